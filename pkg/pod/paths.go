@@ -11,11 +11,11 @@ import (
 
 // Default directories of a node.
 const (
-	DefaultRootDir       = "/var/lib/kubelet"
-	DefaultPodLogsDir    = "/var/log/pods"
-	LegacyContainerLogs  = "/var/log/containers"
-	maxFileName          = 255
-	legacyLogSuffix      = ".log"
+	DefaultRootDir      = "/var/lib/kubelet"
+	DefaultPodLogsDir   = "/var/log/pods"
+	LegacyContainerLogs = "/var/log/containers"
+	maxFileName         = 255
+	legacyLogSuffix     = ".log"
 	podLogsDirSeparator = "_"
 )
 
