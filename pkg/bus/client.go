@@ -1,0 +1,182 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+)
+
+// ClientConfig is how a service reaches the bus.
+type ClientConfig struct {
+	Service house.Service
+	// AddressFile tells the embedded server's URL; it is read at each dial, so
+	// a bus that comes back elsewhere is found.
+	AddressFile string
+	// URL of a user's own NATS server instead.
+	URL string
+	// KeyFile is the service's NKey seed.
+	KeyFile string
+	Log     *slog.Logger
+}
+
+// Client announces and listens. The nil client is the bus switched off.
+type Client struct {
+	cfg  ClientConfig
+	conn *nats.Conn
+
+	mu        sync.Mutex
+	listeners map[int]func()
+	next      int
+}
+
+// Connect begins to connect and returns at once. Its only errors are of
+// configuration; a server that is away is waited for, for ever.
+func Connect(cfg ClientConfig) (*Client, error) {
+	c := &Client{cfg: cfg, listeners: map[int]func(){}}
+	key := nats.Option(func(o *nats.Options) error {
+		// The seed is read when asked, not kept in memory.
+		o.SignatureCB = func(nonce []byte) ([]byte, error) { return sign(cfg.KeyFile, nonce) }
+		return nil
+	})
+	options := []nats.Option{
+		nats.Name(string(cfg.Service)), key,
+		nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(),
+		nats.Timeout(2 * time.Second), nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.SetCustomDialer(c),
+		nats.ConnectHandler(func(*nats.Conn) { c.lookAll() }),
+		nats.ReconnectHandler(func(*nats.Conn) { c.lookAll() }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			cfg.Log.Debug("bus", "error", err.Error())
+		}),
+	}
+	target := cfg.URL
+	if target == "" {
+		target = "nats://127.0.0.1:1" // Dial looks the real one up
+	}
+	public, err := publicKey(cfg.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("bus key %s: %w", cfg.KeyFile, err)
+	}
+	options = append(options, func(o *nats.Options) error { o.Nkey = public; return nil })
+	conn, err := nats.Connect(target, options...)
+	if err != nil {
+		return nil, fmt.Errorf("bus: %w", err)
+	}
+	c.conn = conn
+	return c, nil
+}
+
+// Dial implements nats.CustomDialer.
+func (c *Client) Dial(network, address string) (net.Conn, error) {
+	if c.cfg.URL == "" {
+		data, err := os.ReadFile(c.cfg.AddressFile)
+		if err != nil {
+			return nil, err
+		}
+		u, err := url.Parse(strings.TrimSpace(string(data)))
+		if err != nil {
+			return nil, err
+		}
+		address = u.Host
+	}
+	return net.DialTimeout(network, address, 2*time.Second)
+}
+
+// Connected tells whether announcements travel now.
+func (c *Client) Connected() bool { return c != nil && c.conn != nil && c.conn.IsConnected() }
+
+// Close leaves the bus.
+func (c *Client) Close() {
+	if c != nil && c.conn != nil {
+		c.conn.Close()
+	}
+}
+
+// Announce implements feed.Announcer; while the bus is away it does nothing.
+func (c *Client) Announce(ctx context.Context, name, key string, revision feed.Revision) {
+	if !c.Connected() {
+		return
+	}
+	c.publish(ctx, subject(name, key), &feedv1.Announcement{Feed: name, Key: key, Revision: revision.Proto()})
+}
+
+// Hello publishes the service's heartbeat.
+func (c *Client) Hello(ctx context.Context, hello proto.Message) {
+	if c.Connected() {
+		c.publish(ctx, HelloSubject(c.cfg.Service), hello)
+	}
+}
+
+func (c *Client) publish(ctx context.Context, subject string, m proto.Message) {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		c.cfg.Log.Error("bus message", "subject", subject, "error", err.Error())
+		return
+	}
+	msg := nats.NewMsg(subject)
+	msg.Data = data
+	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(msg.Header))
+	if err := c.conn.PublishMsg(msg); err != nil {
+		c.cfg.Log.Debug("announcement lost", "subject", subject, "error", err.Error())
+	}
+}
+
+// Listen implements feed.Listener.
+func (c *Client) Listen(name string, look func()) (stop func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.mu.Lock()
+	id := c.next
+	c.next++
+	c.listeners[id] = look
+	c.mu.Unlock()
+	sub, err := c.conn.Subscribe(prefix+name+".>", func(*nats.Msg) { look() })
+	if err != nil {
+		c.cfg.Log.Error("bus subscription", "feed", name, "error", err.Error())
+	}
+	return func() {
+		c.mu.Lock()
+		delete(c.listeners, id)
+		c.mu.Unlock()
+		if sub != nil && !c.conn.IsClosed() {
+			if err := sub.Unsubscribe(); err != nil {
+				c.cfg.Log.Debug("bus unsubscribe", "feed", name, "error", err.Error())
+			}
+		}
+	}
+}
+
+// Follow hands every message on the bus to f, for the operator's `watch`.
+func (c *Client) Follow(f func(subject string, data []byte)) error {
+	_, err := c.conn.Subscribe(prefix+">", func(m *nats.Msg) { f(m.Subject, m.Data) })
+	return err
+}
+
+func (c *Client) lookAll() {
+	c.mu.Lock()
+	looks := make([]func(), 0, len(c.listeners))
+	for _, look := range c.listeners {
+		looks = append(looks, look)
+	}
+	c.mu.Unlock()
+	for _, look := range looks {
+		look()
+	}
+}

@@ -1,0 +1,7 @@
+// Package bus is the node's announcement bus: NATS on loopback, one NKey per
+// service, and subjects limited to what the house table says.
+//
+// A client never fails for want of a bus. While it is gone Connected is false,
+// announcements are dropped, and mirrors poll; when it is back, every listener
+// is told to look. Nothing durable is kept but the keys: the bus owns no fact.
+package bus

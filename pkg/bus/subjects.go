@@ -1,0 +1,53 @@
+package bus
+
+import (
+	"strings"
+
+	"github.com/sextant-node/sextant/pkg/house"
+)
+
+const prefix = "sextant.v1."
+
+// subject is where a change of one key is announced.
+func subject(feed, key string) string {
+	if key == "" {
+		key = "_"
+	}
+	return prefix + feed + "." + token(key)
+}
+
+// token makes one NATS subject token of any key.
+func token(key string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '.', '*', '>', ' ', '\t', '\n', '\r':
+			return '_'
+		}
+		return r
+	}, key)
+}
+
+// HelloSubject is where a service's heartbeat appears.
+func HelloSubject(s house.Service) string { return prefix + string(s) + ".hello" }
+
+// Publishes lists the subjects a service may publish to.
+func Publishes(s house.Service) []string {
+	if s == house.Operator {
+		return nil
+	}
+	return []string{prefix + string(s) + ".>"}
+}
+
+// Subscribes lists the subjects a service may subscribe to: the feeds it reads
+// and everybody's hello. The operator may follow all; an announcement carries
+// no state.
+func Subscribes(s house.Service) []string {
+	if s == house.Operator {
+		return []string{prefix + ">"}
+	}
+	subjects := []string{prefix + "*.hello"}
+	for _, feed := range house.Reads(s) {
+		subjects = append(subjects, prefix+feed+".>")
+	}
+	return subjects
+}

@@ -1,0 +1,56 @@
+package house
+
+import "slices"
+
+// methods says who may call which method; a method that is not listed is
+// refused to everybody. "*" stands for every service and the operator.
+var methods = map[string][]Service{
+	"/sextant.node.v1.NodeService/Hello":                   {"*"},
+	"/grpc.health.v1.Health/Check":                         {"*"},
+	"/grpc.health.v1.Health/List":                          {"*"},
+	"/grpc.health.v1.Health/Watch":                         {"*"},
+	"/sextant.feed.v1.FeedService/Changes":                 {"*"}, // then MayRead, by feed
+	"/sextant.config.v1.ConfigService/Token":               {Volume},
+	"/sextant.podworker.v1.PodWorkerService/ContainerLogs": {NodeAPI, Operator},
+	"/sextant.pleg.v1.PlegService/Refresh":                 {PodWorker},
+	"/sextant.volume.v1.VolumeService/Declare":             {PodWorker},
+	"/sextant.volume.v1.VolumeService/Withdraw":            {PodWorker},
+	"/sextant.resource.v1.ResourceService/Admit":           {PodWorker},
+	"/sextant.resource.v1.ResourceService/Release":         {PodWorker},
+	"/runtime.v1.RuntimeService/Version":                   {"*"},
+	"/runtime.v1.RuntimeService/Status":                    {Pleg, Resource, NodeAPI, Operator},
+	"/runtime.v1.RuntimeService/RuntimeConfig":             {Pleg, Resource, Operator},
+	"/runtime.v1.RuntimeService/ListPodSandbox":            {Pleg, Operator},
+	"/runtime.v1.RuntimeService/PodSandboxStatus":          {Pleg, Operator},
+	"/runtime.v1.RuntimeService/ListContainers":            {Pleg, Operator},
+	"/runtime.v1.RuntimeService/ContainerStatus":           {Pleg, Operator},
+	"/runtime.v1.RuntimeService/GetContainerEvents":        {Pleg, Operator},
+	"/runtime.v1.RuntimeService/ExecSync":                  {Prober, Operator},
+	"/runtime.v1.RuntimeService/Exec":                      {NodeAPI, Operator},
+	"/runtime.v1.RuntimeService/Attach":                    {NodeAPI, Operator},
+	"/runtime.v1.RuntimeService/PortForward":               {NodeAPI, Operator},
+	"/runtime.v1.RuntimeService/ContainerStats":            {NodeAPI, Resource, Operator},
+	"/runtime.v1.RuntimeService/ListContainerStats":        {NodeAPI, Resource, Operator},
+	"/runtime.v1.RuntimeService/PodSandboxStats":           {NodeAPI, Resource, Operator},
+	"/runtime.v1.RuntimeService/ListPodSandboxStats":       {NodeAPI, Resource, Operator},
+	"/runtime.v1.RuntimeService/ListMetricDescriptors":     {NodeAPI, Resource, Operator},
+	"/runtime.v1.RuntimeService/ListPodSandboxMetrics":     {NodeAPI, Resource, Operator},
+	"/runtime.v1.ImageService/ListImages":                  {Resource, Operator},
+	"/runtime.v1.ImageService/ImageStatus":                 {Resource, Operator},
+	"/runtime.v1.ImageService/ImageFsInfo":                 {Resource, NodeAPI, Operator},
+}
+
+// MayCall tells whether a peer may call a gRPC method by its full name.
+func MayCall(peer Service, method string) bool {
+	who, ok := methods[method]
+	return ok && (slices.Contains(who, "*") || slices.Contains(who, peer))
+}
+
+// Methods lists every method of the house with its callers.
+func Methods() map[string][]Service {
+	all := make(map[string][]Service, len(methods))
+	for m, who := range methods {
+		all[m] = slices.Clone(who)
+	}
+	return all
+}

@@ -1,0 +1,81 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Task is one long-running part of a process.
+type Task struct {
+	Name string
+	// Run returns nil when ctx ends; returning earlier, or an error, stops all.
+	Run func(ctx context.Context) error
+}
+
+// errStopped is the cause when a task returns nil before its time.
+var errStopped = errors.New("returned early")
+
+// RunTasks runs tasks until one fails or ctx ends. It returns the first cause,
+// nil for an orderly end. After that the others have grace to return; those
+// that do not are named in the error and left behind.
+func RunTasks(ctx context.Context, grace time.Duration, tasks ...Task) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	running := map[string]int{}
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	for _, t := range tasks {
+		running[t.Name]++
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			err := runTask(ctx, t)
+			mu.Lock()
+			if running[t.Name]--; running[t.Name] == 0 {
+				delete(running, t.Name)
+			}
+			mu.Unlock()
+			switch {
+			case err != nil:
+				cancel(fmt.Errorf("%s: %w", t.Name, err))
+			case ctx.Err() == nil:
+				cancel(fmt.Errorf("%s: %w", t.Name, errStopped))
+			}
+		}()
+	}
+	go func() { group.Wait(); close(done) }()
+
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		cause = nil
+	}
+	limit := time.NewTimer(grace)
+	defer limit.Stop()
+	select {
+	case <-done:
+		return cause
+	case <-limit.C:
+		mu.Lock()
+		defer mu.Unlock()
+		names := make([]string, 0, len(running))
+		for name := range running {
+			names = append(names, name)
+		}
+		return errors.Join(cause, fmt.Errorf("still running after %s: %v", grace, names))
+	}
+}
+
+func runTask(ctx context.Context, t Task) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return t.Run(ctx)
+}

@@ -1,0 +1,256 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sextant-node/sextant/pkg/bus"
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+)
+
+// Version of the program, set at link time.
+var Version = "dev"
+
+// BusOff as Options.Bus runs without a bus.
+const BusOff = "off"
+
+// Options are what every process is started with.
+type Options struct {
+	Service house.Service
+	Paths   house.Paths
+	// Bus is empty for the node's own, BusOff, or the URL of a user's NATS.
+	Bus string
+	Log *slog.Logger
+	// Grace bounds an orderly stop; 5 s when zero.
+	Grace time.Duration
+}
+
+// Kit is one process of the node.
+type Kit struct {
+	Options
+	// Epoch is new at each start; every feed of the process has it.
+	Epoch string
+	// Identities of the node's services.
+	Identities house.Identities
+	// Server is the process's socket; register contracts on it before Run.
+	Server *rpc.Server
+	// Metrics of the process.
+	Metrics *prometheus.Registry
+	// Bus may be nil: switched off. Its methods allow that.
+	Bus *bus.Client
+
+	feeds   *feed.Server
+	health  *health.Server
+	dialing *grpcprom.ClientMetrics
+	started time.Time
+
+	mu      sync.Mutex
+	state   nodev1.Health
+	reason  string
+	tasks   []Task
+	peers   map[house.Service]*grpc.ClientConn
+	mirrors []mirrorState
+	hearts  []*heart
+}
+
+type mirrorState interface {
+	Feed() string
+	State() (revision feed.Revision, complete bool, items int, err error)
+}
+
+// New makes a kit. It connects nowhere and listens nowhere yet.
+func New(opts Options) (*Kit, error) {
+	if opts.Grace == 0 {
+		opts.Grace = 5 * time.Second
+	}
+	if err := fault.FromEnv(); err != nil {
+		return nil, err
+	}
+	ids, err := house.ReadIdentities(opts.Paths.Identities(), uint32(os.Geteuid()))
+	if err != nil {
+		return nil, fmt.Errorf("identities: %w", err)
+	}
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	k := &Kit{
+		Options: opts, Epoch: uuid.NewString(), Identities: ids,
+		Metrics: prometheus.NewRegistry(),
+		feeds:   feed.NewServer(), health: health.NewServer(),
+		dialing: grpcprom.NewClientMetrics(),
+		started: time.Now(),
+		state:   nodev1.Health_HEALTH_STARTING,
+		peers:   map[house.Service]*grpc.ClientConn{},
+	}
+	k.Metrics.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		k.dialing,
+	)
+	k.Server, err = rpc.NewServer(rpc.ServerConfig{
+		Socket: opts.Paths.Socket(opts.Service), Identities: ids, Log: opts.Log, Metrics: k.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.feeds.Register(k.Server)
+	healthpb.RegisterHealthServer(k.Server, k.health)
+	nodev1.RegisterNodeServiceServer(k.Server, &hello{kit: k})
+	k.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	if err := k.joinBus(); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// joinBus begins to connect. Without a key the process runs as with the bus
+// switched off: slower, never wrong.
+func (k *Kit) joinBus() error {
+	if k.Options.Bus == BusOff || k.Service == house.Bus {
+		return nil
+	}
+	url := k.Options.Bus
+	if url != "" && !strings.Contains(url, "://") {
+		return fmt.Errorf("bus %q: want %q or a nats:// URL", url, BusOff)
+	}
+	client, err := bus.Connect(bus.ClientConfig{
+		Service: k.Service, AddressFile: k.Paths.BusAddress(), URL: url,
+		KeyFile: bus.KeyFile(k.Paths.BusKeys(), k.Service), Log: k.Log,
+	})
+	if err != nil {
+		k.Log.Warn("no bus: polling", KeyError, err.Error())
+		return nil
+	}
+	k.Bus = client
+	return nil
+}
+
+// Go adds a task that Run will run.
+func (k *Kit) Go(name string, run func(ctx context.Context) error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.tasks = append(k.tasks, Task{name, run})
+}
+
+// Dial is the connection to a neighbour, made once and kept for ever.
+func (k *Kit) Dial(peer house.Service) (*grpc.ClientConn, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if conn, ok := k.peers[peer]; ok {
+		return conn, nil
+	}
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: k.Paths.Socket(peer), Metrics: k.dialing})
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", peer, err)
+	}
+	k.peers[peer] = conn
+	return conn, nil
+}
+
+// Run serves and runs every task until ctx ends or one fails.
+func (k *Kit) Run(ctx context.Context) error {
+	defer k.Bus.Close()
+	k.mu.Lock()
+	tasks := append([]Task{
+		{"grpc", k.Server.Run},
+		{"debug", k.serveDebug},
+		{"hello", k.heartbeat},
+		{"watchdog", k.watchdog},
+	}, k.tasks...)
+	k.mu.Unlock()
+	k.Log.Info("service starts", "version", Version, "epoch", k.Epoch, "pid", os.Getpid())
+	err := RunTasks(ctx, k.Grace, tasks...)
+	if err != nil {
+		k.Log.Error("service stops", KeyError, err.Error())
+		return err
+	}
+	k.Log.Info("service stops")
+	return nil
+}
+
+// Serving says that the service does its work.
+func (k *Kit) Serving() { k.setHealth(nodev1.Health_HEALTH_SERVING, "") }
+
+// Waiting says what the service waits for.
+func (k *Kit) Waiting(reason string) { k.setHealth(nodev1.Health_HEALTH_STARTING, reason) }
+
+// Failing says that, and why, the service cannot do its work.
+func (k *Kit) Failing(reason string) { k.setHealth(nodev1.Health_HEALTH_FAILING, reason) }
+
+func (k *Kit) setHealth(state nodev1.Health, reason string) {
+	k.mu.Lock()
+	changed := k.state != state || k.reason != reason
+	k.state, k.reason = state, reason
+	k.mu.Unlock()
+	if !changed {
+		return
+	}
+	k.Log.Info("health", "state", state.String(), "reason", reason)
+	wire := healthpb.HealthCheckResponse_NOT_SERVING
+	if state == nodev1.Health_HEALTH_SERVING {
+		wire = healthpb.HealthCheckResponse_SERVING
+	}
+	k.health.SetServingStatus("", wire)
+}
+
+// Owner makes a feed of the process and serves it.
+func Owner[M proto.Message](k *Kit, name string) *feed.Owner[M] {
+	o := feed.NewOwner[M](name, k.Epoch, k.Bus)
+	k.feeds.Add(o)
+	return o
+}
+
+// Events makes the process's feed of Kubernetes Events and serves it.
+func (k *Kit) Events() *feed.Events {
+	e := feed.NewEvents(string(k.Service)+".events", k.Epoch, k.Bus)
+	k.feeds.Add(e)
+	return e
+}
+
+// Mirror makes a mirror of a neighbour's feed and runs it with the process.
+func Mirror[T any](k *Kit, name string, decode func(key string, value []byte) (T, error)) (*feed.Mirror[T], error) {
+	return MirrorSince(k, name, feed.Revision{}, decode)
+}
+
+// MirrorSince is Mirror for a reader that remembers how far it had come.
+func MirrorSince[T any](k *Kit, name string, since feed.Revision, decode func(key string, value []byte) (T, error)) (*feed.Mirror[T], error) {
+	f, ok := house.FeedNamed(name)
+	if !ok {
+		return nil, fmt.Errorf("no feed %q in the house", name)
+	}
+	conn, err := k.Dial(f.Owner)
+	if err != nil {
+		return nil, err
+	}
+	m := feed.NewMirror(feed.MirrorConfig{
+		Feed: name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)},
+		Listener: k.Bus, Log: k.Log, Since: since,
+	}, decode)
+	k.mu.Lock()
+	k.mirrors = append(k.mirrors, m)
+	k.mu.Unlock()
+	k.Go("mirror "+name, m.Run)
+	return m, nil
+}
+
+// StateDir is the folder of the process's durable state.
+func (k *Kit) StateDir() string { return k.Paths.StateOf(k.Service) }
