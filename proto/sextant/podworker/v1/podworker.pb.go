@@ -123,7 +123,10 @@ type PodState struct {
 	// Grace the termination runs with; only ever shrinks.
 	GraceSeconds int64 `protobuf:"varint,12,opt,name=grace_seconds,json=graceSeconds,proto3" json:"grace_seconds,omitempty"`
 	// "file", "http", "api", or "runtime" for an orphan.
-	Source        string `protobuf:"bytes,13,opt,name=source,proto3" json:"source,omitempty"`
+	Source string `protobuf:"bytes,13,opt,name=source,proto3" json:"source,omitempty"`
+	// Termination messages of containers that have exited: what the runtime does
+	// not know, for the message is in a file of the pod or in the log.
+	Messages      []*ContainerMessage `protobuf:"bytes,14,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,6 +252,66 @@ func (x *PodState) GetSource() string {
 	return ""
 }
 
+func (x *PodState) GetMessages() []*ContainerMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// ContainerMessage is the termination message of one instance of a container.
+type ContainerMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerMessage) Reset() {
+	*x = ContainerMessage{}
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerMessage) ProtoMessage() {}
+
+func (x *ContainerMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerMessage.ProtoReflect.Descriptor instead.
+func (*ContainerMessage) Descriptor() ([]byte, []int) {
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ContainerMessage) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ContainerMessage) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // ContainerWait is why a container is not running.
 type ContainerWait struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -264,7 +327,7 @@ type ContainerWait struct {
 
 func (x *ContainerWait) Reset() {
 	*x = ContainerWait{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +339,7 @@ func (x *ContainerWait) String() string {
 func (*ContainerWait) ProtoMessage() {}
 
 func (x *ContainerWait) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +352,7 @@ func (x *ContainerWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerWait.ProtoReflect.Descriptor instead.
 func (*ContainerWait) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{1}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ContainerWait) GetContainer() string {
@@ -336,7 +399,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +411,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +424,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{2}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Wait) GetOwner() string {
@@ -406,21 +469,23 @@ type ContainerLogsRequest struct {
 	// Name of the pod; a static pod answers to its mirror's name as well.
 	Pod string `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	// May be empty when the pod has one container.
-	Container     string                 `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
-	Follow        bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	Previous      bool                   `protobuf:"varint,5,opt,name=previous,proto3" json:"previous,omitempty"`
-	Timestamps    bool                   `protobuf:"varint,6,opt,name=timestamps,proto3" json:"timestamps,omitempty"`
-	SinceSeconds  *int64                 `protobuf:"varint,7,opt,name=since_seconds,json=sinceSeconds,proto3,oneof" json:"since_seconds,omitempty"`
-	SinceTime     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
-	TailLines     *int64                 `protobuf:"varint,9,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
-	LimitBytes    *int64                 `protobuf:"varint,10,opt,name=limit_bytes,json=limitBytes,proto3,oneof" json:"limit_bytes,omitempty"`
+	Container    string                 `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
+	Follow       bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
+	Previous     bool                   `protobuf:"varint,5,opt,name=previous,proto3" json:"previous,omitempty"`
+	Timestamps   bool                   `protobuf:"varint,6,opt,name=timestamps,proto3" json:"timestamps,omitempty"`
+	SinceSeconds *int64                 `protobuf:"varint,7,opt,name=since_seconds,json=sinceSeconds,proto3,oneof" json:"since_seconds,omitempty"`
+	SinceTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	TailLines    *int64                 `protobuf:"varint,9,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	LimitBytes   *int64                 `protobuf:"varint,10,opt,name=limit_bytes,json=limitBytes,proto3,oneof" json:"limit_bytes,omitempty"`
+	// "All" (or empty), "Stdout" or "Stderr".
+	Stream        string `protobuf:"bytes,11,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerLogsRequest) Reset() {
 	*x = ContainerLogsRequest{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +497,7 @@ func (x *ContainerLogsRequest) String() string {
 func (*ContainerLogsRequest) ProtoMessage() {}
 
 func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +510,7 @@ func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsRequest.ProtoReflect.Descriptor instead.
 func (*ContainerLogsRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{3}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ContainerLogsRequest) GetNamespace() string {
@@ -518,6 +583,13 @@ func (x *ContainerLogsRequest) GetLimitBytes() int64 {
 	return 0
 }
 
+func (x *ContainerLogsRequest) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
 type ContainerLogsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -527,7 +599,7 @@ type ContainerLogsResponse struct {
 
 func (x *ContainerLogsResponse) Reset() {
 	*x = ContainerLogsResponse{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +611,7 @@ func (x *ContainerLogsResponse) String() string {
 func (*ContainerLogsResponse) ProtoMessage() {}
 
 func (x *ContainerLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +624,7 @@ func (x *ContainerLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsResponse.ProtoReflect.Descriptor instead.
 func (*ContainerLogsResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{4}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ContainerLogsResponse) GetData() []byte {
@@ -572,7 +644,7 @@ type Images struct {
 
 func (x *Images) Reset() {
 	*x = Images{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +656,7 @@ func (x *Images) String() string {
 func (*Images) ProtoMessage() {}
 
 func (x *Images) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +669,7 @@ func (x *Images) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Images.ProtoReflect.Descriptor instead.
 func (*Images) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{5}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Images) GetImages() []*Image {
@@ -619,7 +691,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +703,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +716,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{6}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Image) GetNames() []string {
@@ -672,7 +744,7 @@ var File_sextant_podworker_v1_podworker_proto protoreflect.FileDescriptor
 
 const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
-	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\x03\n" +
+	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x04\n" +
 	"\bPodState\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -688,7 +760,11 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"admittedAt\x12A\n" +
 	"\x0eterminating_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\rterminatingAt\x12#\n" +
 	"\rgrace_seconds\x18\f \x01(\x03R\fgraceSeconds\x12\x16\n" +
-	"\x06source\x18\r \x01(\tR\x06source\"\x96\x01\n" +
+	"\x06source\x18\r \x01(\tR\x06source\x12B\n" +
+	"\bmessages\x18\x0e \x03(\v2&.sextant.podworker.v1.ContainerMessageR\bmessages\"O\n" +
+	"\x10ContainerMessage\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x96\x01\n" +
 	"\rContainerWait\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -699,7 +775,7 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
-	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\x98\x03\n" +
+	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xb0\x03\n" +
 	"\x14ContainerLogsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x1c\n" +
@@ -716,7 +792,8 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"tail_lines\x18\t \x01(\x03H\x01R\ttailLines\x88\x01\x01\x12$\n" +
 	"\vlimit_bytes\x18\n" +
 	" \x01(\x03H\x02R\n" +
-	"limitBytes\x88\x01\x01B\x10\n" +
+	"limitBytes\x88\x01\x01\x12\x16\n" +
+	"\x06stream\x18\v \x01(\tR\x06streamB\x10\n" +
 	"\x0e_since_secondsB\r\n" +
 	"\v_tail_linesB\x0e\n" +
 	"\f_limit_bytes\"+\n" +
@@ -753,36 +830,38 @@ func file_sextant_podworker_v1_podworker_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_podworker_v1_podworker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_podworker_v1_podworker_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_sextant_podworker_v1_podworker_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_sextant_podworker_v1_podworker_proto_goTypes = []any{
 	(Lifecycle)(0),                // 0: sextant.podworker.v1.Lifecycle
 	(*PodState)(nil),              // 1: sextant.podworker.v1.PodState
-	(*ContainerWait)(nil),         // 2: sextant.podworker.v1.ContainerWait
-	(*Wait)(nil),                  // 3: sextant.podworker.v1.Wait
-	(*ContainerLogsRequest)(nil),  // 4: sextant.podworker.v1.ContainerLogsRequest
-	(*ContainerLogsResponse)(nil), // 5: sextant.podworker.v1.ContainerLogsResponse
-	(*Images)(nil),                // 6: sextant.podworker.v1.Images
-	(*Image)(nil),                 // 7: sextant.podworker.v1.Image
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*ContainerMessage)(nil),      // 2: sextant.podworker.v1.ContainerMessage
+	(*ContainerWait)(nil),         // 3: sextant.podworker.v1.ContainerWait
+	(*Wait)(nil),                  // 4: sextant.podworker.v1.Wait
+	(*ContainerLogsRequest)(nil),  // 5: sextant.podworker.v1.ContainerLogsRequest
+	(*ContainerLogsResponse)(nil), // 6: sextant.podworker.v1.ContainerLogsResponse
+	(*Images)(nil),                // 7: sextant.podworker.v1.Images
+	(*Image)(nil),                 // 8: sextant.podworker.v1.Image
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_sextant_podworker_v1_podworker_proto_depIdxs = []int32{
 	0,  // 0: sextant.podworker.v1.PodState.lifecycle:type_name -> sextant.podworker.v1.Lifecycle
-	2,  // 1: sextant.podworker.v1.PodState.waits:type_name -> sextant.podworker.v1.ContainerWait
-	3,  // 2: sextant.podworker.v1.PodState.wait:type_name -> sextant.podworker.v1.Wait
-	8,  // 3: sextant.podworker.v1.PodState.admitted_at:type_name -> google.protobuf.Timestamp
-	8,  // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
-	8,  // 5: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
-	8,  // 6: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	8,  // 7: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
-	8,  // 8: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	7,  // 9: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
-	4,  // 10: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
-	5,  // 11: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	3,  // 1: sextant.podworker.v1.PodState.waits:type_name -> sextant.podworker.v1.ContainerWait
+	4,  // 2: sextant.podworker.v1.PodState.wait:type_name -> sextant.podworker.v1.Wait
+	9,  // 3: sextant.podworker.v1.PodState.admitted_at:type_name -> google.protobuf.Timestamp
+	9,  // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
+	2,  // 5: sextant.podworker.v1.PodState.messages:type_name -> sextant.podworker.v1.ContainerMessage
+	9,  // 6: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
+	9,  // 7: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	9,  // 8: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
+	9,  // 9: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	8,  // 10: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
+	5,  // 11: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
+	6,  // 12: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_sextant_podworker_v1_podworker_proto_init() }
@@ -790,14 +869,14 @@ func file_sextant_podworker_v1_podworker_proto_init() {
 	if File_sextant_podworker_v1_podworker_proto != nil {
 		return
 	}
-	file_sextant_podworker_v1_podworker_proto_msgTypes[3].OneofWrappers = []any{}
+	file_sextant_podworker_v1_podworker_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_podworker_v1_podworker_proto_rawDesc), len(file_sextant_podworker_v1_podworker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
