@@ -126,8 +126,9 @@ type ContainerFacts struct {
 	Waiting *Waiting
 	// Backoff is set while podworker holds the container back.
 	Backoff *Backoff
-	// RestartCount is the number of the current or next instance: podworker counts
-	// across removed containers. 0 means not known; the observed record decides then.
+	// RestartCount is that of the newest instance podworker made, not of the next one:
+	// it counts across removed containers. The rendering takes the largest of this, the
+	// newest instance's annotation and the previous status.
 	RestartCount int32
 	// Unstarted is true when podworker knows that no instance was ever created. It
 	// keeps a container that merely has not begun from being reported lost.

@@ -1,0 +1,253 @@
+package podstatus
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/restart"
+)
+
+// renderer holds one rendering while it is made.
+type renderer struct {
+	Input
+	old v1.PodStatus
+	rec record
+}
+
+// containers renders the statuses of all containers: regular ones and ephemeral ones
+// sorted by name, init containers in the order of the specification.
+func (r *renderer) containers(out *v1.PodStatus) {
+	for kind, c := range pod.Containers(r.Pod) {
+		switch kind {
+		case pod.Init, pod.Sidecar:
+			out.InitContainerStatuses = append(out.InitContainerStatuses, r.container(kind, c, r.old.InitContainerStatuses))
+		case pod.Ephemeral:
+			out.EphemeralContainerStatuses = append(out.EphemeralContainerStatuses, r.container(kind, c, r.old.EphemeralContainerStatuses))
+		default:
+			out.ContainerStatuses = append(out.ContainerStatuses, r.container(kind, c, r.old.ContainerStatuses))
+		}
+	}
+	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(out.ContainerStatuses, byName)
+	slices.SortFunc(out.EphemeralContainerStatuses, byName)
+}
+
+func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.ContainerStatus) v1.ContainerStatus {
+	old := findStatus(olds, c.Name)
+	facts := r.Facts.Containers[c.Name]
+	newest := r.rec.newest(c.Name)
+
+	var s v1.ContainerStatus
+	switch {
+	case newest != nil:
+		s = r.observed(c, newest, old)
+		if list := r.rec.instances[c.Name]; len(list) > 1 {
+			s.LastTerminationState = v1.ContainerState{}
+			if list[1].exited() {
+				s.LastTerminationState.Terminated = r.terminated(list[1])
+			}
+		}
+	case old != nil && !r.Observed.Complete:
+		s = *old.DeepCopy()
+	default:
+		s = r.absent(kind, c, old)
+	}
+	s.RestartCount = max(s.RestartCount, facts.RestartCount)
+	s.VolumeMounts = volumeMounts(c, facts)
+	s.AllocatedResourcesStatus = facts.ResourceHealth
+	r.waiting(c, facts, &s)
+	if old != nil && r.illegal(kind, c, old, &s) {
+		s = *old.DeepCopy()
+	}
+	r.probed(kind, c, old, &s)
+	return s
+}
+
+// observed renders a container that the runtime knows.
+func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatus) v1.ContainerStatus {
+	s := v1.ContainerStatus{
+		Name:               c.Name,
+		RestartCount:       i.restartCount,
+		Image:              cmp.Or(i.GetImage().GetImage(), c.Image),
+		ImageID:            i.GetImageRef(),
+		ContainerID:        r.containerID(i.GetId()),
+		AllocatedResources: r.allocated(c),
+		User:               user(i.GetUser()),
+	}
+	if old != nil {
+		s.RestartCount = max(s.RestartCount, old.RestartCount)
+		// What is gone from the runtime is remembered by the previous status.
+		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {
+			s.LastTerminationState.Terminated = old.State.Terminated.DeepCopy()
+		} else {
+			s.LastTerminationState.Terminated = old.LastTerminationState.Terminated.DeepCopy()
+		}
+	}
+	switch i.State {
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(unixNano(i.GetStartedAt()))}
+		if old != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= i.restartCount {
+			s.RestartCount = old.RestartCount + 1
+		}
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		s.State.Terminated = r.terminated(*i)
+	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
+		if old != nil && old.State.Running != nil {
+			s.State.Terminated = lost(messageLostAtTermination)
+			if r.Facts.AllContainersRestarting {
+				s.State.Terminated.Reason = ReasonRestartingAll
+			}
+			s.RestartCount = old.RestartCount + 1
+		} else {
+			s.State.Waiting = &v1.ContainerStateWaiting{}
+		}
+	default: // created, not started
+		s.State.Waiting = &v1.ContainerStateWaiting{}
+	}
+	s.Resources = r.resources(c, i, old)
+	return s
+}
+
+func (r *renderer) terminated(i instance) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{
+		ExitCode:    i.GetExitCode(),
+		Reason:      i.GetReason(),
+		Message:     i.GetMessage(),
+		StartedAt:   metav1.NewTime(unixNano(i.GetStartedAt())),
+		FinishedAt:  metav1.NewTime(unixNano(i.GetFinishedAt())),
+		ContainerID: r.containerID(i.GetId()),
+	}
+}
+
+// absent renders a container that the runtime does not know: not made yet, or removed.
+func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
+	if old != nil && old.State.Terminated != nil && !r.Facts.AllContainersRestarting {
+		return *old.DeepCopy()
+	}
+	s := v1.ContainerStatus{
+		Name:  c.Name,
+		Image: c.Image,
+		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}},
+	}
+	if len(r.Pod.Spec.InitContainers) > 0 {
+		s.State.Waiting.Reason = ReasonPodInitializing
+	}
+	if old != nil {
+		s.RestartCount = old.RestartCount
+		s.LastTerminationState = *old.LastTerminationState.DeepCopy()
+		switch {
+		case r.Facts.AllContainersRestarting && old.State.Waiting == nil:
+			s.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAll, Message: messageRemovedForRestart}
+			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+				ExitCode: exitCodeUnknown, Reason: ReasonRestartingAll, Message: messageRemovedForRestart,
+			}
+			s.RestartCount++
+			return s
+		case old.State.Running != nil && s.LastTerminationState.Terminated == nil:
+			// It ran and is gone: that counts as an end, or the pod would fall back to Pending.
+			s.LastTerminationState.Terminated = lost(messageLostWhileRunning)
+			if r.Pod.DeletionTimestamp == nil {
+				s.RestartCount++
+			}
+		}
+	}
+	if kind == pod.Init && !r.Facts.Containers[c.Name].Unstarted && r.rec.anyRegular(r.Pod, 0) {
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: ReasonCompleted, Message: messageInferredCompletion,
+		}}
+	}
+	return s
+}
+
+// waiting overlays why a container that should run does not. podworker says so only of
+// containers it wants to start.
+func (r *renderer) waiting(c *v1.Container, facts ContainerFacts, s *v1.ContainerStatus) {
+	if r.Facts.Lifecycle != Syncing || r.Pod.DeletionTimestamp != nil || s.State.Running != nil {
+		return
+	}
+	wait := explain(r.Pod, c, facts)
+	if wait == nil {
+		return
+	}
+	if s.State.Terminated != nil {
+		s.LastTerminationState = s.State
+	}
+	s.State = v1.ContainerState{Waiting: wait}
+}
+
+// explain puts podworker's facts into the kubelet's words, nil when there are none.
+func explain(p *v1.Pod, c *v1.Container, facts ContainerFacts) *v1.ContainerStateWaiting {
+	switch b := facts.Backoff; {
+	case b != nil && b.Kind == BackoffPull:
+		lastError := b.LastError
+		if lastError == "" && facts.Waiting != nil {
+			lastError = facts.Waiting.Reason + ": " + facts.Waiting.Message
+		}
+		return &v1.ContainerStateWaiting{Reason: ReasonImagePullBackOff, Message: PullBackoffMessage(c.Image, lastError)}
+	case b != nil:
+		return &v1.ContainerStateWaiting{Reason: ReasonCrashLoopBackOff, Message: BackoffMessage(p, c.Name, b.Delay)}
+	case facts.Waiting != nil:
+		return &v1.ContainerStateWaiting{Reason: facts.Waiting.Reason, Message: facts.Waiting.Message}
+	}
+	return nil
+}
+
+// illegal reports whether the new status takes back that a container ended for good;
+// the API server refuses that.
+func (r *renderer) illegal(kind pod.ContainerKind, c *v1.Container, old, s *v1.ContainerStatus) bool {
+	end := old.State.Terminated
+	return end != nil && s.State.Terminated == nil &&
+		kind != pod.Sidecar && kind != pod.Ephemeral &&
+		!restart.MayRestartAll(r.Pod) &&
+		r.Pod.Spec.RestartPolicy != v1.RestartPolicyAlways && r.Pod.Spec.RestartPolicy != "" &&
+		!restart.Restartable(r.Pod, c, restart.Exit{Code: end.ExitCode})
+}
+
+// probed sets started and ready.
+func (r *renderer) probed(kind pod.ContainerKind, c *v1.Container, old, s *v1.ContainerStatus) {
+	s.Ready, s.Started = false, nil
+	if kind == pod.Ephemeral {
+		return
+	}
+	same := old != nil && old.ContainerID == s.ContainerID
+	verdict := r.Probes[bareID(s.ContainerID)]
+	started := s.State.Running != nil
+	if started && c.StartupProbe != nil {
+		switch verdict.Startup {
+		case ProbeSuccess:
+		case ProbeFailure:
+			started = false
+		default:
+			started = same && old.Started != nil && *old.Started
+		}
+	}
+	s.Started = &started
+	if kind == pod.Init {
+		s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return
+	}
+	s.Ready = started
+	if started && c.ReadinessProbe != nil {
+		switch verdict.Readiness {
+		case ProbeSuccess:
+		case ProbeFailure:
+			s.Ready = false
+		default:
+			s.Ready = same && old.Ready
+		}
+	}
+}
+
+func findStatus(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package podstatus
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/restart"
+)
+
+// phase sets phase, reason and message, and finishes the container statuses of a pod
+// that is over.
+func (r *renderer) phase(out *v1.PodStatus) {
+	stopped := r.Facts.Lifecycle.ContainersStopped()
+	out.Phase = r.fromContainers(out, stopped)
+	if stopped {
+		r.endContainers(out)
+	}
+	if stopped && !pod.IsStatic(r.Pod) && !pod.IsTerminalPhase(out.Phase) {
+		out.Phase = v1.PodFailed
+	}
+	was := r.old.Phase
+	if !pod.IsTerminalPhase(was) && pod.IsTerminalPhase(r.Pod.Status.Phase) {
+		was = r.Pod.Status.Phase
+	}
+	verdict := r.Facts.Verdict
+	if verdict != nil && !(verdict.Kind == VerdictShutdown && out.Phase == v1.PodSucceeded) {
+		out.Phase = v1.PodFailed
+	}
+	if pod.IsTerminalPhase(was) {
+		out.Phase = was // never left
+	} else if pod.IsTerminalPhase(out.Phase) && r.mayRun(stopped) {
+		out.Phase = was
+		if out.Phase == "" {
+			out.Phase = v1.PodPending
+		}
+	}
+	switch {
+	case out.Phase == was:
+		out.Reason, out.Message = r.old.Reason, r.old.Message
+		if out.Reason == "" && out.Message == "" && was == r.Pod.Status.Phase {
+			out.Reason, out.Message = r.Pod.Status.Reason, r.Pod.Status.Message
+		}
+	case verdict != nil && pod.IsTerminalPhase(out.Phase):
+		out.Reason, out.Message = verdict.Reason, verdict.Message
+	}
+}
+
+// mayRun reports whether a container of the pod may still be running or be started. A
+// pod whose containers all ended by themselves is over before podworker says so; one
+// that the node ends is over only when podworker does.
+func (r *renderer) mayRun(stopped bool) bool {
+	return !stopped && (r.Facts.Verdict != nil || !r.Observed.Complete || r.rec.alive())
+}
+
+// fromContainers derives the phase from the container statuses of the rendering.
+func (r *renderer) fromContainers(out *v1.PodStatus, stopped bool) v1.PodPhase {
+	t := r.tally(out)
+	switch {
+	case t.initFailed:
+		return v1.PodFailed
+	case t.initPending, t.sidecarPending && !r.rec.activeRegular(r.Pod), t.waiting > 0:
+		return v1.PodPending
+	case t.running > 0 && t.unknown == 0:
+		return v1.PodRunning
+	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
+		switch {
+		case !(stopped && !pod.IsStatic(r.Pod)) && t.restartable:
+			return v1.PodRunning
+		case t.stopped == t.succeeded:
+			return v1.PodSucceeded
+		}
+		return v1.PodFailed
+	}
+	return v1.PodPending
+}
+
+// tally counts what the phase depends on.
+type tally struct {
+	initFailed, initPending, sidecarPending bool
+	restartable                             bool
+	running, waiting, unknown               int
+	stopped, succeeded                      int
+}
+
+func (r *renderer) tally(out *v1.PodStatus) tally {
+	var t tally
+	for kind, c := range pod.Containers(r.Pod) {
+		switch kind {
+		case pod.Init:
+			t.init(r.Pod, c, findStatus(out.InitContainerStatuses, c.Name))
+		case pod.Sidecar:
+			t.sidecar(findStatus(out.InitContainerStatuses, c.Name))
+		case pod.Regular:
+			t.regular(r.Pod, c, findStatus(out.ContainerStatuses, c.Name))
+		}
+	}
+	return t
+}
+
+func (t *tally) init(p *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
+	end := lastEnd(s)
+	switch {
+	case end == nil:
+		t.initPending = true
+	case end.ExitCode != 0 && !restartable(p, c, end):
+		t.initFailed = true
+	}
+}
+
+func (t *tally) sidecar(s *v1.ContainerStatus) {
+	switch {
+	case s.State.Running != nil:
+		t.running++
+		if s.Started == nil || !*s.Started {
+			t.sidecarPending = true
+		}
+	case s.State.Terminated != nil, s.LastTerminationState.Terminated != nil:
+		// A sidecar that ended comes back; the pod's phase does not depend on it.
+	case s.State.Waiting != nil:
+		t.sidecarPending = true
+		t.waiting++
+	default:
+		t.sidecarPending = true
+		t.unknown++
+	}
+}
+
+func (t *tally) regular(p *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
+	switch end := lastEnd(s); {
+	case s.State.Running != nil:
+		t.running++
+	case end != nil:
+		t.stopped++
+		if restartable(p, c, end) {
+			t.restartable = true
+		}
+		if s.State.Terminated != nil && end.ExitCode == 0 {
+			t.succeeded++
+		}
+	case s.State.Waiting != nil:
+		t.waiting++
+	default:
+		t.unknown++
+	}
+}
+
+// lastEnd is how a container that does not run ended last, nil when it runs or never
+// ended.
+func lastEnd(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	switch {
+	case s.State.Terminated != nil:
+		return s.State.Terminated
+	case s.State.Waiting != nil:
+		return s.LastTerminationState.Terminated
+	}
+	return nil
+}
+
+func restartable(p *v1.Pod, c *v1.Container, end *v1.ContainerStateTerminated) bool {
+	return end.Reason == ReasonRestartingAll || restart.Restartable(p, c, restart.Exit{Code: end.ExitCode})
+}
+
+// endContainers makes every container that has any evidence of having run terminated:
+// with the pod's containers gone for good, one without an end was lost.
+func (r *renderer) endContainers(out *v1.PodStatus) {
+	if r.initialized(out) {
+		for i := range out.ContainerStatuses {
+			end(&out.ContainerStatuses[i])
+		}
+	}
+	begun := 0
+	for i := range out.InitContainerStatuses {
+		if s := &out.InitContainerStatuses[i]; s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
+			begun = i
+		}
+	}
+	for i := range out.InitContainerStatuses {
+		if i <= begun {
+			end(&out.InitContainerStatuses[i])
+		}
+	}
+	for i := range out.EphemeralContainerStatuses {
+		if s := &out.EphemeralContainerStatuses[i]; s.State.Running != nil {
+			end(s)
+		}
+	}
+}
+
+func end(s *v1.ContainerStatus) {
+	if s.State.Terminated != nil {
+		return
+	}
+	s.State = v1.ContainerState{Terminated: lost(messageLostAtTermination)}
+	s.Ready = false
+	if s.Started != nil {
+		started := false
+		s.Started = &started
+	}
+}
+
+// initialized reports whether regular containers were ever started, going by their
+// statuses and that of the last init container.
+func (r *renderer) initialized(out *v1.PodStatus) bool {
+	n := len(r.Pod.Spec.InitContainers)
+	if n == 0 {
+		return true
+	}
+	for i := range out.ContainerStatuses {
+		if s := &out.ContainerStatuses[i]; s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	last := &r.Pod.Spec.InitContainers[n-1]
+	s := findStatus(out.InitContainerStatuses, last.Name)
+	if pod.IsSidecar(last) {
+		return s.State.Running != nil && s.Started != nil && *s.Started
+	}
+	for _, state := range []v1.ContainerState{s.State, s.LastTerminationState} {
+		if state.Terminated != nil && state.Terminated.ExitCode == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,141 @@
+package podstatus
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// minMilliCPULimit is the smallest CPU limit a quota can express (1 ms of 100 ms).
+const minMilliCPULimit = 10
+
+func (r *renderer) containerID(id string) string {
+	return cmp.Or(r.Node.RuntimeName, "containerd") + "://" + id
+}
+
+// bareID takes the scheme off a container id.
+func bareID(id string) string {
+	_, bare, _ := strings.Cut(id, "://")
+	return bare
+}
+
+func (r *renderer) allocated(c *v1.Container) v1.ResourceList {
+	if a := r.Facts.Containers[c.Name].AllocatedResources; a != nil {
+		return a.DeepCopy()
+	}
+	return c.Resources.Requests.DeepCopy()
+}
+
+// resources are the specification's, with cpu and memory of a running container
+// replaced by what the runtime says is in force. Where it says nothing, what was
+// reported before about the same container stays.
+func (r *renderer) resources(c *v1.Container, i *instance, old *v1.ContainerStatus) *v1.ResourceRequirements {
+	out := c.Resources.DeepCopy()
+	if !i.running() {
+		return out
+	}
+	actual := i.GetResources().GetLinux()
+	var before v1.ResourceRequirements
+	if old != nil && old.State.Running != nil && old.ContainerID == r.containerID(i.GetId()) && old.Resources != nil {
+		before = *old.Resources
+	}
+	if out.Limits != nil {
+		override(out.Limits, before.Limits, v1.ResourceCPU, cpuLimit(actual), minMilliCPULimit)
+		override(out.Limits, before.Limits, v1.ResourceMemory, memoryLimit(actual), 0)
+	}
+	if out.Requests != nil {
+		override(out.Requests, before.Requests, v1.ResourceCPU, cpuRequest(actual), pod.MinShares)
+		// No runtime reports a memory request.
+		override(out.Requests, before.Requests, v1.ResourceMemory, nil, 0)
+	}
+	return out
+}
+
+// override puts actual into list. Where actual and the wish are both at or below the
+// smallest amount the kernel can express, the wish stays.
+func override(list, before v1.ResourceList, name v1.ResourceName, actual *resource.Quantity, smallest int64) {
+	switch {
+	case actual != nil:
+		if wish := list[name]; name != v1.ResourceCPU || actual.MilliValue() > smallest || wish.MilliValue() > smallest {
+			list[name] = *actual
+		}
+	default:
+		if q, ok := before[name]; ok {
+			list[name] = q.DeepCopy()
+		}
+	}
+}
+
+func cpuLimit(l *runtimeapi.LinuxContainerResources) *resource.Quantity {
+	if l.GetCpuPeriod() <= 0 || l.GetCpuQuota() <= 0 {
+		return nil
+	}
+	milli := l.GetCpuQuota() * 1000 / l.GetCpuPeriod()
+	if milli <= 0 {
+		return nil
+	}
+	return resource.NewMilliQuantity(milli, resource.DecimalSI)
+}
+
+func cpuRequest(l *runtimeapi.LinuxContainerResources) *resource.Quantity {
+	if l.GetCpuShares() < pod.MinShares {
+		return nil
+	}
+	milli := (l.GetCpuShares()*1000 + pod.SharesPerCPU - 1) / pod.SharesPerCPU
+	return resource.NewMilliQuantity(milli, resource.DecimalSI)
+}
+
+func memoryLimit(l *runtimeapi.LinuxContainerResources) *resource.Quantity {
+	if l.GetMemoryLimitInBytes() <= 0 {
+		return nil
+	}
+	return resource.NewQuantity(l.GetMemoryLimitInBytes(), resource.BinarySI)
+}
+
+// podResources renders pod-level resources, for pods that have them.
+func (r *renderer) podResources(out *v1.PodStatus) {
+	if r.Pod.Spec.Resources == nil {
+		return
+	}
+	out.AllocatedResources = r.Facts.AllocatedResources.DeepCopy()
+	if out.AllocatedResources == nil {
+		out.AllocatedResources = pod.Requests(r.Pod)
+	}
+	out.Resources = r.Facts.Resources.DeepCopy()
+	if out.Resources == nil {
+		out.Resources = &v1.ResourceRequirements{Requests: pod.Requests(r.Pod), Limits: pod.Limits(r.Pod)}
+	}
+}
+
+func volumeMounts(c *v1.Container, facts ContainerFacts) []v1.VolumeMountStatus {
+	var out []v1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if slices.Contains(facts.ReadOnlyRecursively, m.MountPath) {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
+			s.RecursiveReadOnly = &mode
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func user(u *runtimeapi.ContainerUser) *v1.ContainerUser {
+	if u == nil {
+		return nil
+	}
+	out := &v1.ContainerUser{}
+	if l := u.GetLinux(); l != nil {
+		out.Linux = &v1.LinuxContainerUser{UID: l.GetUid(), GID: l.GetGid(), SupplementalGroups: slices.Clone(l.GetSupplementalGroups())}
+	}
+	return out
+}
