@@ -1,0 +1,114 @@
+// Command hello is the example and test workload. Without a subcommand it serves
+// HTTP, and on request TCP and the gRPC health service, logs one line per
+// request, and ends on SIGTERM unless told to ignore it.
+//
+//	GET  /              greeting with host name and start time
+//	GET  /healthz       200 or 500; POST /healthz?ok=false breaks it
+//	GET  /ready         the same for readiness
+//	GET  /exit?code=N   ends the process with that code
+//	GET  /env           environment as a JSON object
+//	GET  /file?path=P   the content of a file, 404 if there is none
+//	GET  /headers       request headers as a JSON object
+//	GET  /slow?for=D    answers after that duration
+//
+// The subcommands need no shell in the image: cat FILE, touch FILE, test FILE,
+// exit CODE, sleep DURATION, echo WORDS, get URL.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		code, err := runTool(os.Args[1], os.Args[2:], os.Stdout)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(code)
+	}
+	var o options
+	flag.StringVar(&o.http, "http", ":8080", "address of the HTTP server")
+	flag.StringVar(&o.grpc, "grpc", "", "address of the gRPC health service, none if empty")
+	flag.StringVar(&o.tcp, "tcp", "", "address of a TCP server that says hello, none if empty")
+	flag.BoolVar(&o.ignoreTerm, "ignore-term", false, "log SIGTERM and go on")
+	flag.DurationVar(&o.termDelay, "term-delay", 0, "time between SIGTERM and the end")
+	flag.BoolVar(&o.notReady, "not-ready", false, "start with readiness off")
+	flag.BoolVar(&o.notHealthy, "not-healthy", false, "start with health off")
+	flag.DurationVar(&o.startDelay, "start-delay", 0, "time before the servers listen")
+	flag.DurationVar(&o.exitAfter, "exit-after", 0, "end by itself after this time, never if zero")
+	flag.IntVar(&o.exitCode, "exit-code", 0, "code of that end")
+	flag.DurationVar(&o.logEvery, "log-every", 0, "print a line at this interval, none if zero")
+	flag.Parse()
+	os.Exit(serve(o))
+}
+
+// runTool does one small thing and returns the exit code.
+func runTool(name string, args []string, out io.Writer) (int, error) {
+	if len(args) == 0 && name != "echo" {
+		return 2, fmt.Errorf("%s needs an argument", name)
+	}
+	fail := func(err error) (int, error) {
+		if err != nil {
+			return 1, err
+		}
+		return 0, nil
+	}
+	switch name {
+	case "cat":
+		for _, f := range args {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				return 1, err
+			}
+			if _, err := out.Write(b); err != nil {
+				return 1, err
+			}
+		}
+		return 0, nil
+	case "touch":
+		return fail(os.WriteFile(args[0], nil, 0o644))
+	case "test":
+		_, err := os.Stat(args[0])
+		return fail(err)
+	case "echo":
+		_, err := fmt.Fprintln(out, strings.Join(args, " "))
+		return fail(err)
+	case "exit":
+		code, err := strconv.Atoi(args[0])
+		if err != nil {
+			return 2, err
+		}
+		return code, nil
+	case "sleep":
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			return 2, err
+		}
+		<-time.After(d)
+		return 0, nil
+	case "get":
+		resp, err := http.Get(args[0])
+		if err != nil {
+			return 1, err
+		}
+		defer resp.Body.Close() //nolint:errcheck // read to its end below
+		if _, err := io.Copy(out, resp.Body); err != nil {
+			return 1, err
+		}
+		if resp.StatusCode >= http.StatusBadRequest {
+			return 1, errors.New(resp.Status)
+		}
+		return 0, nil
+	default:
+		return 2, fmt.Errorf("no such tool: %s", name)
+	}
+}
