@@ -1,0 +1,92 @@
+package actuate
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/status"
+)
+
+// Reason is why a pod or a container does not come up, in the words its status
+// shows.
+type Reason string
+
+// Reasons of EnsureImage.
+const (
+	ErrImagePull              Reason = "ErrImagePull"
+	ErrImageNeverPull         Reason = "ErrImageNeverPull"
+	InvalidImageName          Reason = "InvalidImageName"
+	ImageInspectError         Reason = "ImageInspectError"
+	RegistryUnavailable       Reason = "RegistryUnavailable"
+	SignatureValidationFailed Reason = "SignatureValidationFailed"
+)
+
+// Reasons of StartContainer.
+const (
+	CreateContainerConfigError Reason = "CreateContainerConfigError"
+	CreateContainerError       Reason = "CreateContainerError"
+	RunContainerError          Reason = "RunContainerError"
+	// PostStartHookError: the container ran and was stopped again.
+	PostStartHookError Reason = "PostStartHookError"
+)
+
+// Reasons of RunSandbox, StopContainer, StopSandbox and the removals.
+const (
+	// ConfigPodSandboxError: the sandbox's configuration cannot be made.
+	ConfigPodSandboxError Reason = "ConfigPodSandboxError"
+	CreatePodSandboxError Reason = "CreatePodSandboxError"
+	KillContainerError    Reason = "KillContainerError"
+	KillPodSandboxError   Reason = "KillPodSandboxError"
+	RemoveContainerError  Reason = "RemoveContainerError"
+)
+
+// Error is a step that failed. Message is what the status shows beside the
+// reason; Err is the cause and carries the runtime's code, if any.
+type Error struct {
+	Reason  Reason
+	Message string
+	Err     error
+}
+
+func (e *Error) Error() string { return string(e.Reason) + ": " + e.Message }
+func (e *Error) Unwrap() error { return e.Err }
+
+// ReasonOf is the reason and the message of an error of this package; empty
+// reason for any other error.
+func ReasonOf(err error) (Reason, string) {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason, e.Message
+	}
+	return "", plain(err)
+}
+
+// Is makes errors.Is(err, actuate.ErrImagePull) work: a Reason is an error.
+func (e *Error) Is(target error) bool {
+	r, ok := target.(Reason)
+	return ok && e.Reason == r
+}
+
+// Error implements error, so that a Reason can be the target of errors.Is.
+func (r Reason) Error() string { return string(r) }
+
+// failed makes an Error whose message is the cause's plain text.
+func failed(reason Reason, cause error) *Error {
+	return &Error{Reason: reason, Message: plain(cause), Err: cause}
+}
+
+func failedf(reason Reason, format string, args ...any) *Error {
+	return failed(reason, fmt.Errorf(format, args...))
+}
+
+// plain is the text of an error without gRPC's "rpc error: code = …".
+func plain(err error) string {
+	if err == nil {
+		return ""
+	}
+	var s interface{ GRPCStatus() *status.Status }
+	if _, direct := err.(interface{ GRPCStatus() *status.Status }); direct && errors.As(err, &s) {
+		return s.GRPCStatus().Message()
+	}
+	return err.Error()
+}
