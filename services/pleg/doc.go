@@ -1,0 +1,16 @@
+// Package pleg observes the container runtime: the pod lifecycle event
+// generator, as a service.
+//
+// It owns the observed record of each pod (feed pleg.pods) and the state of the
+// runtime as a whole (feed pleg.runtime). Nobody else says what runs.
+//
+// It promises that a record is one reading of one pod: newest first, with every
+// sandbox and container that the runtime lists, and never older than the record
+// before it. Refresh answers with a reading that began after the call. A runtime
+// that does not answer for one pod harms the record of that pod only: the last
+// reading stays, with the error beside it. Runtime events and relisting only
+// mark pods for reading; a lost, doubled or late event changes nothing.
+//
+// It comes back by relisting: nothing is kept on disk. Until the first relist
+// has been read through, the feed is incomplete, so nobody takes a pod for gone.
+package pleg

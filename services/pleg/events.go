@@ -1,0 +1,96 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// eventsState is whether runtime events arrive.
+type eventsState struct{ on atomic.Bool }
+
+func (e *eventsState) flowing() bool { return e.on.Load() }
+
+// eventRetry is how soon a broken stream is opened again; eventAbsent how soon
+// a runtime without container events is asked again (it may be upgraded);
+// eventBelief how long a silent stream must stay open to count as working.
+const (
+	eventRetry  = 500 * time.Millisecond
+	eventAbsent = time.Minute
+	eventBelief = 2 * time.Second
+)
+
+// eventLoop follows the runtime's container events (CRI GetContainerEvents).
+// An event marks its pod for reading and is not believed.
+func (s *Service) eventLoop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		wait := eventRetry
+		err := s.follow(ctx)
+		if s.events.on.Swap(false) {
+			s.metrics.eventErrors.Inc()
+			s.relistSoon() // whatever was missed while the stream broke
+		}
+		if status.Code(err) == codes.Unimplemented {
+			wait = eventAbsent
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+func (s *Service) follow(ctx context.Context) error {
+	// The stream must end with this call, or the runtime would go on sending.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return err
+	}
+	// A runtime without events refuses at once; one that has them is silent until
+	// something happens. A stream that is still open after a while is believed.
+	open := time.AfterFunc(eventBelief, s.flowing)
+	defer open.Stop()
+	for {
+		event, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.flowing()
+		uid := event.GetPodSandboxStatus().GetMetadata().GetUid()
+		if uid == "" {
+			uid = event.GetPodSandboxStatus().GetLabels()[pod.PodUIDLabel]
+		}
+		if uid == "" {
+			s.relistSoon()
+			continue
+		}
+		go func() {
+			if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
+				s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
+				s.relistSoon()
+			}
+		}()
+	}
+}
+
+func (s *Service) flowing() {
+	if !s.events.on.Swap(true) {
+		s.metrics.eventConnects.Inc()
+	}
+}

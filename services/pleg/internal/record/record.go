@@ -1,0 +1,115 @@
+// Package record turns what the runtime lists into what changed and what a pod
+// looks like. It is pure: lists in, fingerprints and records out.
+package record
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+)
+
+// Listing is what the runtime lists of one pod.
+type Listing struct {
+	Sandboxes  []*runtimeapi.PodSandbox
+	Containers []*runtimeapi.Container
+}
+
+// Group sorts lists by pod UID. What carries no pod UID is not a pod's.
+func Group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]*Listing {
+	pods := map[string]*Listing{}
+	of := func(labels map[string]string) *Listing {
+		uid := labels[pod.PodUIDLabel]
+		if uid == "" {
+			return nil
+		}
+		if pods[uid] == nil {
+			pods[uid] = &Listing{}
+		}
+		return pods[uid]
+	}
+	for _, s := range sandboxes {
+		if l := of(s.GetLabels()); l != nil {
+			l.Sandboxes = append(l.Sandboxes, s)
+		}
+	}
+	for _, c := range containers {
+		if l := of(c.GetLabels()); l != nil {
+			l.Containers = append(l.Containers, c)
+		}
+	}
+	return pods
+}
+
+// Fingerprint is equal for two listings that show the same things in the same
+// states.
+func (l *Listing) Fingerprint() uint64 {
+	if l == nil || len(l.Sandboxes)+len(l.Containers) == 0 {
+		return 0
+	}
+	lines := make([]string, 0, len(l.Sandboxes)+len(l.Containers))
+	for _, s := range l.Sandboxes {
+		lines = append(lines, fmt.Sprintf("s %s %d", s.GetId(), s.GetState()))
+	}
+	for _, c := range l.Containers {
+		lines = append(lines, fmt.Sprintf("c %s %d", c.GetId(), c.GetState()))
+	}
+	slices.Sort(lines)
+	h := fnv.New64a()
+	for _, line := range lines {
+		_, _ = h.Write([]byte(line)) // a hash does not fail
+	}
+	return h.Sum64()
+}
+
+// Build makes the record of one pod; nil when the runtime has nothing of it.
+// Statuses come in any order. What was listed but has vanished since has no
+// status and is left out.
+func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatus, containers []*runtimeapi.ContainerStatus) (*plegv1.PodRecord, error) {
+	if len(sandboxes)+len(containers) == 0 {
+		return nil, nil
+	}
+	r := &plegv1.PodRecord{Uid: uid, SandboxOf: map[string]string{}}
+	slices.SortStableFunc(sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
+		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	slices.SortStableFunc(containers, func(a, b *runtimeapi.ContainerStatus) int {
+		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	for _, s := range sandboxes {
+		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
+		if err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", s.GetId(), err)
+		}
+		r.Sandboxes = append(r.Sandboxes, data)
+		name(r, s.GetLabels())
+	}
+	present := map[string]bool{}
+	for _, c := range containers {
+		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(c)
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", c.GetId(), err)
+		}
+		r.Containers = append(r.Containers, data)
+		name(r, c.GetLabels())
+		present[c.GetId()] = true
+	}
+	for _, c := range listing.Containers {
+		if present[c.GetId()] {
+			r.SandboxOf[c.GetId()] = c.GetPodSandboxId()
+		}
+	}
+	return r, nil
+}
+
+func name(r *plegv1.PodRecord, labels map[string]string) {
+	if r.GetName() == "" {
+		r.Name, r.Namespace = labels[pod.PodNameLabel], labels[pod.PodNamespaceLabel]
+	}
+}

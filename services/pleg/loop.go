@@ -1,0 +1,94 @@
+package pleg
+
+import (
+	"context"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/services/pleg/internal/record"
+)
+
+// relistLoop is the safety net: it lists everything and reads the pods that
+// differ from what was published.
+func (s *Service) relistLoop(ctx context.Context) error {
+	var last time.Time
+	for {
+		s.beat()
+		start := s.now()
+		if !last.IsZero() {
+			s.metrics.relistInterval.Observe(start.Sub(last).Seconds())
+		}
+		last = start
+		err := s.relistOnce(ctx)
+		s.metrics.relistDuration.Observe(s.now().Sub(start).Seconds())
+		if err == nil {
+			s.metrics.lastSeen.Set(float64(s.now().Unix()))
+			s.kit.Serving()
+		} else if ctx.Err() == nil {
+			s.kit.Log.Debug("relist failed", "error", err.Error())
+		}
+		period := s.cfg.Relist
+		if err == nil && s.events.flowing() {
+			period = s.cfg.RelistWithEvents
+		}
+		if !s.sleep(ctx, period) {
+			return nil
+		}
+	}
+}
+
+// relistOnce lists once and waits for the readings it caused, each bounded by
+// its own deadline. The first one through makes the feed complete.
+func (s *Service) relistOnce(ctx context.Context) error {
+	listCtx, cancel := context.WithTimeout(ctx, s.cfg.Call)
+	defer cancel()
+	sandboxes, err := s.runtime.ListPodSandbox(listCtx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	containers, err := s.runtime.ListContainers(listCtx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	s.metrics.observe(sandboxes.GetItems(), containers.GetContainers())
+	listed := record.Group(sandboxes.GetItems(), containers.GetContainers())
+	var differ []string
+	for uid, listing := range listed {
+		if s.readers.differs(uid, listing.Fingerprint()) {
+			differ = append(differ, uid)
+		}
+	}
+	for _, uid := range s.pods.Keys() {
+		if listed[uid] == nil {
+			differ = append(differ, uid) // read it: the list may be older than a refresh
+		}
+	}
+	s.readAll(ctx, differ)
+	s.readers.forget(func(uid string) bool {
+		_, published := s.pods.Get(uid)
+		return listed[uid] == nil && !published
+	})
+	s.pods.SetComplete(ctx, true)
+	return nil
+}
+
+// readAll reads pods in parallel. A pod whose reader hangs on the runtime is
+// skipped: its reader will publish when the runtime answers.
+func (s *Service) readAll(ctx context.Context, uids []string) {
+	slots := make(chan struct{}, s.cfg.Parallel)
+	done := make(chan struct{}, len(uids))
+	for _, uid := range uids {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
+				s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
+			}
+		}()
+	}
+	for range uids {
+		<-done
+	}
+}

@@ -1,0 +1,87 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+)
+
+// runtimeKey is the one item of pleg.runtime.
+const runtimeKey = "runtime"
+
+// statusLoop asks the runtime how it is and publishes what changed.
+func (s *Service) statusLoop(ctx context.Context) error {
+	current := &plegv1.RuntimeState{}
+	for {
+		next := s.runtimeState(ctx, current)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if next.GetResponding() != current.GetResponding() || current.GetSince() == nil {
+			next.Since = timestamppb.New(s.now())
+			if next.GetResponding() {
+				s.relistSoon()
+			}
+		} else {
+			next.Since = current.GetSince()
+		}
+		current = next
+		if _, err := s.state.Set(ctx, runtimeKey, current); err != nil {
+			return err
+		}
+		s.state.SetComplete(ctx, true)
+		period := s.cfg.Status
+		if !current.GetResponding() {
+			s.kit.Waiting("container runtime: " + current.GetError())
+			period = min(period, time.Second)
+		}
+		timer := time.NewTimer(period)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+func (s *Service) runtimeState(ctx context.Context, last *plegv1.RuntimeState) *plegv1.RuntimeState {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Call)
+	defer cancel()
+	next := proto.CloneOf(last)
+	next.Events = s.events.flowing()
+	failed := func(step string, err error) *plegv1.RuntimeState {
+		next.Responding, next.Error = false, fmt.Sprintf("%s: %v", step, err)
+		return next
+	}
+	resp, err := s.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return failed("status", err)
+	}
+	resp.Info = nil
+	if next.Status, err = (proto.MarshalOptions{Deterministic: true}).Marshal(resp); err != nil {
+		return failed("status", err)
+	}
+	if !last.GetResponding() { // a runtime that came back may be another one
+		version, err := s.runtime.Version(ctx, &runtimeapi.VersionRequest{})
+		if err != nil {
+			return failed("version", err)
+		}
+		next.Name, next.Version, next.ApiVersion = version.GetRuntimeName(), version.GetRuntimeVersion(), version.GetRuntimeApiVersion()
+		next.CgroupDriver = ""
+		// KEP-4033; runtimes before it leave the choice to the configuration.
+		if config, err := s.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil && config.GetLinux() != nil {
+			next.CgroupDriver = map[runtimeapi.CgroupDriver]string{
+				runtimeapi.CgroupDriver_SYSTEMD: "systemd", runtimeapi.CgroupDriver_CGROUPFS: "cgroupfs",
+			}[config.GetLinux().GetCgroupDriver()]
+		}
+	}
+	next.Responding, next.Error = true, ""
+	return next
+}

@@ -1,0 +1,128 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+)
+
+// Config is how eagerly to look. Zero values take the defaults.
+type Config struct {
+	// Relist is the period of the safety net while the runtime sends no events
+	// (kubelet: generic PLEG, 1 s).
+	Relist time.Duration
+	// RelistWithEvents is the same while it does (kubelet: evented PLEG, 300 s;
+	// ours is shorter, for a missed event otherwise lasts as long).
+	RelistWithEvents time.Duration
+	// Status is the period of the runtime's own status (kubelet: 5 s).
+	Status time.Duration
+	// Call bounds one question to the runtime about one pod.
+	Call time.Duration
+	// Parallel bounds how many pods are read at once.
+	Parallel int
+}
+
+func (c Config) withDefaults() Config {
+	or := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	or(&c.Relist, time.Second)
+	or(&c.RelistWithEvents, time.Minute)
+	or(&c.Status, 5*time.Second)
+	or(&c.Call, 30*time.Second)
+	if c.Parallel == 0 {
+		c.Parallel = 8
+	}
+	return c
+}
+
+// Deps are what pleg runs on.
+type Deps struct {
+	Kit *service.Kit
+	// Runtime is the CRI; nil dials podworker's broker. Any runtime will do in a
+	// test.
+	Runtime grpc.ClientConnInterface
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Service is pleg.
+type Service struct {
+	plegv1.UnimplementedPlegServiceServer
+	cfg     Config
+	kit     *service.Kit
+	runtime runtimeapi.RuntimeServiceClient
+	now     func() time.Time
+	metrics *metrics
+	beat    func()
+
+	pods  *feed.Owner[*plegv1.PodRecord]
+	state *feed.Owner[*plegv1.RuntimeState]
+
+	readers *readers
+	relist  chan struct{} // capacity 1: relist soon
+	events  eventsState
+}
+
+// New wires pleg into its process; everything runs in the kit.
+func New(cfg Config, deps Deps) (*Service, error) {
+	kit := deps.Kit
+	conn := deps.Runtime
+	if conn == nil {
+		broker, err := rpc.Dial(rpc.ClientConfig{Socket: kit.Paths.Broker(), Timeout: time.Minute})
+		if err != nil {
+			return nil, fmt.Errorf("dial broker: %w", err)
+		}
+		conn = broker
+	}
+	s := &Service{
+		cfg: cfg.withDefaults(), kit: kit, now: deps.Now,
+		runtime: runtimeapi.NewRuntimeServiceClient(conn),
+		metrics: newMetrics(kit.Metrics),
+		pods:    service.Owner[*plegv1.PodRecord](kit, house.PlegPods),
+		state:   service.Owner[*plegv1.RuntimeState](kit, house.PlegRuntime),
+		readers: newReaders(),
+		relist:  make(chan struct{}, 1),
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.beat = kit.Heart("relist", 3*time.Minute)
+	plegv1.RegisterPlegServiceServer(kit.Server, s)
+	kit.Go("relist", s.relistLoop)
+	kit.Go("events", s.eventLoop)
+	kit.Go("runtime status", s.statusLoop)
+	kit.Waiting("container runtime")
+	return s, nil
+}
+
+func (s *Service) relistSoon() {
+	select {
+	case s.relist <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits for d, a call for a relist, or the end; false means the end.
+func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-s.relist:
+	}
+	return true
+}

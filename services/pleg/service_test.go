@@ -1,0 +1,223 @@
+package pleg_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	"github.com/sextant-node/sextant/services/pleg"
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+// node is a pleg over a fake runtime, seen through its socket.
+type node struct {
+	t       *testing.T
+	ctx     context.Context
+	runtime *fakecri.Runtime
+	cri     runtimeapi.RuntimeServiceClient
+	pods    *feed.Mirror[*plegv1.PodRecord]
+	state   *feed.Mirror[*plegv1.RuntimeState]
+	client  plegv1.PlegServiceClient
+	changed chan struct{}
+}
+
+func start(t *testing.T, flavor fakecri.Flavor, cfg pleg.Config) *node {
+	t.Helper()
+	runtime := fakecri.Start(t, fakecri.Config{Flavor: flavor, Images: []fakecri.Image{{Ref: "fake/sleep"}}})
+	paths := house.Paths{Run: t.TempDir(), State: t.TempDir()}
+	kit, err := service.New(service.Options{Service: house.Pleg, Paths: paths, Bus: service.BusOff, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pleg.New(cfg, pleg.Deps{Kit: kit, Runtime: runtime.Conn(t)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ended := make(chan error, 1)
+	go func() { ended <- kit.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("pleg stopped: %v", err)
+		}
+	})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(house.Pleg), Retry: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	n := &node{
+		t: t, ctx: ctx, runtime: runtime, cri: runtimeapi.NewRuntimeServiceClient(runtime.Conn(t)),
+		client: plegv1.NewPlegServiceClient(conn), changed: make(chan struct{}, 1),
+	}
+	remote := feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}
+	n.pods = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegPods, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.PodRecord])
+	n.state = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegRuntime, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.RuntimeState])
+	tell := func([]string) {
+		select {
+		case n.changed <- struct{}{}:
+		default:
+		}
+	}
+	n.pods.Watch(tell)
+	n.state.Watch(tell)
+	go func() { _ = n.pods.Run(ctx) }()
+	go func() { _ = n.state.Run(ctx) }()
+	return n
+}
+
+func (n *node) eventually(what string, ok func() bool) {
+	n.t.Helper()
+	for !ok() {
+		select {
+		case <-n.ctx.Done():
+			n.t.Fatalf("never: %s", what)
+		case <-n.changed:
+		}
+	}
+}
+
+// run makes a pod with one container in the runtime and returns its container.
+func (n *node) run(uid string) string {
+	n.t.Helper()
+	labels := map[string]string{pod.PodUIDLabel: uid, pod.PodNameLabel: uid, pod.PodNamespaceLabel: "default"}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid}, Labels: labels, LogDirectory: n.t.TempDir(),
+	}
+	sandbox, err := n.cri.RunPodSandbox(n.ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	container, err := n.cri.CreateContainer(n.ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "fake/sleep"},
+			Labels: labels, LogPath: "0.log",
+		},
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.cri.StartContainer(n.ctx, &runtimeapi.StartContainerRequest{ContainerId: container.GetContainerId()}); err != nil {
+		n.t.Fatal(err)
+	}
+	return container.GetContainerId()
+}
+
+func (n *node) container(uid string) *runtimeapi.ContainerStatus {
+	r, ok := n.pods.Get(uid)
+	if !ok || len(r.GetContainers()) == 0 {
+		return nil
+	}
+	st := &runtimeapi.ContainerStatus{}
+	if err := proto.Unmarshal(r.GetContainers()[0], st); err != nil {
+		n.t.Fatal(err)
+	}
+	return st
+}
+
+const hour = time.Hour // a relist that does not come by itself
+
+func TestExitIsSeenByEventAlone(t *testing.T) {
+	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour})
+	n.eventually("complete", n.pods.Complete)
+	if err := n.runtime.WaitCall(n.ctx, fakecri.Match{Method: "GetContainerEvents"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	id := n.run("a")
+	n.eventually("running", func() bool {
+		return n.container("a").GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	})
+	n.runtime.Exit(id, 3)
+	n.eventually("exited", func() bool { return n.container("a").GetExitCode() == 3 })
+}
+
+func TestExitIsSeenByRelistingAlone(t *testing.T) {
+	n := start(t, fakecri.Containerd16, pleg.Config{Relist: 20 * time.Millisecond})
+	id := n.run("a")
+	n.eventually("running", func() bool {
+		return n.container("a").GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	})
+	n.runtime.Exit(id, 3)
+	n.eventually("exited", func() bool { return n.container("a").GetExitCode() == 3 })
+	for _, s := range n.runtime.Sandboxes() {
+		n.runtime.Forget(s.GetId())
+	}
+	n.runtime.Forget(id)
+	n.eventually("gone", func() bool { _, ok := n.pods.Get("a"); return !ok && n.pods.Complete() })
+}
+
+func TestRefreshReadsTheTruth(t *testing.T) {
+	n := start(t, fakecri.Containerd16, pleg.Config{Relist: hour})
+	n.eventually("complete", n.pods.Complete)
+	n.run("a")
+	resp, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{Uid: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.GetRecord().GetSandboxes()) != 1 || len(resp.GetRecord().GetContainers()) != 1 {
+		t.Fatalf("record %v, want one sandbox and one container", resp.GetRecord())
+	}
+	n.eventually("mirror there", func() bool { return n.pods.At(feed.RevisionFrom(resp.GetRevision())) })
+	if n.container("a") == nil {
+		t.Fatal("the revision Refresh answered does not hold the record")
+	}
+	if _, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{}); !rpc.Is(err, rpc.Invalid) {
+		t.Errorf("refresh without uid: %v, want invalid", err)
+	}
+}
+
+func TestAStuckPodHarmsOnlyItself(t *testing.T) {
+	n := start(t, fakecri.Containerd16, pleg.Config{Relist: 20 * time.Millisecond, Call: 200 * time.Millisecond})
+	stuck := n.run("stuck")
+	fine := n.run("fine")
+	n.eventually("both", func() bool { return n.container("stuck") != nil && n.container("fine") != nil })
+	stall := n.runtime.Stall(fakecri.Match{Method: "ContainerStatus", ID: stuck})
+	n.runtime.Exit(stuck, 1)
+	n.runtime.Exit(fine, 2)
+	n.eventually("the other's exit", func() bool { return n.container("fine").GetExitCode() == 2 })
+	n.eventually("the error in the record", func() bool {
+		r, _ := n.pods.Get("stuck")
+		return r.GetError() != "" && r.GetErrorSince() != nil
+	})
+	if n.container("stuck").GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Error("the last reading did not stay")
+	}
+	stall.Release()
+	n.eventually("recovery", func() bool {
+		r, _ := n.pods.Get("stuck")
+		return r.GetError() == "" && n.container("stuck").GetExitCode() == 1
+	})
+}
+
+func TestRuntimeAwayLosesNothing(t *testing.T) {
+	n := start(t, fakecri.Containerd2, pleg.Config{Relist: 20 * time.Millisecond, Status: 20 * time.Millisecond})
+	n.run("a")
+	n.eventually("seen", func() bool { return n.container("a") != nil })
+	undo := n.runtime.Fail(fakecri.Match{}, -1, status.Error(codes.Unavailable, "runtime restarts"))
+	n.eventually("not responding", func() bool {
+		st, ok := n.state.Get("runtime")
+		return ok && !st.GetResponding() && st.GetError() != ""
+	})
+	if n.container("a") == nil {
+		t.Error("a runtime that does not answer emptied the record")
+	}
+	undo.Undo()
+	n.eventually("responding", func() bool {
+		st, ok := n.state.Get("runtime")
+		return ok && st.GetResponding() && st.GetName() != ""
+	})
+}
