@@ -1,0 +1,26 @@
+package crisuite_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/sextant-node/sextant/test/crisuite"
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+func TestFake(t *testing.T) {
+	for _, flavor := range []fakecri.Flavor{fakecri.Containerd2, fakecri.Containerd16} {
+		t.Run(flavor.String(), func(t *testing.T) {
+			t.Parallel()
+			rt := fakecri.Start(t, fakecri.Config{Flavor: flavor})
+			modern := flavor != fakecri.Containerd16
+			crisuite.Run(t, crisuite.Target{
+				Conn:      func(t testing.TB) grpc.ClientConnInterface { return rt.Conn(t) },
+				Images:    crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1"},
+				Features:  crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern},
+				Interrupt: func(_ testing.TB, during func()) { rt.Down(); during(); rt.Up() },
+			})
+		})
+	}
+}

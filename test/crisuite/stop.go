@@ -1,0 +1,132 @@
+package crisuite
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// neverEnds is PID 1 without a handler for TERM, which therefore has no effect.
+var neverEnds = []string{"sleep", "1000"}
+
+func (p *pod) stubborn() *ctr {
+	p.Helper()
+	c := p.create(p.commandConfig(neverEnds...))
+	p.ok("StartContainer", c.start())
+	return c
+}
+
+var stopTests = []test{
+	{"sends TERM and waits for the end", func(e *env) {
+		c := e.pod().server()
+		began := time.Now()
+		e.ok("StopContainer", c.stop(60))
+		if took := time.Since(began); took > 20*time.Second {
+			e.Errorf("took %v", took)
+		}
+		if st := c.exited(); st.GetExitCode() != 7 || st.GetReason() != "Error" {
+			e.Errorf("code %d, reason %q", st.GetExitCode(), st.GetReason())
+		}
+	}},
+	{"an orderly end after TERM is Completed", func(e *env) {
+		c := e.pod().start("trap 'exit 0' TERM; echo ready; while true; do sleep 0.05; done")
+		c.logged("ready")
+		e.ok("StopContainer", c.stop(60))
+		if st := c.exited(); st.GetExitCode() != 0 || st.GetReason() != "Completed" {
+			e.Errorf("code %d, reason %q", st.GetExitCode(), st.GetReason())
+		}
+	}},
+	{"kills after the timeout", func(e *env) {
+		c := e.pod().stubborn()
+		began := time.Now()
+		e.ok("StopContainer", c.stop(1))
+		if took := time.Since(began); took < time.Second || took > 20*time.Second {
+			e.Errorf("took %v", took)
+		}
+		// The answer means that it has ended: no waiting here.
+		if st := c.status(); st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetExitCode() != 137 || st.GetReason() != "Error" {
+			e.Errorf("got %v", st)
+		}
+	}},
+	{"with no timeout kills at once", func(e *env) {
+		c := e.pod().server()
+		e.ok("StopContainer", c.stop(0))
+		if st := c.status(); st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetExitCode() != 137 {
+			e.Errorf("got %v", st)
+		}
+	}},
+	{"a second stop shortens the first", func(e *env) {
+		c := e.pod().stubborn()
+		first := make(chan error, 1)
+		go func() { first <- c.stop(80) }()
+		began := time.Now()
+		e.ok("second StopContainer", c.stop(1))
+		if took := time.Since(began); took > 20*time.Second {
+			e.Errorf("took %v", took)
+		}
+		e.ok("first StopContainer", <-first)
+	}},
+	{"of what does not run does nothing", func(e *env) {
+		p := e.pod()
+		c := p.create(p.commandConfig("true"))
+		e.ok("StopContainer of a created one", c.stop(1))
+		if st := c.status(); st.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
+			e.Errorf("created one is %v", st.GetState())
+		}
+		e.ok("StartContainer", c.start())
+		st := c.exited()
+		e.ok("StopContainer of an exited one", c.stop(1))
+		if after := c.status(); after.GetFinishedAt() != st.GetFinishedAt() || after.GetExitCode() != st.GetExitCode() {
+			e.Errorf("exited %v, after stop %v", st, after)
+		}
+	}},
+	{"of an unknown one does no harm", func(e *env) {
+		c := &ctr{pod: &pod{env: e}, id: "ffffffffffffffff"}
+		// containerd 1.6 says NotFound, later ones nothing.
+		e.code("StopContainer", c.stop(1), codes.OK, codes.NotFound)
+	}},
+	{"whose caller leaves does not kill", func(e *env) {
+		c := e.pod().stubborn()
+		ctx, cancel := context.WithTimeout(e.ctx, 300*time.Millisecond)
+		defer cancel()
+		_, err := e.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: 80})
+		e.code("StopContainer", err, codes.DeadlineExceeded)
+		if st := c.status(); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			e.Errorf("state %v", st.GetState())
+		}
+		e.ok("StopContainer", c.stop(0))
+	}},
+}
+
+var removeTests = []test{
+	{"takes created, running and exited ones, and may be repeated", func(e *env) {
+		p := e.pod()
+		exited := p.start("exit 0")
+		exited.exited()
+		for state, c := range map[string]*ctr{"created": p.create(p.commandConfig("true")), "running": p.stubborn(), "exited": exited} {
+			for range 2 {
+				e.ok("RemoveContainer of a "+state+" one", c.remove())
+			}
+			_, err := c.tryStatus()
+			e.code("ContainerStatus of a removed one", err, codes.NotFound)
+			e.code("StartContainer of a removed one", c.start(), codes.NotFound)
+		}
+		resp, err := e.runtime.ListContainers(e.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.id}})
+		e.ok("ListContainers", err)
+		if len(resp.GetContainers()) != 0 {
+			e.Errorf("left: %v", resp.GetContainers())
+		}
+		if st := p.status(); st.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			e.Errorf("the sandbox is %v", st.GetState())
+		}
+	}},
+	{"leaves the log", func(e *env) {
+		c := e.pod().start("echo here")
+		c.exited()
+		c.logged("here")
+		e.ok("RemoveContainer", c.remove())
+		c.logged("here")
+	}},
+}

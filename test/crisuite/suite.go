@@ -1,0 +1,91 @@
+package crisuite
+
+import (
+	"testing"
+
+	"google.golang.org/grpc"
+)
+
+// Target is a runtime and what must be known of it.
+type Target struct {
+	// Conn connects to the runtime; both services are served there.
+	Conn func(testing.TB) grpc.ClientConnInterface
+	// Images are what the tests use.
+	Images Images
+	// Features are what the runtime is meant to have.
+	Features Features
+	// CgroupParent is where the sandboxes' cgroups go; empty for the runtime's
+	// own default.
+	CgroupParent string
+	// Interrupt kills the runtime (not its containers), calls during, and
+	// starts it again. Nil leaves out the tests that need it.
+	Interrupt func(t testing.TB, during func())
+}
+
+// Images are references as a user would write them. All but Missing can be pulled.
+type Images struct {
+	// Shell has busybox's sh, sleep, echo, cat, printf, … in its PATH.
+	Shell string
+	// Spare is any other image, which nothing else on the node uses; it is
+	// pulled and removed repeatedly.
+	Spare string
+	// Missing is in a registry that answers, which does not have it.
+	Missing string
+}
+
+// Features differ between runtimes that Sextant supports. What a runtime is
+// not meant to have is tested to be refused in the way that Sextant expects.
+type Features struct {
+	// Events is GetContainerEvents; else it must be Unimplemented.
+	Events bool
+	// RuntimeConfig tells the cgroup driver; else it must be Unimplemented.
+	RuntimeConfig bool
+	// ImageID fills image_id beside image_ref (since CRI 1.29).
+	ImageID bool
+}
+
+// Run runs the suite. The subtests run in parallel to each other, except for
+// those that interrupt the runtime, which come last.
+func Run(t *testing.T, target Target) {
+	t.Run("parallel", func(t *testing.T) {
+		for _, group := range []struct {
+			name  string
+			tests []test
+		}{
+			{"node", nodeTests},
+			{"image", imageTests},
+			{"sandbox", sandboxTests},
+			{"container", containerTests},
+			{"stop", stopTests},
+			{"remove", removeTests},
+			{"process", processTests},
+			{"log", logTests},
+			{"exec", execTests},
+			{"event", eventTests},
+			{"stats", statsTests},
+			{"concurrency", concurrencyTests},
+		} {
+			runAll(t, target, group.name, group.tests, true)
+		}
+	})
+	if target.Interrupt != nil {
+		runAll(t, target, "interrupt", interruptTests, false)
+	}
+}
+
+// test is one statement about a runtime.
+type test struct {
+	name string
+	run  func(*env)
+}
+
+func runAll(t *testing.T, target Target, group string, tests []test, parallel bool) {
+	for _, tt := range tests {
+		t.Run(group+"/"+tt.name, func(t *testing.T) {
+			if parallel {
+				t.Parallel()
+			}
+			tt.run(newEnv(t, target))
+		})
+	}
+}
