@@ -58,6 +58,7 @@ const (
 	ConfigSources   = "config.sources"
 	ConfigObjects   = "config.objects"
 	ConfigSecrets   = "config.secrets"
+	ConfigMirrors   = "config.mirrors"
 	ConfigKubelet   = "config.kubelet"
 	ConfigEvents    = "config.events"
 	PodWorkerPods   = "podworker.pods"
@@ -81,6 +82,7 @@ var feeds = []Feed{
 	{ConfigSources, Config, []Service{PodWorker, Status, NodeAPI}, false},
 	{ConfigObjects, Config, []Service{Volume, Resource, PodWorker, Status}, false},
 	{ConfigSecrets, Config, []Service{Volume, PodWorker}, true},
+	{ConfigMirrors, Config, []Service{Status}, false},
 	{ConfigKubelet, Config, []Service{Pleg, Prober, Volume, Resource, PodWorker, Status, NodeAPI}, false},
 	{ConfigEvents, Config, []Service{Status}, false},
 	{PodWorkerPods, PodWorker, []Service{Status, NodeAPI}, false},

@@ -18,6 +18,7 @@ var messages = map[string]proto.Message{
 	ConfigSources:   &configv1.Source{},
 	ConfigObjects:   &configv1.Object{},
 	ConfigSecrets:   &configv1.Object{},
+	ConfigMirrors:   &configv1.Object{},
 	ConfigKubelet:   &configv1.KubeletConfig{},
 	ConfigEvents:    &eventv1.Event{},
 	PodWorkerPods:   &podworkerv1.PodState{},

@@ -11,6 +11,8 @@ var methods = map[string][]Service{
 	"/grpc.health.v1.Health/Watch":                         {"*"},
 	"/sextant.feed.v1.FeedService/Changes":                 {"*"}, // then MayRead, by feed
 	"/sextant.config.v1.ConfigService/Token":               {Volume},
+	"/sextant.config.v1.ConfigService/ReviewToken":         {NodeAPI},
+	"/sextant.config.v1.ConfigService/ReviewAccess":        {NodeAPI},
 	"/sextant.podworker.v1.PodWorkerService/ContainerLogs": {NodeAPI, Operator},
 	"/sextant.pleg.v1.PlegService/Refresh":                 {PodWorker},
 	"/sextant.volume.v1.VolumeService/Declare":             {PodWorker},
