@@ -1,0 +1,17 @@
+// Package broker is the only connection to the container runtime, and the CRI
+// server that lends it to the other services.
+//
+// It serves runtime.v1 (RuntimeService and ImageService) on a socket of its own.
+// Who may call which method is decided by the caller's uid and the table in
+// pkg/house, before a byte goes on. What is let through is passed as it is:
+// requests, answers and streams as bytes, errors with the runtime's codes and
+// details. Podworker itself uses the same connection through Runtime and Images.
+//
+// It promises to serve without anybody's help — no configuration, no bus, no
+// runtime. While the runtime is away every call fails at once with Unavailable,
+// and the connection is retried (200 ms, growing to 3 s) until it is back; the
+// broker never ends because of it. A call that hangs holds one stream and nobody
+// else's call.
+//
+// It keeps no state: after kill -9 it listens and dials again.
+package broker

@@ -1,0 +1,81 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var asStream = &grpc.StreamDesc{ServerStreams: true}
+
+// forward passes one call on: its one request, then every answer until the
+// runtime ends. Unary calls are streams of one answer. The caller has been
+// authorized before.
+func (b *Broker) forward(_ any, in grpc.ServerStream) (err error) {
+	name, _ := grpc.MethodFromServerStream(in)
+	m, ok := methods[name]
+	if !ok {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
+	}
+	done := b.metrics.observe(m.operation)
+	defer func() { done(err) }()
+
+	var request frame
+	if err := in.RecvMsg(&request); err != nil {
+		return err
+	}
+	ctx, cancel := b.bound(in.Context(), m)
+	defer cancel()
+	conn := b.runtime
+	if m.image {
+		conn = b.images
+	}
+	out, err := conn.NewStream(ctx, asStream, name, grpc.ForceCodecV2(rawCodec{}))
+	if err != nil {
+		return err
+	}
+	// An error here shows again, with its cause, in RecvMsg.
+	if err := out.SendMsg(&request); err == nil {
+		_ = out.CloseSend()
+	}
+	for {
+		var answer frame
+		switch err := out.RecvMsg(&answer); {
+		case errors.Is(err, io.EOF):
+			in.SetTrailer(out.Trailer())
+			return nil
+		case err != nil:
+			in.SetTrailer(out.Trailer())
+			return err
+		}
+		if err := in.SendMsg(&answer); err != nil {
+			return err
+		}
+	}
+}
+
+// bound limits a call to what its method may take.
+func (b *Broker) bound(ctx context.Context, m method) (context.Context, context.CancelFunc) {
+	if limit := m.limit(b.cfg.Timeout()); limit > 0 {
+		return context.WithTimeout(ctx, limit)
+	}
+	return context.WithCancel(ctx)
+}
+
+// inProcess does for podworker's own calls what forward does for others'.
+func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	m, ok := methods[name]
+	if !ok {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
+	}
+	done := b.metrics.observe(m.operation)
+	ctx, cancel := b.bound(ctx, m)
+	defer cancel()
+	err := call(ctx, name, req, reply, conn, opts...)
+	done(err)
+	return err
+}
