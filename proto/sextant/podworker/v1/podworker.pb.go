@@ -16,6 +16,7 @@ package podworkerv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -320,7 +321,11 @@ type ContainerWait struct {
 	Reason  string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// When it is tried next; unset if a fact is awaited instead.
-	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	RetryAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	// The back-off the wait is part of, whole and not what remains of it.
+	BackOff *durationpb.Duration `protobuf:"bytes,5,opt,name=back_off,json=backOff,proto3" json:"back_off,omitempty"`
+	// What the last attempt said.
+	LastError     string `protobuf:"bytes,6,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,6 +386,20 @@ func (x *ContainerWait) GetRetryAt() *timestamppb.Timestamp {
 		return x.RetryAt
 	}
 	return nil
+}
+
+func (x *ContainerWait) GetBackOff() *durationpb.Duration {
+	if x != nil {
+		return x.BackOff
+	}
+	return nil
+}
+
+func (x *ContainerWait) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
 }
 
 // Wait names the owner and the step that holds a pod up.
@@ -744,7 +763,7 @@ var File_sextant_podworker_v1_podworker_proto protoreflect.FileDescriptor
 
 const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
-	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x04\n" +
+	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x04\n" +
 	"\bPodState\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -764,12 +783,15 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\bmessages\x18\x0e \x03(\v2&.sextant.podworker.v1.ContainerMessageR\bmessages\"O\n" +
 	"\x10ContainerMessage\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x96\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xeb\x01\n" +
 	"\rContainerWait\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x125\n" +
-	"\bretry_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xb3\x01\n" +
+	"\bretry_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x124\n" +
+	"\bback_off\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\abackOff\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x06 \x01(\tR\tlastError\"\xb3\x01\n" +
 	"\x04Wait\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x18\n" +
@@ -842,6 +864,7 @@ var file_sextant_podworker_v1_podworker_proto_goTypes = []any{
 	(*Images)(nil),                // 7: sextant.podworker.v1.Images
 	(*Image)(nil),                 // 8: sextant.podworker.v1.Image
 	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
 }
 var file_sextant_podworker_v1_podworker_proto_depIdxs = []int32{
 	0,  // 0: sextant.podworker.v1.PodState.lifecycle:type_name -> sextant.podworker.v1.Lifecycle
@@ -851,17 +874,18 @@ var file_sextant_podworker_v1_podworker_proto_depIdxs = []int32{
 	9,  // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
 	2,  // 5: sextant.podworker.v1.PodState.messages:type_name -> sextant.podworker.v1.ContainerMessage
 	9,  // 6: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
-	9,  // 7: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	9,  // 8: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
-	9,  // 9: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	8,  // 10: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
-	5,  // 11: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
-	6,  // 12: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
-	12, // [12:13] is the sub-list for method output_type
-	11, // [11:12] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 7: sextant.podworker.v1.ContainerWait.back_off:type_name -> google.protobuf.Duration
+	9,  // 8: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	9,  // 9: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
+	9,  // 10: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	8,  // 11: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
+	5,  // 12: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
+	6,  // 13: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
+	13, // [13:14] is the sub-list for method output_type
+	12, // [12:13] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_sextant_podworker_v1_podworker_proto_init() }

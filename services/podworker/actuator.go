@@ -1,0 +1,42 @@
+package podworker
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
+)
+
+// Sandboxes acts on sandboxes and on what a pod leaves on the disk. Every call
+// may be repeated; a call for something that is gone already succeeds.
+type Sandboxes interface {
+	// RunSandbox makes and starts a sandbox, with its network.
+	RunSandbox(ctx context.Context, spec actuate.SandboxSpec) (id string, err error)
+	StopSandbox(ctx context.Context, pod *v1.Pod, id string) error
+	RemoveSandbox(ctx context.Context, pod *v1.Pod, id string) error
+	// CleanPodDirs removes the pod's directory and its logs. The pod may carry
+	// no more than name, namespace and UID.
+	CleanPodDirs(ctx context.Context, pod *v1.Pod) error
+}
+
+// Containers acts on containers. The events that tell of a single act (Pulling,
+// Pulled, Created, Started, Killing, Failed, hooks) are emitted by the
+// implementation; those that tell of a decision (BackOff, SandboxChanged …) by
+// the loop.
+type Containers interface {
+	// EnsureImage makes an image present; back-off is the caller's.
+	EnsureImage(ctx context.Context, spec actuate.ImageSpec) (ref string, err error)
+	// StartContainer creates and starts a container and runs its postStart hook;
+	// a container whose hook fails is stopped again.
+	StartContainer(ctx context.Context, spec actuate.ContainerSpec) (id string, err error)
+	// PreStop emits Killing and runs the preStop hook for at most spec.Grace.
+	// The caller stops the container afterwards with RunPreStop false: the hook
+	// of a sidecar runs at once, its stop waits for its turn.
+	PreStop(ctx context.Context, spec actuate.KillSpec) error
+	// StopContainer stops a container. Called again with less grace while a
+	// call is under way it shortens it; the former call's context is cancelled.
+	StopContainer(ctx context.Context, spec actuate.KillSpec) error
+	RemoveContainer(ctx context.Context, pod *v1.Pod, id string) error
+}
+
