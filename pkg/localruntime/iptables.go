@@ -58,7 +58,7 @@ func hostPortCleanup(rules []string, network string) [][]string {
 		}
 	}
 	for _, r := range rules {
-		if f := splitRule(r); len(f) > 2 && f[0] == "-A" && shared[after(f, "-j")] {
+		if f := splitRule(r); len(f) > 2 && f[0] == "-A" && !ours[f[1]] && shared[after(f, "-j")] {
 			cmds = append(cmds, append([]string{"-D"}, f[1:]...))
 		}
 	}

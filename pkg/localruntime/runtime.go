@@ -13,13 +13,19 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // startLimit bounds the wait for a new containerd to answer on CRI. A cold start
 // on a busy two-core machine takes about two seconds.
 const startLimit = 60 * time.Second
+
+// adoptLimit bounds the wait for a containerd that runs already; one that does
+// not answer for that long is replaced, which its containers survive.
+const adoptLimit = 15 * time.Second
 
 // marker is kept in the directory: it marks the directory as ours and holds what
 // must not change while pods run.
@@ -90,7 +96,10 @@ func Ensure(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("local runtime: %w", err)
 	}
 	if r.proc = readProcess(cfg.pidFile()); r.proc.alive() {
-		if _, err := answering(ctx, cfg.Socket); err == nil {
+		wait, cancel := context.WithTimeout(ctx, adoptLimit)
+		err := poll(wait, func() bool { return !r.proc.alive() || answering(wait, cfg.Socket) == nil })
+		cancel()
+		if err == nil && r.proc.alive() {
 			r.adopted = true
 			return r, nil
 		}
@@ -126,6 +135,9 @@ func (c Config) claimDir() (marker, error) {
 	if err := os.MkdirAll(c.Dir, 0o711); err != nil {
 		return m, err
 	}
+	if err := os.Chmod(c.Dir, 0o711); err != nil {
+		return m, err
+	}
 	return m, os.MkdirAll(filepath.Dir(c.Socket), 0o711)
 }
 
@@ -159,12 +171,18 @@ func (r *Runtime) launch(ctx context.Context) error {
 			return false
 		default:
 		}
-		_, last = answering(wait, r.cfg.Socket)
+		if last = answering(wait, r.cfg.Socket); status.Code(last) == codes.Unimplemented {
+			// It serves only after every plugin was loaded: CRI will not come.
+			cancel()
+		}
 		return last == nil
 	})
 	if err != nil {
-		if !proc.alive() {
+		switch {
+		case !proc.alive():
 			err = errors.New("containerd ended at once")
+		case status.Code(last) == codes.Unimplemented:
+			err = errors.New("containerd runs without its CRI plugin")
 		}
 		return fmt.Errorf("%w (%w); its log ends:\n%s", err, last, tail(r.cfg.logFile(), 15))
 	}
@@ -221,39 +239,39 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 }
 
-// answering returns the runtime's name and version once both of its conditions,
-// runtime and network, hold.
-func answering(ctx context.Context, socket string) (string, error) {
+// answering returns nil once both conditions of the runtime, runtime and network,
+// hold.
+func answering(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	conn, err := Dial(socket)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer conn.Close() //nolint:errcheck // nothing was written
 	cri := runtimeapi.NewRuntimeServiceClient(conn)
-	v, err := cri.Version(ctx, &runtimeapi.VersionRequest{})
-	if err != nil {
-		return "", err
-	}
 	s, err := cri.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, c := range s.GetStatus().GetConditions() {
 		if !c.GetStatus() && (c.GetType() == runtimeapi.RuntimeReady || c.GetType() == runtimeapi.NetworkReady) {
-			return "", fmt.Errorf("%s does not hold: %s: %s", c.GetType(), c.GetReason(), c.GetMessage())
+			return fmt.Errorf("%s does not hold: %s: %s", c.GetType(), c.GetReason(), c.GetMessage())
 		}
 	}
-	return v.GetRuntimeName() + " " + v.GetRuntimeVersion(), nil
+	return nil
 }
 
-// tail returns the last n lines of a file.
+// tail returns the last n lines of a file, each cut to a readable length.
 func tail(path string, n int) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+	lines = lines[max(0, len(lines)-n):]
+	for i, l := range lines {
+		lines[i] = l[:min(len(l), 300)]
+	}
+	return strings.Join(lines, "\n")
 }

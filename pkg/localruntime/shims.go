@@ -125,7 +125,9 @@ func removeCNICache(network string) error {
 	}
 	var errs []error
 	for _, f := range files {
-		errs = append(errs, removeIfThere(f))
+		id, _ := strings.CutSuffix(strings.TrimPrefix(filepath.Base(f), network+"-"), "-eth0")
+		errs = append(errs, removeIfThere(f),
+			removeIfThere(filepath.Join(cache, "results", "cni-loopback-"+id+"-lo")))
 	}
 	_ = unix.Rmdir(filepath.Join(cache, "results")) // not empty: another network's
 	_ = unix.Rmdir(cache)

@@ -82,7 +82,7 @@ func (c Config) hasPods() bool {
 func (c Config) removePods(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if _, err := answering(ctx, c.Socket); err != nil {
+	if err := answering(ctx, c.Socket); err != nil {
 		if _, err := Ensure(ctx, c); err != nil {
 			return err
 		}
