@@ -127,7 +127,15 @@ type PodState struct {
 	Source string `protobuf:"bytes,13,opt,name=source,proto3" json:"source,omitempty"`
 	// Termination messages of containers that have exited: what the runtime does
 	// not know, for the message is in a file of the pod or in the log.
-	Messages      []*ContainerMessage `protobuf:"bytes,14,rep,name=messages,proto3" json:"messages,omitempty"`
+	Messages []*ContainerMessage `protobuf:"bytes,14,rep,name=messages,proto3" json:"messages,omitempty"`
+	// When podworker first took the pod up: status.startTime.
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Set when the node refused or ended the pod; reason and message are above.
+	Verdict *Verdict `protobuf:"bytes,16,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// A RestartAllContainers rule is being carried out.
+	AllContainersRestarting bool `protobuf:"varint,17,opt,name=all_containers_restarting,json=allContainersRestarting,proto3" json:"all_containers_restarting,omitempty"`
+	// What podworker counts about each container, by name.
+	Containers    []*ContainerFacts `protobuf:"bytes,18,rep,name=containers,proto3" json:"containers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -260,6 +268,160 @@ func (x *PodState) GetMessages() []*ContainerMessage {
 	return nil
 }
 
+func (x *PodState) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *PodState) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+func (x *PodState) GetAllContainersRestarting() bool {
+	if x != nil {
+		return x.AllContainersRestarting
+	}
+	return false
+}
+
+func (x *PodState) GetContainers() []*ContainerFacts {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+// Verdict is an end the node decided on against the wish of the pod's owner.
+type Verdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Rejected", "Evicted", "Preempted", "Shutdown" or "DeadlineExceeded".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The pod was ended for the node's sake (condition DisruptionTarget).
+	Disruption    bool                   `protobuf:"varint,2,opt,name=disruption,proto3" json:"disruption,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verdict) Reset() {
+	*x = Verdict{}
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verdict) ProtoMessage() {}
+
+func (x *Verdict) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
+func (*Verdict) Descriptor() ([]byte, []int) {
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Verdict) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Verdict) GetDisruption() bool {
+	if x != nil {
+		return x.Disruption
+	}
+	return false
+}
+
+func (x *Verdict) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// ContainerFacts outlive the containers the runtime has removed.
+type ContainerFacts struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Container string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	// Restart count of the newest instance, or of the first if none was made.
+	RestartCount int32 `protobuf:"varint,2,opt,name=restart_count,json=restartCount,proto3" json:"restart_count,omitempty"`
+	// No instance was ever made.
+	Unstarted     bool `protobuf:"varint,3,opt,name=unstarted,proto3" json:"unstarted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerFacts) Reset() {
+	*x = ContainerFacts{}
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerFacts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerFacts) ProtoMessage() {}
+
+func (x *ContainerFacts) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerFacts.ProtoReflect.Descriptor instead.
+func (*ContainerFacts) Descriptor() ([]byte, []int) {
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ContainerFacts) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ContainerFacts) GetRestartCount() int32 {
+	if x != nil {
+		return x.RestartCount
+	}
+	return 0
+}
+
+func (x *ContainerFacts) GetUnstarted() bool {
+	if x != nil {
+		return x.Unstarted
+	}
+	return false
+}
+
 // ContainerMessage is the termination message of one instance of a container.
 type ContainerMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -271,7 +433,7 @@ type ContainerMessage struct {
 
 func (x *ContainerMessage) Reset() {
 	*x = ContainerMessage{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +445,7 @@ func (x *ContainerMessage) String() string {
 func (*ContainerMessage) ProtoMessage() {}
 
 func (x *ContainerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +458,7 @@ func (x *ContainerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerMessage.ProtoReflect.Descriptor instead.
 func (*ContainerMessage) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{1}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ContainerMessage) GetContainerId() string {
@@ -332,7 +494,7 @@ type ContainerWait struct {
 
 func (x *ContainerWait) Reset() {
 	*x = ContainerWait{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -344,7 +506,7 @@ func (x *ContainerWait) String() string {
 func (*ContainerWait) ProtoMessage() {}
 
 func (x *ContainerWait) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -357,7 +519,7 @@ func (x *ContainerWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerWait.ProtoReflect.Descriptor instead.
 func (*ContainerWait) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{2}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ContainerWait) GetContainer() string {
@@ -418,7 +580,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +592,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +605,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{3}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Wait) GetOwner() string {
@@ -504,7 +666,7 @@ type ContainerLogsRequest struct {
 
 func (x *ContainerLogsRequest) Reset() {
 	*x = ContainerLogsRequest{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +678,7 @@ func (x *ContainerLogsRequest) String() string {
 func (*ContainerLogsRequest) ProtoMessage() {}
 
 func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +691,7 @@ func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsRequest.ProtoReflect.Descriptor instead.
 func (*ContainerLogsRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{4}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ContainerLogsRequest) GetNamespace() string {
@@ -618,7 +780,7 @@ type ContainerLogsResponse struct {
 
 func (x *ContainerLogsResponse) Reset() {
 	*x = ContainerLogsResponse{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +792,7 @@ func (x *ContainerLogsResponse) String() string {
 func (*ContainerLogsResponse) ProtoMessage() {}
 
 func (x *ContainerLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +805,7 @@ func (x *ContainerLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsResponse.ProtoReflect.Descriptor instead.
 func (*ContainerLogsResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{5}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ContainerLogsResponse) GetData() []byte {
@@ -663,7 +825,7 @@ type Images struct {
 
 func (x *Images) Reset() {
 	*x = Images{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +837,7 @@ func (x *Images) String() string {
 func (*Images) ProtoMessage() {}
 
 func (x *Images) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +850,7 @@ func (x *Images) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Images.ProtoReflect.Descriptor instead.
 func (*Images) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{6}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Images) GetImages() []*Image {
@@ -710,7 +872,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +884,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +897,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{7}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Image) GetNames() []string {
@@ -763,7 +925,7 @@ var File_sextant_podworker_v1_podworker_proto protoreflect.FileDescriptor
 
 const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
-	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x04\n" +
+	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x06\n" +
 	"\bPodState\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -780,7 +942,24 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\x0eterminating_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\rterminatingAt\x12#\n" +
 	"\rgrace_seconds\x18\f \x01(\x03R\fgraceSeconds\x12\x16\n" +
 	"\x06source\x18\r \x01(\tR\x06source\x12B\n" +
-	"\bmessages\x18\x0e \x03(\v2&.sextant.podworker.v1.ContainerMessageR\bmessages\"O\n" +
+	"\bmessages\x18\x0e \x03(\v2&.sextant.podworker.v1.ContainerMessageR\bmessages\x129\n" +
+	"\n" +
+	"started_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x127\n" +
+	"\averdict\x18\x10 \x01(\v2\x1d.sextant.podworker.v1.VerdictR\averdict\x12:\n" +
+	"\x19all_containers_restarting\x18\x11 \x01(\bR\x17allContainersRestarting\x12D\n" +
+	"\n" +
+	"containers\x18\x12 \x03(\v2$.sextant.podworker.v1.ContainerFactsR\n" +
+	"containers\"m\n" +
+	"\aVerdict\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1e\n" +
+	"\n" +
+	"disruption\x18\x02 \x01(\bR\n" +
+	"disruption\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"q\n" +
+	"\x0eContainerFacts\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12#\n" +
+	"\rrestart_count\x18\x02 \x01(\x05R\frestartCount\x12\x1c\n" +
+	"\tunstarted\x18\x03 \x01(\bR\tunstarted\"O\n" +
 	"\x10ContainerMessage\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xeb\x01\n" +
@@ -852,40 +1031,46 @@ func file_sextant_podworker_v1_podworker_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_podworker_v1_podworker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_podworker_v1_podworker_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_sextant_podworker_v1_podworker_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_sextant_podworker_v1_podworker_proto_goTypes = []any{
 	(Lifecycle)(0),                // 0: sextant.podworker.v1.Lifecycle
 	(*PodState)(nil),              // 1: sextant.podworker.v1.PodState
-	(*ContainerMessage)(nil),      // 2: sextant.podworker.v1.ContainerMessage
-	(*ContainerWait)(nil),         // 3: sextant.podworker.v1.ContainerWait
-	(*Wait)(nil),                  // 4: sextant.podworker.v1.Wait
-	(*ContainerLogsRequest)(nil),  // 5: sextant.podworker.v1.ContainerLogsRequest
-	(*ContainerLogsResponse)(nil), // 6: sextant.podworker.v1.ContainerLogsResponse
-	(*Images)(nil),                // 7: sextant.podworker.v1.Images
-	(*Image)(nil),                 // 8: sextant.podworker.v1.Image
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(*Verdict)(nil),               // 2: sextant.podworker.v1.Verdict
+	(*ContainerFacts)(nil),        // 3: sextant.podworker.v1.ContainerFacts
+	(*ContainerMessage)(nil),      // 4: sextant.podworker.v1.ContainerMessage
+	(*ContainerWait)(nil),         // 5: sextant.podworker.v1.ContainerWait
+	(*Wait)(nil),                  // 6: sextant.podworker.v1.Wait
+	(*ContainerLogsRequest)(nil),  // 7: sextant.podworker.v1.ContainerLogsRequest
+	(*ContainerLogsResponse)(nil), // 8: sextant.podworker.v1.ContainerLogsResponse
+	(*Images)(nil),                // 9: sextant.podworker.v1.Images
+	(*Image)(nil),                 // 10: sextant.podworker.v1.Image
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
 }
 var file_sextant_podworker_v1_podworker_proto_depIdxs = []int32{
 	0,  // 0: sextant.podworker.v1.PodState.lifecycle:type_name -> sextant.podworker.v1.Lifecycle
-	3,  // 1: sextant.podworker.v1.PodState.waits:type_name -> sextant.podworker.v1.ContainerWait
-	4,  // 2: sextant.podworker.v1.PodState.wait:type_name -> sextant.podworker.v1.Wait
-	9,  // 3: sextant.podworker.v1.PodState.admitted_at:type_name -> google.protobuf.Timestamp
-	9,  // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
-	2,  // 5: sextant.podworker.v1.PodState.messages:type_name -> sextant.podworker.v1.ContainerMessage
-	9,  // 6: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
-	10, // 7: sextant.podworker.v1.ContainerWait.back_off:type_name -> google.protobuf.Duration
-	9,  // 8: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	9,  // 9: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
-	9,  // 10: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	8,  // 11: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
-	5,  // 12: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
-	6,  // 13: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
-	13, // [13:14] is the sub-list for method output_type
-	12, // [12:13] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	5,  // 1: sextant.podworker.v1.PodState.waits:type_name -> sextant.podworker.v1.ContainerWait
+	6,  // 2: sextant.podworker.v1.PodState.wait:type_name -> sextant.podworker.v1.Wait
+	11, // 3: sextant.podworker.v1.PodState.admitted_at:type_name -> google.protobuf.Timestamp
+	11, // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
+	4,  // 5: sextant.podworker.v1.PodState.messages:type_name -> sextant.podworker.v1.ContainerMessage
+	11, // 6: sextant.podworker.v1.PodState.started_at:type_name -> google.protobuf.Timestamp
+	2,  // 7: sextant.podworker.v1.PodState.verdict:type_name -> sextant.podworker.v1.Verdict
+	3,  // 8: sextant.podworker.v1.PodState.containers:type_name -> sextant.podworker.v1.ContainerFacts
+	11, // 9: sextant.podworker.v1.Verdict.time:type_name -> google.protobuf.Timestamp
+	11, // 10: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
+	12, // 11: sextant.podworker.v1.ContainerWait.back_off:type_name -> google.protobuf.Duration
+	11, // 12: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	11, // 13: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
+	11, // 14: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	10, // 15: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
+	7,  // 16: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
+	8,  // 17: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
+	17, // [17:18] is the sub-list for method output_type
+	16, // [16:17] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_sextant_podworker_v1_podworker_proto_init() }
@@ -893,14 +1078,14 @@ func file_sextant_podworker_v1_podworker_proto_init() {
 	if File_sextant_podworker_v1_podworker_proto != nil {
 		return
 	}
-	file_sextant_podworker_v1_podworker_proto_msgTypes[4].OneofWrappers = []any{}
+	file_sextant_podworker_v1_podworker_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_podworker_v1_podworker_proto_rawDesc), len(file_sextant_podworker_v1_podworker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
