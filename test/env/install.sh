@@ -28,7 +28,7 @@ version() { (cd "$here/$1" && GOWORK=off go list -m -f '{{.Version}}' "$2"); }
 # part NAME MODULE-DIRECTORY FUNCTION: runs FUNCTION unless its result is current.
 part() {
 	name=$1 module=$2 build=$3
-	want=$( (cd "$here/$module" && cat go.mod go.sum ./*.go 2>/dev/null; cat "$here/install.sh"; go version) | sha256sum | cut -d' ' -f1)
+	want=$( (cd "$here/$module" && find . -maxdepth 1 -type f | sort | xargs cat; cat "$here/install.sh"; go version) | sha256sum | cut -d" " -f1)
 	if [ "$(cat "$cache/stamps/$name" 2>/dev/null)" = "$want" ]; then
 		return 0
 	fi
