@@ -98,7 +98,7 @@ var configV3 = template.Must(template.New("v3").Parse(strings.ReplaceAll(configH
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
 [plugins."io.containerd.image-verifier.v1.bindir"]
-  bin_dir = {{printf "%q" .OptDir}}
+  bin_dir = {{printf "%q" (print .OptDir "-verifiers")}}
 `))
 
 // common holds for every format. The snapshotters that need a device or a
