@@ -226,25 +226,25 @@ func limit(c *runtimeapi.DNSConfig) []Warning {
 	return warnings
 }
 
-// CheckResolv returns what of the node's resolv.conf will not fit into a pod's: the
-// message of a CheckLimitsForResolvConf event on the node, nil when all fits.
-func CheckResolv(file string, r Resolv, clusterDomain string) error {
+// CheckResolv says what of the node's resolv.conf will not fit into a pod's: the message
+// of a CheckLimitsForResolvConf event on the node, "" when all fits.
+func CheckResolv(file string, r Resolv, clusterDomain string) string {
 	paths := MaxSearchPaths
 	if clusterDomain != "" {
 		paths -= 3
 	}
 	if len(r.Searches) > paths {
-		return fmt.Errorf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", file, paths)
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", file, paths)
 	}
 	for _, s := range r.Searches {
 		if len(s) > validation.DNS1123SubdomainMaxLength {
-			return fmt.Errorf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", file, validation.DNS1123SubdomainMaxLength)
+			return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", file, validation.DNS1123SubdomainMaxLength)
 		}
 	}
 	if len(strings.Join(r.Searches, " ")) > MaxSearchListChars {
-		return fmt.Errorf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", file, MaxSearchListChars)
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", file, MaxSearchListChars)
 	}
-	return nil
+	return ""
 }
 
 func unique(list []string) []string {
