@@ -10,6 +10,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
 )
 
 // SandboxSpec is one sandbox of a pod. The same value that made the sandbox is
@@ -39,18 +40,7 @@ type ImageSpec struct {
 }
 
 // Volume is what a container may mount under one name of pod.spec.volumes.
-type Volume struct {
-	// HostPath is the directory, the file or, for a block volume, the device.
-	HostPath string
-	// Image is set instead for an image volume: the reference EnsureImage returned.
-	Image string
-	// Block volumes go to volumeDevices.
-	Block bool
-	// ReadOnly is the claim's readOnly, for block volumes.
-	ReadOnly bool
-	// Relabel asks the runtime for an SELinux label.
-	Relabel bool
-}
+type Volume = criconfig.Volume
 
 // Allocation is what device plugins, CDI and the resource managers give to one
 // container.
