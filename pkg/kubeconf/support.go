@@ -1,0 +1,114 @@
+package kubeconf
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Level says what Sextant does with a setting.
+type Level string
+
+const (
+	// Honoured: Sextant acts on the setting as the kubelet does.
+	Honoured Level = "honoured"
+	// Warned: the setting is accepted and has no effect yet; [Load] warns when
+	// it is changed from its default.
+	Warned Level = "warned"
+	// Refused: ignoring the setting would be unsafe, so [Load] fails when it is
+	// changed from its default.
+	Refused Level = "refused"
+)
+
+// Support is the printable form of one line of the support tables.
+type Support struct {
+	// Name is a field path, a flag with its dashes, or a feature gate.
+	Name  string `json:"name"`
+	Level Level  `json:"level"`
+	// Values are those that are honoured although others are not.
+	Values []string `json:"values,omitempty"`
+	// Reason says what happens instead, empty for Honoured.
+	Reason string `json:"reason,omitempty"`
+	// Field is the field behind a flag, empty for a flag of its own.
+	Field string `json:"field,omitempty"`
+	// Deprecated says why the flag is going away, empty when it is not.
+	Deprecated string `json:"deprecated,omitempty"`
+	// Default is the default as text; of flags only.
+	Default string `json:"default,omitempty"`
+	// Usage is one line of explanation; of flags only.
+	Usage string `json:"usage,omitempty"`
+}
+
+// String returns one line for a list: level, name, and the reason if any.
+func (s Support) String() string {
+	line := fmt.Sprintf("%-8s  %s", s.Level, s.Name)
+	if len(s.Values) > 0 {
+		line += " (honoured: " + strings.Join(quoteAll(s.Values), ", ") + ")"
+	}
+	if s.Reason != "" {
+		line += ": " + s.Reason
+	}
+	return line
+}
+
+// FieldSupport returns the support of every field of KubeletConfiguration, in
+// the order in which the type declares them.
+func FieldSupport() []Support {
+	out := make([]Support, 0, len(fieldTable))
+	for _, r := range fieldTable {
+		out = append(out, Support{Name: r.path, Level: r.level, Values: r.values, Reason: r.reason})
+	}
+	return out
+}
+
+// FlagSupport returns the support of every flag, sorted by name. A flag with a
+// field behind it has the field's support.
+func FlagSupport() []Support {
+	var out []Support
+	defaults := flagDefaults()
+	for _, r := range flagRows() {
+		s := Support{Name: "--" + r.name, Level: r.level, Reason: r.reason, Field: r.field,
+			Deprecated: r.deprecation(), Default: defaults[r.name], Usage: r.usage}
+		if r.field != "" {
+			f := fieldIndex()[r.field]
+			s.Level, s.Values, s.Reason = f.level, f.values, f.reason
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b Support) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// GateSupport returns the support of the feature gates that touch a node. A
+// gate is honoured when Sextant behaves as its setting says, whichever that is.
+func GateSupport() []Support {
+	var out []Support
+	for _, g := range Gates() {
+		if !g.Node {
+			continue
+		}
+		s := Support{Name: g.Name, Level: Warned, Reason: gateNotActedOn, Default: fmt.Sprint(g.Default)}
+		if gatesHonoured[g.Name] {
+			s.Level, s.Reason = Honoured, ""
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// fieldRow is one line of the field table.
+type fieldRow struct {
+	path  string
+	level Level
+	// values, when given, are honoured; the level is for all others.
+	values []string
+	reason string
+}
+
+func quoteAll(in []string) []string {
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return out
+}

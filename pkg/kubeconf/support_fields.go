@@ -1,0 +1,172 @@
+package kubeconf
+
+import "sync"
+
+// Reasons that several fields share.
+const (
+	noEffectEither = "it has no effect in the kubelet either"
+	noCPUPinning   = "containers would share CPUs that their pods were promised alone"
+	noNUMA         = "pods would lose the NUMA placement they were promised"
+	noEviction     = "pods are not evicted on pressure yet"
+	noImageGC      = "unused images are not removed yet"
+	noLogRotation  = "container logs are not rotated yet"
+	noShutdown     = "pods are not shut down in order when the node is"
+	noMemoryQoS    = "memory.min, memory.low and memory.high are not set yet"
+	noTracing      = "spans are not exported yet"
+	noRateLimit    = "image pulls are not rate limited yet"
+	ownLogging     = "every service logs JSON to its standard error at once"
+	noNodeLogs     = "node log files are not served yet"
+)
+
+// fieldTable is the support of every field of KubeletConfiguration, in the
+// type's order. A test holds it against the type.
+var fieldTable = []fieldRow{
+	{path: "enableServer", level: Honoured},
+	{path: "staticPodPath", level: Honoured},
+	{path: "podLogsDir", level: Honoured},
+	{path: "syncFrequency", level: Honoured},
+	{path: "fileCheckFrequency", level: Honoured},
+	{path: "httpCheckFrequency", level: Honoured},
+	{path: "staticPodURL", level: Honoured},
+	{path: "staticPodURLHeader", level: Honoured},
+	{path: "address", level: Honoured},
+	{path: "port", level: Honoured},
+	{path: "readOnlyPort", level: Warned, reason: "the read-only port is not served"},
+	{path: "tlsCertFile", level: Honoured},
+	{path: "tlsPrivateKeyFile", level: Honoured},
+	{path: "tlsCipherSuites", level: Honoured},
+	{path: "tlsCurvePreferences", level: Honoured},
+	{path: "tlsMinVersion", level: Honoured},
+	{path: "rotateCertificates", level: Warned, reason: "the client certificate is re-read from its file, but not renewed yet"},
+	{path: "serverTLSBootstrap", level: Warned, reason: "the serving certificate is self-signed, not requested from the API server yet"},
+	{path: "authentication.x509.clientCAFile", level: Honoured},
+	{path: "authentication.webhook.enabled", level: Honoured},
+	{path: "authentication.webhook.cacheTTL", level: Honoured},
+	{path: "authentication.anonymous.enabled", level: Honoured},
+	{path: "authorization.mode", level: Honoured},
+	{path: "authorization.webhook.cacheAuthorizedTTL", level: Honoured},
+	{path: "authorization.webhook.cacheUnauthorizedTTL", level: Honoured},
+	{path: "registryPullQPS", level: Warned, reason: noRateLimit},
+	{path: "registryBurst", level: Warned, reason: noRateLimit},
+	{path: "imagePullCredentialsVerificationPolicy", level: Refused, values: []string{"", "NeverVerify", "NeverVerifyPreloadedImages"},
+		reason: "pods could use images on the node that they have no credentials for"},
+	{path: "preloadedImagesVerificationAllowlist", level: Refused, reason: "pods could use images on the node that they have no credentials for"},
+	{path: "eventRecordQPS", level: Honoured},
+	{path: "eventBurst", level: Honoured},
+	{path: "enableDebuggingHandlers", level: Honoured},
+	{path: "enableContentionProfiling", level: Warned, reason: "contention is not profiled yet"},
+	{path: "healthzPort", level: Honoured},
+	{path: "healthzBindAddress", level: Honoured},
+	{path: "oomScoreAdj", level: Warned, reason: "the service manager sets it for each service"},
+	{path: "clusterDomain", level: Honoured},
+	{path: "clusterDNS", level: Honoured},
+	{path: "streamingConnectionIdleTimeout", level: Warned, reason: noEffectEither},
+	{path: "nodeStatusUpdateFrequency", level: Honoured},
+	{path: "nodeStatusReportFrequency", level: Honoured},
+	{path: "nodeLeaseDurationSeconds", level: Honoured},
+	{path: "imageMinimumGCAge", level: Warned, reason: noImageGC},
+	{path: "imageMaximumGCAge", level: Warned, reason: noImageGC},
+	{path: "imageGCHighThresholdPercent", level: Warned, reason: noImageGC},
+	{path: "imageGCLowThresholdPercent", level: Warned, reason: noImageGC},
+	{path: "volumeStatsAggPeriod", level: Warned, reason: "volumes are not measured yet"},
+	{path: "kubeletCgroups", level: Warned, reason: "the service manager places each service in its cgroup"},
+	{path: "systemCgroups", level: Warned, reason: "processes outside any cgroup are left where they are"},
+	{path: "cgroupRoot", level: Honoured},
+	{path: "cgroupsPerQOS", level: Honoured},
+	{path: "cgroupDriver", level: Honoured},
+	{path: "cpuManagerPolicy", level: Refused, values: []string{"none"}, reason: noCPUPinning},
+	{path: "singleProcessOOMKill", level: Warned, reason: "the runtime's own choice applies"},
+	{path: "cpuManagerPolicyOptions", level: Refused, reason: noCPUPinning},
+	{path: "cpuManagerReconcilePeriod", level: Warned, reason: "there are no CPU assignments to check"},
+	{path: "memoryManagerPolicy", level: Refused, values: []string{"None"}, reason: noNUMA},
+	{path: "topologyManagerPolicy", level: Refused, values: []string{"none"}, reason: noNUMA},
+	{path: "topologyManagerScope", level: Warned, reason: "with topologyManagerPolicy none there is nothing to scope"},
+	{path: "topologyManagerPolicyOptions", level: Refused, reason: noNUMA},
+	{path: "qosReserved", level: Warned, reason: "memory is not kept from lower QoS classes yet"},
+	{path: "runtimeRequestTimeout", level: Honoured},
+	{path: "hairpinMode", level: Warned, reason: "hairpin traffic is up to the network plugin, as in the kubelet since dockershim went"},
+	{path: "maxPods", level: Honoured},
+	{path: "podCIDR", level: Honoured},
+	{path: "podPidsLimit", level: Honoured},
+	{path: "resolvConf", level: Honoured},
+	{path: "runOnce", level: Refused, reason: "run-once mode is gone from the kubelet too"},
+	{path: "cpuCFSQuota", level: Honoured},
+	{path: "cpuCFSQuotaPeriod", level: Honoured},
+	{path: "nodeStatusMaxImages", level: Honoured},
+	{path: "maxOpenFiles", level: Warned, reason: "the service manager sets the limit of each service"},
+	{path: "contentType", level: Honoured},
+	{path: "kubeAPIQPS", level: Honoured},
+	{path: "kubeAPIBurst", level: Honoured},
+	{path: "serializeImagePulls", level: Honoured},
+	{path: "maxParallelImagePulls", level: Honoured},
+	{path: "evictionHard", level: Warned, reason: noEviction + "; the thresholds are subtracted from allocatable"},
+	{path: "evictionSoft", level: Warned, reason: noEviction},
+	{path: "evictionSoftGracePeriod", level: Warned, reason: noEviction},
+	{path: "evictionPressureTransitionPeriod", level: Warned, reason: noEviction},
+	{path: "evictionMaxPodGracePeriod", level: Warned, reason: noEviction},
+	{path: "evictionMinimumReclaim", level: Warned, reason: noEviction},
+	{path: "mergeDefaultEvictionSettings", level: Honoured},
+	{path: "podsPerCore", level: Honoured},
+	{path: "enableControllerAttachDetach", level: Warned, values: []string{"true"}, reason: "volumes are never attached from the node"},
+	{path: "protectKernelDefaults", level: Warned, reason: "no kernel tunable is changed or checked"},
+	{path: "makeIPTablesUtilChains", level: Warned, reason: "no iptables chain is kept yet"},
+	{path: "iptablesMasqueradeBit", level: Warned, reason: noEffectEither},
+	{path: "iptablesDropBit", level: Warned, reason: noEffectEither},
+	{path: "featureGates", level: Honoured},
+	{path: "failSwapOn", level: Honoured},
+	{path: "memorySwap.swapBehavior", level: Warned, values: []string{"", "NoSwap"}, reason: "containers get no swap"},
+	{path: "containerLogMaxSize", level: Warned, reason: noLogRotation},
+	{path: "containerLogMaxFiles", level: Warned, reason: noLogRotation},
+	{path: "containerLogMaxWorkers", level: Warned, reason: noLogRotation},
+	{path: "containerLogMonitorInterval", level: Warned, reason: noLogRotation},
+	{path: "configMapAndSecretChangeDetectionStrategy", level: Warned, values: []string{"Watch"}, reason: "objects are always watched"},
+	{path: "systemReserved", level: Honoured},
+	{path: "kubeReserved", level: Honoured},
+	{path: "reservedSystemCPUs", level: Honoured},
+	{path: "showHiddenMetricsForVersion", level: Warned, reason: "there are no hidden metrics"},
+	{path: "systemReservedCgroup", level: Warned, reason: "system reservations are not enforced on a cgroup yet"},
+	{path: "kubeReservedCgroup", level: Warned, reason: "reservations for Kubernetes are not enforced on a cgroup yet"},
+	{path: "enforceNodeAllocatable", level: Warned, values: []string{"none", "pods"}, reason: "only the limit on pods is enforced yet"},
+	{path: "allowedUnsafeSysctls", level: Honoured},
+	{path: "volumePluginDir", level: Warned, reason: "FlexVolume plugins are not run"},
+	{path: "providerID", level: Honoured},
+	{path: "kernelMemcgNotification", level: Warned, reason: noEviction},
+	{path: "logging.format", level: Warned, values: []string{"json"}, reason: ownLogging},
+	{path: "logging.flushFrequency", level: Warned, reason: ownLogging},
+	{path: "logging.verbosity", level: Honoured},
+	{path: "logging.vmodule", level: Warned, reason: "verbosity is set per service, not per source file"},
+	{path: "logging.options.text.splitStream", level: Warned, reason: ownLogging},
+	{path: "logging.options.text.infoBufferSize", level: Warned, reason: ownLogging},
+	{path: "logging.options.json.splitStream", level: Warned, reason: ownLogging},
+	{path: "logging.options.json.infoBufferSize", level: Warned, reason: ownLogging},
+	{path: "enableSystemLogHandler", level: Warned, reason: noNodeLogs},
+	{path: "enableSystemLogQuery", level: Warned, reason: noNodeLogs},
+	{path: "shutdownGracePeriod", level: Warned, reason: noShutdown},
+	{path: "shutdownGracePeriodCriticalPods", level: Warned, reason: noShutdown},
+	{path: "shutdownGracePeriodByPodPriority", level: Warned, reason: noShutdown},
+	{path: "crashLoopBackOff.maxContainerRestartPeriod", level: Honoured},
+	{path: "reservedMemory", level: Refused, reason: noNUMA},
+	{path: "enableProfilingHandler", level: Honoured},
+	{path: "enableDebugFlagsHandler", level: Warned, reason: "verbosity is not changed through the API"},
+	{path: "seccompDefault", level: Honoured},
+	{path: "memoryThrottlingFactor", level: Warned, reason: noMemoryQoS},
+	{path: "memoryReservationPolicy", level: Warned, reason: noMemoryQoS},
+	{path: "registerWithTaints", level: Honoured},
+	{path: "registerNode", level: Honoured},
+	{path: "tracing.endpoint", level: Warned, reason: noTracing},
+	{path: "tracing.samplingRatePerMillion", level: Warned, reason: noTracing},
+	{path: "localStorageCapacityIsolation", level: Warned, reason: "local ephemeral storage is not accounted for yet"},
+	{path: "containerRuntimeEndpoint", level: Honoured},
+	{path: "imageServiceEndpoint", level: Honoured},
+	{path: "failCgroupV1", level: Honoured},
+	{path: "userNamespaces.idsPerPod", level: Warned, reason: "pods with hostUsers: false get no range of their own yet"},
+}
+
+// fieldIndex is fieldTable by path.
+var fieldIndex = sync.OnceValue(func() map[string]fieldRow {
+	m := make(map[string]fieldRow, len(fieldTable))
+	for _, r := range fieldTable {
+		m[r.path] = r
+	}
+	return m
+})
