@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -65,6 +66,16 @@ func types(events []*runtimeapi.ContainerEventResponse) []runtimeapi.ContainerEv
 	return out
 }
 
+// statusIn is what an event says of a container, nil for nothing.
+func statusIn(ev *runtimeapi.ContainerEventResponse, id string) *runtimeapi.ContainerStatus {
+	for _, st := range ev.GetContainersStatuses() {
+		if st.GetId() == id {
+			return st
+		}
+	}
+	return nil
+}
+
 const (
 	created = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
 	started = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
@@ -103,22 +114,43 @@ var eventTests = []test{
 				if ev.GetCreatedAt() == 0 {
 					e.Errorf("%s event without a time: %v", what, ev)
 				}
-				// What a reader finds in an event is the pod's state, never another pod's.
-				if sb := ev.GetPodSandboxStatus(); sb != nil && sb.GetId() != p.id {
-					e.Errorf("%s event with sandbox %v", what, sb)
+				// An event carries the state of its pod: also the last one, of a sandbox that is gone.
+				if sb := ev.GetPodSandboxStatus(); sb.GetId() != p.id || !proto.Equal(sb.GetMetadata(), p.config.GetMetadata()) {
+					e.Errorf("%s event %v with sandbox %v", what, ev.GetContainerEventType(), sb)
 				}
 			}
 		}
-		// The event of an exit carries the exit.
 		for _, ev := range rec.of(c.id) {
-			if ev.GetContainerEventType() != stopped {
-				continue
-			}
-			for _, st := range ev.GetContainersStatuses() {
-				if st.GetId() == c.id && (st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetExitCode() != 3) {
+			st := statusIn(ev, c.id)
+			switch ev.GetContainerEventType() {
+			case stopped: // carries the exit
+				if st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetExitCode() != 3 || st.GetReason() != "Error" {
 					e.Errorf("stopped event with %v", st)
 				}
+			case deleted:
+				if st != nil {
+					e.Errorf("deleted event with %v", st)
+				}
 			}
+		}
+		last := rec.of(p.id)
+		if st := last[len(last)-1].GetPodSandboxStatus().GetState(); st != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+			e.Errorf("last event of the sandbox: %v", st)
+		}
+	}},
+	{"of a start that failed there need be none", func(e *env) {
+		if !e.target.Features.Events {
+			return
+		}
+		rec := e.record()
+		p := e.pod()
+		c := p.create(p.commandConfig("/no/such/program"))
+		e.refused("StartContainer", c.start())
+		e.ok("RemoveContainer", c.remove())
+		e.until("no event of the removal", func() bool { return slices.Contains(types(rec.of(c.id)), deleted) })
+		got := slices.DeleteFunc(types(rec.of(c.id)), func(t runtimeapi.ContainerEventType) bool { return t == stopped })
+		if !slices.Equal(got, []runtimeapi.ContainerEventType{created, deleted}) {
+			e.Errorf("events %v", got)
 		}
 	}},
 	{"go to every listener", func(e *env) {

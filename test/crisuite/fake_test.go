@@ -18,7 +18,7 @@ func TestFake(t *testing.T) {
 			crisuite.Run(t, crisuite.Target{
 				Conn:      func(t testing.TB) grpc.ClientConnInterface { return rt.Conn(t) },
 				Images:    crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1"},
-				Features:  crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern},
+				Features:  crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
 				Interrupt: func(_ testing.TB, during func()) { rt.Down(); during(); rt.Up() },
 			})
 		})

@@ -40,6 +40,9 @@ type Features struct {
 	Events bool
 	// RuntimeConfig tells the cgroup driver; else it must be Unimplemented.
 	RuntimeConfig bool
+	// Streams are the Stream forms of the List calls (since CRI 1.36); else they
+	// must be Unimplemented.
+	Streams bool
 	// ImageID fills image_id beside image_ref (since CRI 1.29).
 	ImageID bool
 }
@@ -61,6 +64,7 @@ func Run(t *testing.T, target Target) {
 			{"process", processTests},
 			{"log", logTests},
 			{"exec", execTests},
+			{"stream", streamTests},
 			{"event", eventTests},
 			{"stats", statsTests},
 			{"concurrency", concurrencyTests},

@@ -50,7 +50,10 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 		return nil, notFound("failed to find sandbox id %q", req.GetPodSandboxId())
 	}
 	if sb.state != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, notFound("failed to get sandbox container task: no running task found: task %s not found", sb.id)
+		if r.cfg.Flavor == Containerd16 {
+			return nil, notFound("failed to get sandbox container task: no running task found: task %s not found", sb.id)
+		}
+		return nil, failure("sandbox container %q is not running", sb.id)
 	}
 	if config.GetMetadata() == nil {
 		return nil, failure("container config must include metadata")
@@ -58,7 +61,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 	id, seq := r.newID()
 	name := containerName(config.GetMetadata(), sb.config.GetMetadata())
 	if err := r.reserve(name, id); err != nil {
-		return nil, failure("failed to reserve container name %q: %v", name, err)
+		return nil, r.taken("failed to reserve container name %q: %v", name, err)
 	}
 	img := r.resolveImage(config.GetImage().GetImage())
 	if img == nil {
@@ -102,8 +105,7 @@ func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartC
 		c.exitCode, c.reason, c.message = 128, "StartError", err.Error()
 		c.finished = r.now()
 		close(c.done)
-		r.emit(c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.sandbox)
-		r.notify()
+		r.notify() // and no event, as in containerd: nothing has run
 		return nil, failure("%s", c.message)
 	}
 	r.emit(c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.sandbox)
@@ -207,6 +209,9 @@ func (r *Runtime) containerStatus(c *container, lies bool) *runtimeapi.Container
 	}
 	if c.resources != nil {
 		st.Resources.Linux = proto.CloneOf(c.resources)
+		if l := st.Resources.Linux; l.MemorySwapLimitInBytes == 0 {
+			l.MemorySwapLimitInBytes = l.MemoryLimitInBytes // no swap
+		}
 	}
 	if !c.started.IsZero() {
 		st.StartedAt = c.started.UnixNano()
@@ -217,6 +222,7 @@ func (r *Runtime) containerStatus(c *container, lies bool) *runtimeapi.Container
 	if r.cfg.Flavor != Containerd16 {
 		st.ImageId = c.image.id
 		st.Image.UserSpecifiedImage = c.config.GetImage().GetUserSpecifiedImage()
+		st.User = &runtimeapi.ContainerUser{Linux: c.user()}
 		st.StopSignal = c.config.GetStopSignal()
 		if st.StopSignal == runtimeapi.Signal_RUNTIME_DEFAULT {
 			st.StopSignal = runtimeapi.Signal_SIGTERM
@@ -226,6 +232,20 @@ func (r *Runtime) containerStatus(c *container, lies bool) *runtimeapi.Container
 		st.State = state
 	}
 	return st
+}
+
+// user is whom the process runs as: the container's wish, or else the image's.
+func (c *container) user() *runtimeapi.LinuxContainerUser {
+	sc := c.config.GetLinux().GetSecurityContext()
+	u := &runtimeapi.LinuxContainerUser{Gid: sc.GetRunAsGroup().GetValue()}
+	switch {
+	case sc.GetRunAsUser() != nil:
+		u.Uid = sc.GetRunAsUser().GetValue()
+	case c.image.uid != nil:
+		u.Uid = *c.image.uid
+	}
+	u.SupplementalGroups = append([]int64{u.Gid}, sc.GetSupplementalGroups()...)
+	return u
 }
 
 func (s *runtimeServer) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {

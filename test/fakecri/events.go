@@ -41,11 +41,9 @@ func (r *Runtime) emit(id string, typ runtimeapi.ContainerEventType, sb *sandbox
 		ContainerEventType: typ,
 		CreatedAt:          r.now().UnixNano(),
 	}
-	if _, exists := r.sandboxes[sb.id]; exists {
-		ev.PodSandboxStatus = r.sandboxStatus(sb, true)
-		for _, c := range r.containersOf(sb.id) {
-			ev.ContainersStatuses = append(ev.ContainersStatuses, r.containerStatus(c, true))
-		}
+	ev.PodSandboxStatus = r.sandboxStatus(sb, true) // its last one, if it is gone
+	for _, c := range r.containersOf(sb.id) {
+		ev.ContainersStatuses = append(ev.ContainersStatuses, r.containerStatus(c, true))
 	}
 	if r.broker.drop > 0 {
 		r.broker.drop--

@@ -151,8 +151,8 @@ func lieIn[V any](r *Runtime, lies *map[string]V, id string, v V) *Fault {
 	return &Fault{r: r, undo: func() { delete(*lies, id) }}
 }
 
-// FreezeLists makes ListContainers and ListPodSandbox tell what is true now
-// until Undo, filters included.
+// FreezeLists makes ListContainers and ListPodSandbox, and their Stream forms,
+// tell what is true now until Undo, filters included.
 func (r *Runtime) FreezeLists() *Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()

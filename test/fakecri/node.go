@@ -33,7 +33,7 @@ func (s *runtimeServer) Status(_ context.Context, req *runtimeapi.StatusRequest)
 		resp.Status.Conditions = append(resp.Status.Conditions, proto.CloneOf(c))
 	}
 	if r.cfg.Flavor != Containerd16 {
-		for _, h := range append([]string{""}, r.cfg.Handlers...) {
+		for _, h := range append([]string{"", builtinHandler}, r.cfg.Handlers...) {
 			resp.RuntimeHandlers = append(resp.RuntimeHandlers, &runtimeapi.RuntimeHandler{
 				Name: h, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true},
 			})

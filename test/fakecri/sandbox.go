@@ -23,6 +23,17 @@ func failure(format string, args ...any) error {
 	return status.Errorf(codes.Unknown, format, args...)
 }
 
+// builtinHandler is there without being configured, under its name and under "".
+const builtinHandler = "runc"
+
+// taken is the refusal of a name that is in use.
+func (r *Runtime) taken(format string, args ...any) error {
+	if r.cfg.Flavor == Containerd16 {
+		return failure(format, args...)
+	}
+	return status.Errorf(codes.FailedPrecondition, format, args...)
+}
+
 func notFound(format string, args ...any) error {
 	return status.Errorf(codes.NotFound, format+": not found", args...)
 }
@@ -35,7 +46,7 @@ func (s *runtimeServer) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodS
 	if config.GetMetadata() == nil {
 		return nil, failure("sandbox config must include metadata")
 	}
-	if h := req.GetRuntimeHandler(); h != "" && !slices.Contains(r.cfg.Handlers, h) {
+	if h := req.GetRuntimeHandler(); h != "" && h != builtinHandler && !slices.Contains(r.cfg.Handlers, h) {
 		return nil, failure("failed to get sandbox runtime: no runtime for %q is configured", h)
 	}
 	id, seq := r.newID()
@@ -48,7 +59,7 @@ func (s *runtimeServer) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodS
 		created: r.now(),
 	}
 	if err := r.reserve(sb.name, id); err != nil {
-		return nil, failure("failed to reserve sandbox name %q: %v", sb.name, err)
+		return nil, r.taken("failed to reserve sandbox name %q: %v", sb.name, err)
 	}
 	if !onHostNetwork(config) {
 		ip, err := r.addresses.take()
@@ -89,13 +100,13 @@ func (r *Runtime) stopSandbox(sb *sandbox) {
 	for _, c := range r.containersOf(sb.id) {
 		r.killContainer(c)
 	}
+	if sb.state == runtimeapi.PodSandboxState_SANDBOX_READY {
+		sb.state = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		r.emit(sb.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, sb) // still with its address
+	}
 	if sb.ip.IsValid() {
 		r.addresses.give(sb.ip)
 		sb.ip = netip.Addr{}
-	}
-	if sb.state == runtimeapi.PodSandboxState_SANDBOX_READY {
-		sb.state = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-		r.emit(sb.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, sb)
 	}
 	r.notify()
 }
@@ -130,15 +141,6 @@ func (s *runtimeServer) PodSandboxStatus(_ context.Context, req *runtimeapi.PodS
 		return nil, notFound("an error occurred when try to find sandbox")
 	}
 	resp := &runtimeapi.PodSandboxStatusResponse{Status: r.sandboxStatus(sb, true)}
-	if r.cfg.Flavor != Containerd16 {
-		// The statuses of the containers come along since 1.7, with their time.
-		resp.Timestamp = r.now().UnixNano()
-		if !r.broker.off {
-			for _, c := range r.containersOf(sb.id) {
-				resp.ContainersStatuses = append(resp.ContainersStatuses, r.containerStatus(c, true))
-			}
-		}
-	}
 	if req.GetVerbose() {
 		resp.Info = info(map[string]any{
 			"pid": sb.seq, "processStatus": strings.ToLower(strings.TrimPrefix(sb.state.String(), "SANDBOX_")), "config": sb.config,

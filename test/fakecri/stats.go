@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -108,7 +110,11 @@ func (s *runtimeServer) PodSandboxStats(_ context.Context, req *runtimeapi.PodSa
 		return nil, notFound("an error occurred when trying to find sandbox %s", req.GetPodSandboxId())
 	}
 	if sb.state != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, failure("failed to get pod sandbox stats since sandbox container %q is not in ready state", sb.id)
+		code := codes.Unavailable
+		if r.cfg.Flavor == Containerd16 {
+			code = codes.Unknown
+		}
+		return nil, status.Errorf(code, "failed to get pod sandbox stats since sandbox container %q is not in ready state", sb.id)
 	}
 	return &runtimeapi.PodSandboxStatsResponse{Stats: r.sandboxStats(sb)}, nil
 }

@@ -46,6 +46,12 @@ func (w *world) init(cfg Config) {
 		{Type: runtimeapi.RuntimeReady, Status: true},
 		{Type: runtimeapi.NetworkReady, Status: true},
 	}
+	if cfg.Flavor != Containerd16 {
+		// One that no reader should mind: runtimes have conditions of their own.
+		w.conditions = append(w.conditions, &runtimeapi.RuntimeCondition{
+			Type: "ContainerdHasNoDeprecationWarnings", Reason: "ContainerdHasDeprecationWarnings", Message: "{}",
+		})
+	}
 	w.broker.off = cfg.Flavor == Containerd16
 }
 

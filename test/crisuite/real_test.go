@@ -1,0 +1,86 @@
+package crisuite_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sextant-node/sextant/pkg/localruntime"
+	"github.com/sextant-node/sextant/test/crisuite"
+	"github.com/sextant-node/sextant/test/images"
+)
+
+var containerd = flag.String("containerd", "",
+	`run the suite against a private containerd whose binaries are in this directory, or "PATH" for the installed one; needs root`)
+
+// TestReal is the suite against a containerd of its own:
+//
+//	go test ./test/crisuite -run TestReal -containerd PATH
+func TestReal(t *testing.T) {
+	if *containerd == "" {
+		t.Skip("no -containerd given: TestReal needs root and a minute")
+	}
+	bin := *containerd
+	if bin == "PATH" {
+		bin = ""
+	}
+	// Not t.TempDir: the path of a Unix socket is short.
+	parent, err := os.MkdirTemp("", "crisuite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := localruntime.Config{Dir: filepath.Join(parent, "rt"), BinDir: bin, CgroupRoots: []string{"/crisuite"}}
+	rt, err := localruntime.Ensure(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := localruntime.Teardown(ctx, cfg); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(parent); err != nil {
+			t.Error(err)
+		}
+	})
+	archive := filepath.Join(t.TempDir(), "pause.tar")
+	if err := (images.Builder{Source: "."}).Save(t.Context(), images.Pause, archive); err != nil {
+		t.Fatal(err)
+	}
+	if err := rt.ImportImage(t.Context(), archive, images.Pause); err != nil {
+		t.Fatal(err)
+	}
+	shell, spare, missing := serveImages(t)
+	modern := rt.Version().Major >= 2
+	crisuite.Run(t, crisuite.Target{
+		Conn: func(t testing.TB) grpc.ClientConnInterface {
+			conn, err := localruntime.Dial(strings.TrimPrefix(rt.Endpoint(), "unix://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		},
+		Images:       crisuite.Images{Shell: shell, Spare: spare, Missing: missing},
+		Features:     crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
+		CgroupParent: "/crisuite",
+		Interrupt: func(t testing.TB, during func()) {
+			if err := syscall.Kill(rt.PID(), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			during()
+			// Ensure replaces a daemon that is gone.
+			if rt, err = localruntime.Ensure(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
+}
