@@ -1,0 +1,52 @@
+package prober
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+)
+
+// observed is a pod's record, decoded once.
+type observed struct {
+	containers []*runtimeapi.ContainerStatus
+	ip         string
+}
+
+func decodePod(_ string, value []byte) (*v1.Pod, error) {
+	desired := &configv1.DesiredPod{}
+	if err := proto.Unmarshal(value, desired); err != nil {
+		return nil, err
+	}
+	p := &v1.Pod{}
+	return p, p.Unmarshal(desired.GetPod())
+}
+
+func decodeRecord(_ string, value []byte) (*observed, error) {
+	r := &plegv1.PodRecord{}
+	if err := proto.Unmarshal(value, r); err != nil {
+		return nil, err
+	}
+	o := &observed{}
+	for _, data := range r.GetContainers() {
+		c := &runtimeapi.ContainerStatus{}
+		if err := proto.Unmarshal(data, c); err != nil {
+			return nil, fmt.Errorf("container: %w", err)
+		}
+		o.containers = append(o.containers, c)
+	}
+	for _, data := range r.GetSandboxes() {
+		s := &runtimeapi.PodSandboxStatus{}
+		if err := proto.Unmarshal(data, s); err != nil {
+			return nil, fmt.Errorf("sandbox: %w", err)
+		}
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && o.ip == "" {
+			o.ip = s.GetNetwork().GetIp()
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/services/prober/internal/schedule"
+)
+
+// maxBody is how much of an answer is read.
+const maxBody = 10 << 10
+
+var errForeignRedirect = errors.New("redirected to another host")
+
+// http is the kubelet's HTTP probe: 200 to 399 is success, a redirect to
+// another host counts as one with a warning, certificates are not verified.
+func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) Outcome {
+	req, err := p.request(ctx, action, s)
+	if err != nil {
+		return failed("%v", err)
+	}
+	client := &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the kubelet's rule: a probe asks for life, not identity
+			DisableKeepAlives:  true,
+			DisableCompression: true,
+			Proxy:              nil,
+		},
+		CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			if next.URL.Hostname() != via[0].URL.Hostname() {
+				return errForeignRedirect
+			}
+			if len(via) >= 10 {
+				return errors.New("stopped after 10 redirects")
+			}
+			return nil
+		},
+	}
+	resp, err := client.Do(req)
+	if errors.Is(err, errForeignRedirect) && resp != nil {
+		warning := fmt.Sprintf("Probe terminated redirects, Response body: %s", resp.Status)
+		return Outcome{Result: schedule.Success, Message: resp.Status, Warning: warning}
+	}
+	if err != nil {
+		return failed("Get %q: %v", req.URL, trim(err))
+	}
+	defer resp.Body.Close() //nolint:errcheck // the connection is closed anyway
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return failed("read body: %v", err)
+	}
+	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest {
+		return Outcome{Result: schedule.Success, Message: string(body)}
+	}
+	return failed("HTTP probe failed with statuscode: %d", resp.StatusCode)
+}
+
+func (p *Prober) request(ctx context.Context, action *v1.HTTPGetAction, s Subject) (*http.Request, error) {
+	port, err := portOf(action.Port, s.Container)
+	if err != nil {
+		return nil, err
+	}
+	host, err := hostOf(action.Host, s)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(action.Path)
+	if err != nil { // a path that is no URL is sent as it is
+		target = &url.URL{Path: action.Path}
+	}
+	target.Scheme = strings.ToLower(string(action.Scheme))
+	if target.Scheme == "" {
+		target.Scheme = "http"
+	}
+	target.Host = net.JoinHostPort(host, strconv.Itoa(port))
+	if !strings.HasPrefix(target.Path, "/") {
+		target.Path = "/" + target.Path
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", p.UserAgent)
+	req.Header.Set("Accept", "*/*")
+	said := map[string]bool{}
+	for _, h := range action.HTTPHeaders {
+		name := http.CanonicalHeaderKey(h.Name)
+		if !said[name] {
+			req.Header.Del(name) // the spec's own replaces ours
+			said[name] = true
+		}
+		req.Header.Add(name, h.Value)
+		if name == "Host" {
+			req.Host = h.Value
+		}
+	}
+	for _, name := range []string{"Accept", "User-Agent"} { // set to empty: not sent
+		if said[name] && req.Header.Get(name) == "" {
+			req.Header.Del(name)
+		}
+	}
+	return req, nil
+}
+
+// trim drops the URL that url.Error repeats.
+func trim(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

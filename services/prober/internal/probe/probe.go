@@ -1,0 +1,100 @@
+// Package probe carries out one probe: HTTP, TCP, gRPC or exec. It holds no
+// state; what a result means is decided in package schedule.
+package probe
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/services/prober/internal/schedule"
+)
+
+// Subject is what a probe is run against.
+type Subject struct {
+	ContainerID string
+	// Container as in the pod's spec, for the names of its ports.
+	Container *v1.Container
+	// PodIP is where network probes go unless they name a host.
+	PodIP string
+}
+
+// Outcome of one probe.
+type Outcome struct {
+	Result schedule.Result
+	// Message is the output or the error, at most 10 KB.
+	Message string
+	// Warning is set when a success is odd (event ProbeWarning).
+	Warning string
+}
+
+// Prober runs probes.
+type Prober struct {
+	// Runtime is the broker, for exec probes.
+	Runtime runtimeapi.RuntimeServiceClient
+	// UserAgent of HTTP and gRPC probes, "kube-probe/<major>.<minor>".
+	UserAgent string
+}
+
+func failed(format string, args ...any) Outcome {
+	return Outcome{Result: schedule.Failure, Message: fmt.Sprintf(format, args...)}
+}
+
+// Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s).
+// Unknown means that the container was never asked.
+func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) Outcome {
+	timeout := time.Duration(max(spec.TimeoutSeconds, 1)) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	switch {
+	case spec.Exec != nil:
+		return p.exec(ctx, spec.Exec, s, timeout)
+	case spec.HTTPGet != nil:
+		return p.http(ctx, spec.HTTPGet, s)
+	case spec.TCPSocket != nil:
+		return p.tcp(ctx, spec.TCPSocket, s)
+	case spec.GRPC != nil:
+		return p.grpc(ctx, spec.GRPC, s)
+	}
+	return Outcome{Result: schedule.Unknown, Message: "probe has no handler"}
+}
+
+// portOf resolves a port by number or by the name of a container's port.
+func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
+	n := port.IntValue()
+	if port.Type == intstr.String {
+		found := false
+		for _, have := range c.Ports {
+			if have.Name == port.StrVal {
+				n, found = int(have.ContainerPort), true
+				break
+			}
+		}
+		if !found {
+			parsed, err := strconv.Atoi(port.StrVal)
+			if err != nil {
+				return 0, fmt.Errorf("container %s has no port named %q", c.Name, port.StrVal)
+			}
+			n = parsed
+		}
+	}
+	if n < 1 || n > 65535 {
+		return 0, fmt.Errorf("port %d is not between 1 and 65535", n)
+	}
+	return n, nil
+}
+
+func hostOf(named string, s Subject) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	if s.PodIP == "" {
+		return "", fmt.Errorf("the pod has no IP yet")
+	}
+	return s.PodIP, nil
+}

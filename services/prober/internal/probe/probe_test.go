@@ -1,0 +1,176 @@
+package probe_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/services/prober/internal/probe"
+	"github.com/sextant-node/sextant/services/prober/internal/schedule"
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+const loopback = "127.0.0.1"
+
+func check(t *testing.T, p *probe.Prober, handler v1.ProbeHandler, s probe.Subject, want schedule.Result, message string) {
+	t.Helper()
+	got := p.Run(t.Context(), v1.Probe{ProbeHandler: handler, TimeoutSeconds: 1}, s)
+	if got.Result != want || !strings.Contains(got.Message, message) {
+		t.Errorf("got %v %q, want %v with %q", got.Result, got.Message, want, message)
+	}
+}
+
+func portOf(t *testing.T, addr net.Addr) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func TestHTTP(t *testing.T) {
+	stuck := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/code/", func(w http.ResponseWriter, r *http.Request) {
+		code, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/code/"))
+		if err != nil {
+			code = 500
+		}
+		w.WriteHeader(code)
+	})
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "agent=%s accept=%s host=%s x=%s q=%s", r.UserAgent(), r.Header.Get("Accept"), r.Host, r.Header.Get("X"), r.URL.Query().Get("q"))
+	})
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
+	})
+	mux.HandleFunc("/stuck", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-stuck:
+		case <-r.Context().Done():
+		}
+	})
+	plain, secure := httptest.NewServer(mux), httptest.NewTLSServer(mux)
+	defer plain.Close()
+	defer secure.Close()
+	defer close(stuck)
+	p := &probe.Prober{UserAgent: "kube-probe/1.36"}
+	port := portOf(t, plain.Listener.Addr())
+	subject := probe.Subject{PodIP: loopback, Container: &v1.Container{Name: "c", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: int32(port)}}}}
+	get := func(path string, edit func(*v1.HTTPGetAction)) v1.ProbeHandler {
+		action := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(int32(port))}
+		if edit != nil {
+			edit(action)
+		}
+		return v1.ProbeHandler{HTTPGet: action}
+	}
+	check(t, p, get("/code/200", nil), subject, schedule.Success, "")
+	check(t, p, get("/code/399", nil), subject, schedule.Success, "")
+	check(t, p, get("/code/400", nil), subject, schedule.Failure, "HTTP probe failed with statuscode: 400")
+	check(t, p, get("/code/503", nil), subject, schedule.Failure, "statuscode: 503")
+	check(t, p, get("/stuck", nil), subject, schedule.Failure, "deadline exceeded")
+	check(t, p, get("/echo?q=1", nil), subject, schedule.Success, "agent=kube-probe/1.36 accept=*/* host=127.0.0.1:"+strconv.Itoa(port)+" x= q=1")
+	check(t, p, get("/echo", func(a *v1.HTTPGetAction) {
+		a.HTTPHeaders = []v1.HTTPHeader{{Name: "host", Value: "example.org"}, {Name: "X", Value: "1"}, {Name: "User-Agent", Value: "mine"}}
+	}), subject, schedule.Success, "agent=mine accept=*/* host=example.org x=1")
+	check(t, p, get("/code/200", func(a *v1.HTTPGetAction) { a.Port = intstr.FromString("web") }), subject, schedule.Success, "")
+	check(t, p, get("/code/200", func(a *v1.HTTPGetAction) { a.Port = intstr.FromString("no") }), subject, schedule.Failure, `no port named "no"`)
+	check(t, p, get("/code/200", func(a *v1.HTTPGetAction) {
+		a.Scheme, a.Port = v1.URISchemeHTTPS, intstr.FromInt32(int32(portOf(t, secure.Listener.Addr())))
+	}), subject, schedule.Success, "")
+	check(t, p, get("/code/200", nil), probe.Subject{Container: subject.Container}, schedule.Failure, "no IP")
+
+	away := p.Run(t.Context(), v1.Probe{ProbeHandler: get("/away", nil), TimeoutSeconds: 1}, subject)
+	if away.Result != schedule.Success || away.Warning == "" {
+		t.Errorf("redirect to another host: %+v, want success with a warning", away)
+	}
+}
+
+func TestTCP(t *testing.T) {
+	listener, err := net.Listen("tcp", loopback+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := portOf(t, listener.Addr())
+	handler := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(int32(port))}}
+	subject := probe.Subject{PodIP: loopback, Container: &v1.Container{}}
+	p := &probe.Prober{}
+	check(t, p, handler, subject, schedule.Success, "")
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, p, handler, subject, schedule.Failure, "connection refused")
+}
+
+func TestGRPC(t *testing.T) {
+	listener, err := net.Listen("tcp", loopback+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, healthy := grpc.NewServer(), health.NewServer()
+	healthpb.RegisterHealthServer(server, healthy)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	service := "app"
+	handler := v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(portOf(t, listener.Addr())), Service: &service}}
+	subject := probe.Subject{PodIP: loopback}
+	p := &probe.Prober{}
+	check(t, p, handler, subject, schedule.Failure, "NotFound")
+	healthy.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
+	check(t, p, handler, subject, schedule.Failure, "service unhealthy")
+	healthy.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING)
+	check(t, p, handler, subject, schedule.Success, "")
+}
+
+func TestExec(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{Images: []fakecri.Image{{Ref: "fake/sleep"}}})
+	client := runtimeapi.NewRuntimeServiceClient(rt.Conn(t))
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}, LogDirectory: t.TempDir()}
+	sandbox, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
+		Config: &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "fake/sleep"}, LogPath: "0.log"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+		t.Fatal(err)
+	}
+	p := &probe.Prober{Runtime: client}
+	subject := probe.Subject{ContainerID: c.GetContainerId()}
+	exec := func(command ...string) v1.ProbeHandler { return v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}} }
+	check(t, p, exec("true"), subject, schedule.Success, "")
+	check(t, p, exec("sh", "-c", "echo no; exit 1"), subject, schedule.Failure, "no")
+	check(t, p, exec("sleep", "5"), subject, schedule.Failure, "timed out")
+	check(t, p, exec("true"), probe.Subject{ContainerID: "gone"}, schedule.Unknown, "")
+	rt.Fail(fakecri.Match{Method: "ExecSync"}, 1, status.Error(codes.Unavailable, "runtime restarts"))
+	check(t, p, exec("true"), subject, schedule.Unknown, "runtime restarts")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := p.Run(ctx, v1.Probe{}, subject); got.Result != schedule.Unknown {
+		t.Errorf("no handler: %v", got.Result)
+	}
+}

@@ -1,0 +1,293 @@
+// Package schedule decides which probe runs when, and what its results mean. It
+// is pure: times come in as arguments, launches and verdicts go out.
+package schedule
+
+import (
+	"cmp"
+	"container/heap"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Kind of a probe.
+type Kind int
+
+// The kinds of probe. A startup probe holds the other two back.
+const (
+	Startup Kind = iota
+	Liveness
+	Readiness
+)
+
+func (k Kind) String() string { return [...]string{"Startup", "Liveness", "Readiness"}[k] }
+
+// Result of a probe, or of its thresholds.
+type Result int
+
+// Results. Unknown decides nothing.
+const (
+	Unknown Result = iota
+	Success
+	Failure
+)
+
+func (r Result) String() string { return [...]string{"unknown", "successful", "failed"}[r] }
+
+// Key names one probe of one pod.
+type Key struct {
+	UID, Container string
+	Kind           Kind
+}
+
+func (k Key) compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.UID, o.UID), cmp.Compare(k.Container, o.Container), cmp.Compare(k.Kind, o.Kind))
+}
+
+// Target is a probe that should be running against one container.
+type Target struct {
+	Key
+	// ContainerID without the runtime's prefix.
+	ContainerID string
+	// Started is when the container started.
+	Started time.Time
+	Spec    v1.Probe
+}
+
+// Verdict is what a probe has decided about a container.
+type Verdict struct {
+	ContainerID string
+	Result      Result
+	Since       time.Time
+	Message     string
+}
+
+// Schedule is the state of all probes of a node. Not safe for concurrent use.
+type Schedule struct {
+	probes map[Key]*probe
+	queue  queue
+}
+
+type probe struct {
+	Target
+	verdict Verdict
+	// run counts results equal to last, in a row.
+	last  Result
+	run   int
+	due   time.Time
+	index int // in the queue; -1 when not queued
+	// held: a liveness or startup probe has failed for good; only a new
+	// container is probed again.
+	held     bool
+	inFlight bool
+}
+
+// New makes an empty schedule.
+func New() *Schedule { return &Schedule{probes: map[Key]*probe{}} }
+
+// Restore sets verdicts of an earlier life, before any Update.
+func (s *Schedule) Restore(key Key, v Verdict) {
+	s.probes[key] = &probe{Target: Target{Key: key, ContainerID: v.ContainerID}, verdict: v, index: -1}
+}
+
+// Update sets the probes of one pod. Probes that are no longer wanted go, with
+// their verdicts; a probe whose container has changed starts over.
+func (s *Schedule) Update(uid string, targets []Target, now time.Time) {
+	wanted := map[Key]bool{}
+	for _, t := range targets {
+		wanted[t.Key] = true
+		s.update(t, now)
+	}
+	for key, p := range s.probes {
+		if key.UID == uid && !wanted[key] {
+			s.unqueue(p)
+			delete(s.probes, key)
+		}
+	}
+}
+
+func (s *Schedule) update(t Target, now time.Time) {
+	p := s.probes[t.Key]
+	switch {
+	case p == nil:
+		p = &probe{Target: t, index: -1}
+		s.probes[t.Key] = p
+	case p.ContainerID != t.ContainerID:
+		s.unqueue(p)
+		*p = probe{Target: t, index: -1}
+	case p.Started.IsZero(): // restored
+		p.Target = t
+		p.held = t.Kind != Readiness && p.verdict.Result == Failure
+	default:
+		p.Target = t
+		s.queueUnlessHeld(p)
+		return
+	}
+	p.due = firstDue(t, now)
+	s.queueUnlessHeld(p)
+}
+
+// firstDue is when the initial delay is over. A container that is older than
+// that is one that prober found running: its probes are spread over a period.
+func firstDue(t Target, now time.Time) time.Time {
+	due := t.Started.Add(time.Duration(t.Spec.InitialDelaySeconds) * time.Second)
+	period := periodOf(t)
+	if now.Sub(due) < min(period, time.Second) {
+		return due
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(t.UID + "/" + t.Container + "/" + t.Kind.String())) // a hash does not fail
+	return now.Add(time.Duration(h.Sum64() % uint64(period)))
+}
+
+func periodOf(t Target) time.Duration {
+	return time.Duration(max(t.Spec.PeriodSeconds, 1)) * time.Second
+}
+
+// queueUnlessHeld puts a probe in the queue if it may run: it is not held, not
+// running, a startup probe is over, and the others wait for it.
+func (s *Schedule) queueUnlessHeld(p *probe) {
+	if p.held || p.inFlight || p.index >= 0 || !s.mayRun(p) {
+		return
+	}
+	heap.Push(&s.queue, p)
+}
+
+func (s *Schedule) mayRun(p *probe) bool {
+	startup := s.probes[Key{p.UID, p.Container, Startup}]
+	if p.Kind == Startup {
+		return p.verdict.Result != Success
+	}
+	return startup == nil || startup.ContainerID == p.ContainerID && startup.verdict.Result == Success
+}
+
+func (s *Schedule) unqueue(p *probe) {
+	if p.index >= 0 {
+		heap.Remove(&s.queue, p.index)
+	}
+}
+
+// Next is when the earliest probe is due; ok is false when none is.
+func (s *Schedule) Next() (due time.Time, ok bool) {
+	if len(s.queue) == 0 {
+		return time.Time{}, false
+	}
+	return s.queue[0].due, true
+}
+
+// Due takes every probe that is due, in order. Each must be answered with Done.
+func (s *Schedule) Due(now time.Time) []Target {
+	var launch []Target
+	for len(s.queue) > 0 && !s.queue[0].due.After(now) {
+		p := heap.Pop(&s.queue).(*probe)
+		p.inFlight = true
+		// The next one keeps the rhythm; missed beats are not made up for.
+		period := periodOf(p.Target)
+		p.due = p.due.Add(period)
+		if late := now.Sub(p.due); late > 0 {
+			p.due = p.due.Add(late.Truncate(period) + period)
+		}
+		launch = append(launch, p.Target)
+	}
+	return launch
+}
+
+// Done takes a probe's result and tells whether a verdict changed. A result of
+// a container that is no longer the probe's is dropped.
+func (s *Schedule) Done(t Target, result Result, message string, now time.Time) (changed bool) {
+	p := s.probes[t.Key]
+	if p == nil || p.ContainerID != t.ContainerID || !p.inFlight {
+		return false
+	}
+	p.inFlight = false
+	if result != Unknown {
+		changed = p.count(result, message, now)
+	}
+	if changed && p.Kind == Startup && p.verdict.Result == Success {
+		s.release(p, now)
+	}
+	s.queueUnlessHeld(p)
+	return changed
+}
+
+// count applies the thresholds (v1.Probe).
+func (p *probe) count(result Result, message string, now time.Time) (changed bool) {
+	if result != p.last {
+		p.last, p.run = result, 0
+	}
+	p.run++
+	threshold := max(p.Spec.SuccessThreshold, 1)
+	if result == Failure {
+		threshold = p.Spec.FailureThreshold
+		if threshold == 0 {
+			threshold = 3
+		}
+	}
+	if p.run < int(threshold) {
+		return false
+	}
+	if result == Failure && p.Kind != Readiness {
+		p.held = true
+	}
+	if p.verdict.Result == result {
+		return false
+	}
+	p.verdict = Verdict{ContainerID: p.ContainerID, Result: result, Since: now, Message: message}
+	return true
+}
+
+// release lets the probes run that waited for a startup probe.
+func (s *Schedule) release(startup *probe, now time.Time) {
+	for _, kind := range []Kind{Liveness, Readiness} {
+		if p := s.probes[Key{startup.UID, startup.Container, kind}]; p != nil && p.ContainerID == startup.ContainerID {
+			if p.due.Before(now) {
+				p.due = now
+			}
+			s.queueUnlessHeld(p)
+		}
+	}
+}
+
+// Verdicts of one pod, in a fixed order. Probes that have decided nothing yet
+// have none.
+func (s *Schedule) Verdicts(uid string) map[Key]Verdict {
+	all := map[Key]Verdict{}
+	for key, p := range s.probes {
+		if key.UID == uid && p.verdict.Result != Unknown {
+			all[key] = p.verdict
+		}
+	}
+	return all
+}
+
+// Keys sorts the keys of a set of verdicts.
+func Keys(verdicts map[Key]Verdict) []Key {
+	keys := make([]Key, 0, len(verdicts))
+	for key := range verdicts {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, Key.compare)
+	return keys
+}
+
+// queue is a heap of probes by due time.
+type queue []*probe
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	if q[i].due.Equal(q[j].due) {
+		return q[i].compare(q[j].Key) < 0
+	}
+	return q[i].due.Before(q[j].due)
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i]; q[i].index, q[j].index = i, j }
+func (q *queue) Push(x any)   { p := x.(*probe); p.index = len(*q); *q = append(*q, p) }
+func (q *queue) Pop() any {
+	old := *q
+	p := old[len(old)-1]
+	p.index = -1
+	*q = old[:len(old)-1]
+	return p
+}

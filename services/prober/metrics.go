@@ -1,0 +1,41 @@
+package prober
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/services/prober/internal/schedule"
+)
+
+// metrics carry the kubelet's names (served at /metrics/probes by nodeapi).
+type metrics struct {
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "prober_probe_total", Help: "Probes by result.",
+		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "prober_probe_duration_seconds", Help: "Duration of probes.",
+		}, []string{"probe_type", "container", "pod", "namespace"}),
+	}
+	r.MustRegister(m.total, m.duration)
+	return m
+}
+
+func (m *metrics) observe(p *v1.Pod, t schedule.Target, result schedule.Result, took time.Duration) {
+	m.total.WithLabelValues(t.Kind.String(), result.String(), t.Container, p.Name, p.Namespace, t.UID).Inc()
+	m.duration.WithLabelValues(t.Kind.String(), t.Container, p.Name, p.Namespace).Observe(took.Seconds())
+}
+
+// forget drops the series of a pod that is gone.
+func (m *metrics) forget(p *v1.Pod) {
+	labels := prometheus.Labels{"pod": p.Name, "namespace": p.Namespace}
+	m.duration.DeletePartialMatch(labels)
+	m.total.DeletePartialMatch(prometheus.Labels{"pod_uid": string(p.UID)})
+}

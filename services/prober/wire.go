@@ -1,0 +1,38 @@
+package prober
+
+import (
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	"github.com/sextant-node/sextant/services/prober/internal/schedule"
+)
+
+var wireKind = map[schedule.Kind]proberv1.ProbeKind{
+	schedule.Startup:   proberv1.ProbeKind_PROBE_KIND_STARTUP,
+	schedule.Liveness:  proberv1.ProbeKind_PROBE_KIND_LIVENESS,
+	schedule.Readiness: proberv1.ProbeKind_PROBE_KIND_READINESS,
+}
+
+var kindOf = map[proberv1.ProbeKind]schedule.Kind{
+	proberv1.ProbeKind_PROBE_KIND_STARTUP:   schedule.Startup,
+	proberv1.ProbeKind_PROBE_KIND_LIVENESS:  schedule.Liveness,
+	proberv1.ProbeKind_PROBE_KIND_READINESS: schedule.Readiness,
+}
+
+func equal(a, b *proberv1.PodVerdicts) bool { return proto.Equal(a, b) }
+
+// container finds a container or sidecar of a pod by name.
+func container(p *v1.Pod, name string) *v1.Container {
+	if p == nil {
+		return nil
+	}
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
