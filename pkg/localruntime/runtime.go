@@ -110,18 +110,24 @@ func Ensure(ctx context.Context, cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
+// readMarker returns what Ensure noted; a damaged note counts as an empty one.
+func (c Config) readMarker() (marker, error) {
+	b, err := os.ReadFile(c.markerFile())
+	if err != nil {
+		return marker{}, err
+	}
+	var m marker
+	if err := json.Unmarshal(b, &m); err != nil {
+		return marker{}, nil //nolint:nilerr // it is written anew
+	}
+	return m, nil
+}
+
 // claimDir creates the directory, or recognises it as one of ours, and returns
 // what an earlier start noted there.
 func (c Config) claimDir() (marker, error) {
-	var m marker
-	b, err := os.ReadFile(c.markerFile())
-	switch {
-	case err == nil:
-		if err := json.Unmarshal(b, &m); err != nil {
-			return marker{}, nil //nolint:nilerr // a damaged note is written anew
-		}
-		return m, nil
-	case !errors.Is(err, fs.ErrNotExist):
+	m, err := c.readMarker()
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return m, err
 	}
 	entries, err := os.ReadDir(c.Dir)

@@ -1,6 +1,7 @@
 package localruntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,14 @@ import (
 // Pods are stopped through CRI when that can be had, starting containerd once
 // more if need be, because only CRI undoes their network in good order. What CRI
 // leaves is then found by its paths and removed by force.
+//
+// Bridge and Socket are taken from what Ensure noted when the caller leaves them
+// open, so Dir is enough to remove any runtime.
 func Teardown(ctx context.Context, cfg Config) error {
+	if noted, err := cfg.readMarker(); err == nil {
+		cfg.Bridge = cmp.Or(cfg.Bridge, noted.Bridge)
+		cfg.Socket = cmp.Or(cfg.Socket, noted.Socket)
+	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return fmt.Errorf("local runtime: %w", err)
