@@ -1,0 +1,146 @@
+package actuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
+)
+
+// Config is where things lie.
+type Config struct {
+	// RootDir is the state directory; empty for the kubelet's.
+	RootDir string
+	// PodLogsDir and LegacyLogsDir; empty for the kubelet's.
+	PodLogsDir, LegacyLogsDir string
+}
+
+// Deps is what an Actuator works with.
+type Deps struct {
+	Runtime       runtimeapi.RuntimeServiceClient
+	Images        runtimeapi.ImageServiceClient
+	Lookups       Lookups
+	Configuration Configuration
+	Events        Recorder
+	// Subpaths may be nil: then a container with a subPath cannot be made.
+	Subpaths Subpaths
+	// Pulled is called after each pull; may be nil.
+	Pulled func()
+	Clock  clock.WithDelayedExecution
+	Log    *slog.Logger
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
+}
+
+// Actuator acts on the runtime and on a pod's files. Safe for concurrent use.
+type Actuator struct {
+	cfg     Config
+	layout  pod.Layout
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	pulls   *pullQueue
+	limiter pullLimiter
+	users   *userns.Manager
+	host    *host
+
+	mu    sync.Mutex
+	stops map[string]*stop // by container ID
+}
+
+// New makes an Actuator. It does nothing before it is called.
+func New(cfg Config, deps Deps) (*Actuator, error) {
+	if cfg.PodLogsDir == "" {
+		cfg.PodLogsDir = pod.DefaultPodLogsDir
+	}
+	if cfg.LegacyLogsDir == "" {
+		cfg.LegacyLogsDir = pod.LegacyContainerLogs
+	}
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	m, err := newMetrics(deps.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("actuator metrics: %w", err)
+	}
+	layout := pod.Layout{Root: cfg.RootDir}
+	return &Actuator{
+		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
+		pulls: newPullQueue(), users: userns.New(layout), host: newHost(),
+		stops: map[string]*stop{},
+	}, nil
+}
+
+var errNoConfig = errors.New("the kubelet configuration is not known yet")
+
+func (a *Actuator) config() (*kubeconf.Config, error) {
+	if c := a.deps.Configuration.Config(); c != nil {
+		return c, nil
+	}
+	return nil, errNoConfig
+}
+
+// securityOptions are the node's part of a pod's security.
+func (a *Actuator) securityOptions(cfg *kubeconf.Config, spec SandboxSpec) (pod.SecurityOptions, error) {
+	o := pod.SecurityOptions{
+		SeccompDefault:   value(cfg.Kubelet.SeccompDefault, false),
+		SeccompRoot:      a.layout.Seccomp(),
+		ExtraGroups:      spec.ExtraGroups,
+		ExtraMaskedPaths: a.host.thermalThrottle(),
+	}
+	if value(spec.Pod.Spec.HostUsers, true) {
+		return o, nil
+	}
+	if handlers := a.deps.Lookups.Node().Handlers; !handlers[spec.RuntimeHandler].UserNamespaces {
+		return o, fmt.Errorf("RuntimeClass handler %q does not support user namespaces", spec.RuntimeHandler)
+	}
+	idsPerPod := int64(65536)
+	if u := cfg.Kubelet.UserNamespaces; u != nil {
+		idsPerPod = value(u.IDsPerPod, idsPerPod)
+	}
+	var err error
+	o.UserNamespace, err = a.users.Get(spec.Pod.UID, uint32(idsPerPod))
+	return o, err
+}
+
+// resourceOptions are the node's part of a container's cgroup values.
+func (a *Actuator) resourceOptions(cfg *kubeconf.Config) pod.ResourceOptions {
+	node := a.deps.Lookups.Node()
+	o := pod.ResourceOptions{
+		MemoryCapacity: node.MemoryCapacity, SwapCapacity: node.SwapCapacity,
+		CPUQuota:             value(cfg.Kubelet.CPUCFSQuota, true),
+		CgroupV2:             node.CgroupVersion == 2,
+		SingleProcessOOMKill: value(cfg.Kubelet.SingleProcessOOMKill, node.CgroupVersion != 2),
+		Swap:                 pod.SwapMode(cfg.Kubelet.MemorySwap.SwapBehavior),
+		SwapController:       a.host.swapController(node.CgroupVersion == 2),
+		HugePageSizes:        a.host.hugePageSizes(),
+	}
+	if p := cfg.Kubelet.CPUCFSQuotaPeriod; p != nil {
+		o.QuotaPeriod = p.Duration
+	}
+	return o
+}
+
+// event emits an Event about a pod or, with a name, about one of its containers.
+func (a *Actuator) event(ctx context.Context, p *v1.Pod, container, kind, reason, message string) {
+	if err := a.deps.Events.Emit(ctx, newEvent(p, container, kind, reason, message, a.deps.Clock.Now())); err != nil {
+		a.log.WarnContext(ctx, "event lost", "reason", reason, "pod", pod.FullName(p), "error", err.Error())
+	}
+}
+
+func value[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

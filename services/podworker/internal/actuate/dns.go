@@ -1,0 +1,52 @@
+package actuate
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod/netfile"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+)
+
+// dns is a pod's DNS configuration. The node's resolv.conf is read each time:
+// it changes when the node moves to another network.
+func (a *Actuator) dns(cfg *kubeconf.Config, p *v1.Pod) (*runtimeapi.DNSConfig, []netfile.Warning, error) {
+	in := netfile.DNSInput{
+		ClusterDNS: cfg.Kubelet.ClusterDNS, ClusterDomain: cfg.Kubelet.ClusterDomain,
+		NodeIPs: a.deps.Lookups.Node().IPs,
+	}
+	if file := value(cfg.Kubelet.ResolverConfig, ""); file != "" && p.Spec.DNSPolicy != v1.DNSNone {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, nil, fmt.Errorf("resolvConf %s: %w", file, err)
+		}
+		// What can be read of a damaged file is used, as by every resolver.
+		resolv, err := netfile.ParseResolv(content)
+		if err != nil {
+			a.log.Warn("resolv.conf has errors", "file", file, "error", err.Error())
+		}
+		in.Resolv = &resolv
+	}
+	config, warnings := netfile.DNS(p, in)
+	return config, warnings, nil
+}
+
+func (a *Actuator) tellDNS(ctx context.Context, p *v1.Pod, warnings []netfile.Warning) {
+	for _, w := range warnings {
+		a.event(ctx, p, "", v1.EventTypeWarning, w.Reason, w.Message)
+		if !w.Node {
+			continue
+		}
+		e := newEvent(p, "", v1.EventTypeWarning, w.Reason, w.NodeMessage, a.deps.Clock.Now())
+		name := a.deps.Lookups.Node().Name
+		e.Object = &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Node", Name: name, Uid: name}
+		if err := a.deps.Events.Emit(ctx, e); err != nil {
+			a.log.WarnContext(ctx, "event lost", "reason", w.Reason, "error", err.Error())
+		}
+	}
+}

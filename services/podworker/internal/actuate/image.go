@@ -1,0 +1,270 @@
+package actuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
+)
+
+// parseImage fills in the tag of an image that names neither tag nor digest, and
+// returns the repository its credentials are filed under.
+func parseImage(image string) (tagged, repository string, err error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	_, hasTag := named.(reference.Tagged)
+	_, hasDigest := named.(reference.Digested)
+	if !hasTag && !hasDigest {
+		image += ":latest"
+	}
+	return image, named.Name(), nil
+}
+
+// EnsureImage makes an image present as its pull policy asks and returns the
+// reference containers are made with. It blocks while the image is pulled.
+// Reasons: see errors.go.
+func (a *Actuator) EnsureImage(ctx context.Context, spec ImageSpec) (string, error) {
+	ref, err := a.ensureImage(ctx, spec)
+	if err != nil {
+		if spec.Container != "" && ctx.Err() == nil {
+			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", "Error: "+string(err.Reason))
+		}
+		return "", err
+	}
+	return ref, nil
+}
+
+func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string, failure *Error) {
+	present, needed := "unknown", "unknown"
+	defer func() {
+		a.metrics.ensureImage.WithLabelValues(strings.ToLower(string(spec.Policy)), present, needed).Inc()
+	}()
+	image, repository, err := parseImage(spec.Image)
+	if err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: %v", spec.Image, err)
+		a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "InspectFailed", message)
+		return "", &Error{InvalidImageName, message, err}
+	}
+	cfg, err := a.config()
+	if err != nil {
+		return "", failed(ErrImagePull, err)
+	}
+	wire := a.imageSpec(cfg, spec, image)
+	if spec.Policy != v1.PullAlways {
+		found, err := a.inspect(ctx, wire)
+		if err != nil {
+			message := fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err)
+			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "InspectFailed", message)
+			return "", &Error{ImageInspectError, message, err}
+		}
+		present, needed = strconv.FormatBool(found != nil), strconv.FormatBool(found == nil)
+		if found != nil {
+			a.tellPresent(ctx, spec)
+			return found.GetId(), nil
+		}
+		if spec.Policy == v1.PullNever {
+			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", spec.Image)
+			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "ErrImageNeverPull", message)
+			return "", &Error{ErrImageNeverPull, message, ErrImageNeverPull}
+		}
+	}
+	needed = "true"
+	return a.pull(ctx, cfg, spec, wire, repository)
+}
+
+func (a *Actuator) imageSpec(cfg *kubeconf.Config, spec ImageSpec, image string) *runtimeapi.ImageSpec {
+	wire := &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: spec.Image, Annotations: spec.Pod.Annotations}
+	if cfg.Gate("RuntimeClassInImageCriApi") {
+		wire.RuntimeHandler = spec.RuntimeHandler
+	}
+	return wire
+}
+
+// inspect finds an image; nil when it is not there.
+func (a *Actuator) inspect(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	resp, err := a.deps.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: image})
+	if err != nil {
+		return nil, err
+	}
+	if resp.GetImage() != nil && resp.GetImage().GetId() == "" {
+		return nil, fmt.Errorf("the runtime knows image %q without an id", image.GetImage())
+	}
+	return resp.GetImage(), nil
+}
+
+func (a *Actuator) tellPresent(ctx context.Context, spec ImageSpec) {
+	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulled",
+		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", spec.Image))
+}
+
+func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
+	keyring := a.keyring(ctx, spec.Pod)
+	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
+		Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID),
+	}}
+	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
+	asked := a.deps.Clock.Now()
+	if err := a.pulls.enter(ctx, pullsAtOnce(cfg)); err != nil {
+		return "", a.pullFailed(ctx, spec, err)
+	}
+	defer a.pulls.leave()
+	if spec.Policy != v1.PullAlways && a.deps.Clock.Since(asked) > 0 {
+		// Another pod may have brought it while this one waited.
+		if found, err := a.inspect(ctx, wire); err == nil && found != nil {
+			a.tellPresent(ctx, spec)
+			return found.GetId(), nil
+		}
+	}
+	began := a.deps.Clock.Now()
+	ref, err := a.pullWith(ctx, cfg, wire, sandbox, keyring.Lookup(repository))
+	if err != nil {
+		return "", a.pullFailed(ctx, spec, err)
+	}
+	took, total := a.deps.Clock.Since(began), a.deps.Clock.Since(asked)
+	var size uint64
+	if image, err := a.inspect(ctx, &runtimeapi.ImageSpec{Image: ref}); err == nil {
+		size = image.GetSize()
+	}
+	a.metrics.pullSeconds.WithLabelValues(sizeBucket(size)).Observe(total.Seconds())
+	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulled",
+		fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+			spec.Image, took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), size))
+	if a.deps.Pulled != nil {
+		a.deps.Pulled()
+	}
+	return ref, nil
+}
+
+// pullWith tries each credential until one will do; none is tried as none.
+func (a *Actuator) pullWith(ctx context.Context, cfg *kubeconf.Config, image *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (string, error) {
+	requests := []*runtimeapi.PullImageRequest{{Image: image, SandboxConfig: sandbox}}
+	if len(auths) > 0 {
+		requests = nil
+		for _, auth := range auths {
+			requests = append(requests, &runtimeapi.PullImageRequest{
+				Image: image, SandboxConfig: sandbox,
+				Auth: &runtimeapi.AuthConfig{Username: auth.Username, Password: auth.Password},
+			})
+		}
+	}
+	var errs []error
+	for _, request := range requests {
+		if err := a.limiter.allow(cfg); err != nil {
+			return "", err
+		}
+		if err := fault.Hit(ctx, "podworker.pull"); err != nil {
+			return "", err
+		}
+		resp, err := a.deps.Images.PullImage(ctx, request)
+		if err == nil {
+			return resp.GetImageRef(), nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) == 1 {
+		return "", errs[0]
+	}
+	return "", errors.Join(errs...)
+}
+
+// Prefixes by which a runtime tells these two from any other failed pull.
+var pullReasons = []struct {
+	reason Reason
+	words  string
+}{
+	{RegistryUnavailable, "because the registry is unavailable"},
+	{SignatureValidationFailed, "because the signature validation failed"},
+}
+
+func (a *Actuator) pullFailed(ctx context.Context, spec ImageSpec, err error) *Error {
+	if ctx.Err() == nil { // else nobody waits for it any more
+		a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", spec.Image, err))
+	}
+	for _, r := range pullReasons {
+		if detail, ok := strings.CutPrefix(plain(err), string(r.reason)); ok {
+			return &Error{r.reason, fmt.Sprintf("image pull failed for %s %s%s", spec.Image, r.words, detail), err}
+		}
+	}
+	return &Error{ErrImagePull, err.Error(), err}
+}
+
+// keyring holds the pod's credentials, then the node's.
+func (a *Actuator) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
+	var ring pullauth.Keyring
+	var missing []string
+	for _, ref := range p.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		secret, err := a.deps.Lookups.Secret(p.Namespace, ref.Name)
+		if err != nil {
+			missing = append(missing, ref.Name)
+			continue
+		}
+		one, err := pullauth.FromSecret(secret)
+		if err != nil {
+			a.log.WarnContext(ctx, "pull secret not usable", "pod", pod.FullName(p), "error", err.Error())
+			missing = append(missing, ref.Name)
+			continue
+		}
+		ring.Add(one)
+	}
+	if len(missing) > 0 {
+		a.event(ctx, p, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+	}
+	ring.Add(a.nodeKeyring(ctx))
+	return ring
+}
+
+// nodeKeyring is the node's own docker configuration, if it has one.
+func (a *Actuator) nodeKeyring(ctx context.Context) pullauth.Keyring {
+	file := filepath.Join(a.layout.Root, "config.json")
+	if a.layout.Root == "" {
+		file = filepath.Join(pod.DefaultRootDir, "config.json")
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return pullauth.Keyring{}
+	}
+	ring, err := pullauth.ParseConfig(content)
+	if err != nil {
+		a.log.WarnContext(ctx, "node's pull credentials not usable", "file", file, "error", err.Error())
+	}
+	return ring
+}
+
+// imageUser is who an image runs as.
+func (a *Actuator) imageUser(ctx context.Context, ref string) (pod.ImageUser, error) {
+	image, err := a.inspect(ctx, &runtimeapi.ImageSpec{Image: ref})
+	if err != nil {
+		return pod.ImageUser{}, err
+	}
+	switch {
+	case image.GetUid() != nil:
+		uid := image.GetUid().GetValue()
+		return pod.ImageUser{UID: &uid}, nil
+	case image.GetUsername() != "":
+		return pod.ImageUser{Name: image.GetUsername()}, nil
+	}
+	root := int64(0)
+	return pod.ImageUser{UID: &root}, nil
+}

@@ -1,0 +1,98 @@
+package actuate
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// metrics are the kubelet's.
+type metrics struct {
+	sandboxSeconds   *prometheus.HistogramVec
+	sandboxErrors    *prometheus.CounterVec
+	pods, podErrors  prometheus.Counter
+	containers       *prometheus.CounterVec
+	containerErrors  *prometheus.CounterVec
+	userPods         prometheus.Counter
+	userPodErrors    prometheus.Counter
+	pullSeconds      *prometheus.HistogramVec
+	ensureImage      *prometheus.CounterVec
+	imageVolumes     prometheus.Counter
+	imageVolumesGood prometheus.Counter
+	imageVolumesBad  prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	seconds := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &metrics{
+		sandboxSeconds: seconds("kubelet_run_podsandbox_duration_seconds", "Duration of starting a sandbox in seconds.", prometheus.DefBuckets, "runtime_handler"),
+		sandboxErrors:  counters("kubelet_run_podsandbox_errors_total", "Sandboxes that failed to start.", "runtime_handler"),
+		pods:           counter("kubelet_started_pods_total", "Sandboxes started or tried."),
+		podErrors:      counter("kubelet_started_pods_errors_total", "Sandboxes that failed to start."),
+		containers:     counters("kubelet_started_containers_total", "Containers started or tried.", "container_type"),
+		containerErrors: counters("kubelet_started_containers_errors_total", "Containers that failed to start, by reason.",
+			"container_type", "code"),
+		userPods:      counter("kubelet_started_user_namespaced_pods_total", "Sandboxes with a user namespace started or tried."),
+		userPodErrors: counter("kubelet_started_user_namespaced_pods_errors_total", "Sandboxes with a user namespace that failed to start."),
+		pullSeconds: seconds("kubelet_image_pull_duration_seconds", "Duration of image pulls in seconds, waiting included.",
+			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
+		ensureImage: counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for.",
+			"pull_policy", "present_locally", "pull_required"),
+		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes asked for."),
+		imageVolumesGood: counter("kubelet_image_volume_mounted_succeed_total", "Image volumes mounted."),
+		imageVolumesBad:  counter("kubelet_image_volume_mounted_errors_total", "Image volumes that failed to mount."),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.sandboxSeconds, m.sandboxErrors, m.pods, m.podErrors, m.containers, m.containerErrors, m.userPods, m.userPodErrors,
+		m.pullSeconds, m.ensureImage, m.imageVolumes, m.imageVolumesGood, m.imageVolumesBad,
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// containerType is the label the kubelet uses for a kind of container.
+func containerType(k pod.ContainerKind) string {
+	switch k {
+	case pod.Init, pod.Sidecar:
+		return "init_container"
+	case pod.Ephemeral:
+		return "ephemeral_container"
+	}
+	return "container"
+}
+
+// sizeBuckets are the labels of an image's size.
+var sizeBuckets = []struct {
+	below uint64
+	label string
+}{
+	{10 << 20, "0-10MB"}, {100 << 20, "10MB-100MB"}, {500 << 20, "100MB-500MB"}, {1 << 30, "500MB-1GB"},
+	{5 << 30, "1GB-5GB"}, {10 << 30, "5GB-10GB"}, {20 << 30, "10GB-20GB"}, {30 << 30, "20GB-30GB"},
+	{40 << 30, "30GB-40GB"}, {60 << 30, "40GB-60GB"}, {100 << 30, "60GB-100GB"},
+}
+
+func sizeBucket(size uint64) string {
+	if size == 0 {
+		return "N/A"
+	}
+	for _, b := range sizeBuckets {
+		if size < b.below {
+			return b.label
+		}
+	}
+	return "GT100GB"
+}

@@ -1,0 +1,201 @@
+// Package pullauth finds the credentials an image may be pulled with among
+// docker configurations: those in a pod's imagePullSecrets and the node's own.
+//
+// It is pure, and matches as the kubelet does: an entry names a registry, or a
+// registry and the beginning of a path; host labels may be globs; longer entries
+// are tried first.
+package pullauth
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Auth is one set of credentials.
+type Auth struct{ Username, Password string }
+
+// entry is an Auth with what it is good for: host[/path].
+type entry struct {
+	location string
+	auth     Auth
+}
+
+// Keyring holds credentials. The zero value is empty.
+type Keyring struct{ entries []entry }
+
+// Add puts the entries of o behind those of k.
+func (k *Keyring) Add(o Keyring) { k.entries = append(k.entries, o.entries...) }
+
+// FromSecret reads a pull secret; one of another type holds none.
+func FromSecret(s *v1.Secret) (Keyring, error) {
+	switch s.Type {
+	case v1.SecretTypeDockerConfigJson:
+		if data, ok := s.Data[v1.DockerConfigJsonKey]; ok && len(data) > 0 {
+			return named(s, data, ParseConfig)
+		}
+	case v1.SecretTypeDockercfg:
+		if data, ok := s.Data[v1.DockerConfigKey]; ok && len(data) > 0 {
+			return named(s, data, ParseAuths)
+		}
+	}
+	return Keyring{}, nil
+}
+
+func named(s *v1.Secret, data []byte, parse func([]byte) (Keyring, error)) (Keyring, error) {
+	k, err := parse(data)
+	if err != nil {
+		return k, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return k, nil
+}
+
+// ParseConfig reads a docker config.json: {"auths": {…}}.
+func ParseConfig(data []byte) (Keyring, error) {
+	var config struct {
+		Auths json.RawMessage `json:"auths"`
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
+		return Keyring{}, fmt.Errorf("docker config: %w", unquoted(err))
+	}
+	if len(config.Auths) == 0 {
+		return Keyring{}, nil
+	}
+	return ParseAuths(config.Auths)
+}
+
+// ParseAuths reads the old form, a map from registry to entry.
+func ParseAuths(data []byte) (Keyring, error) {
+	var auths map[string]struct {
+		Username, Password, Auth string
+	}
+	if err := json.Unmarshal(data, &auths); err != nil {
+		return Keyring{}, fmt.Errorf("docker config: auths: %w", unquoted(err))
+	}
+	var k Keyring
+	for registry, a := range auths {
+		auth := Auth{a.Username, a.Password}
+		if a.Auth != "" {
+			var err error
+			if auth, err = decode(a.Auth); err != nil {
+				return Keyring{}, fmt.Errorf("docker config: auths[%q].auth: %w", registry, err)
+			}
+		}
+		location, err := locationOf(registry)
+		if err != nil {
+			continue // no address, so no image can match it
+		}
+		k.entries = append(k.entries, entry{location, auth})
+	}
+	slices.SortFunc(k.entries, func(a, b entry) int { return strings.Compare(b.location, a.location) })
+	return k, nil
+}
+
+// unquoted keeps the values of a secret out of messages.
+func unquoted(err error) error {
+	if syntax, ok := err.(*json.SyntaxError); ok {
+		return fmt.Errorf("bad JSON at byte %d", syntax.Offset)
+	}
+	return fmt.Errorf("not the shape of a docker config")
+}
+
+func decode(auth string) (Auth, error) {
+	// Docker pads; some tools do not.
+	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(auth, "="))
+	if err != nil {
+		return Auth{}, fmt.Errorf("not base64")
+	}
+	user, password, ok := strings.Cut(string(raw), ":")
+	if !ok {
+		return Auth{}, fmt.Errorf("want user:password in base64")
+	}
+	return Auth{user, strings.Trim(password, "\x00")}, nil
+}
+
+// locationOf is host[/path] of a registry's address, without the API version.
+func locationOf(registry string) (string, error) {
+	if !strings.HasPrefix(registry, "https://") && !strings.HasPrefix(registry, "http://") {
+		registry = "https://" + registry
+	}
+	u, err := url.Parse(registry)
+	if err != nil {
+		return "", err
+	}
+	p := u.Path
+	for _, version := range []string{"/v1", "/v2"} {
+		if p == version || strings.HasPrefix(p, version+"/") {
+			p = p[len(version):]
+			break
+		}
+	}
+	return u.Host + strings.TrimSuffix(p, "/"), nil
+}
+
+// defaultRegistry is how credentials of Docker Hub are filed.
+const defaultRegistry = "index.docker.io"
+
+// Lookup finds the credentials for a repository (docker.io/library/nginx, for
+// example), best first. None means: pull without.
+func (k Keyring) Lookup(repository string) []Auth {
+	var found []Auth
+	for _, e := range k.entries {
+		if matches(e.location, repository) {
+			found = append(found, e.auth)
+		}
+	}
+	if len(found) > 0 || !ofDefaultRegistry(repository) {
+		return found
+	}
+	for _, e := range k.entries {
+		if e.location == defaultRegistry {
+			found = append(found, e.auth)
+		}
+	}
+	return found
+}
+
+// matches compares label by label; a path of the pattern is a prefix.
+func matches(pattern, target string) bool {
+	patternHost, patternPath := split(pattern)
+	targetHost, targetPath := split(target)
+	patternName, patternPort, _ := strings.Cut(patternHost, ":")
+	targetName, targetPort, _ := strings.Cut(targetHost, ":")
+	if patternPort != targetPort || !strings.HasPrefix(targetPath, patternPath) {
+		return false
+	}
+	patternLabels, targetLabels := strings.Split(patternName, "."), strings.Split(targetName, ".")
+	if len(patternLabels) != len(targetLabels) {
+		return false
+	}
+	for i := range patternLabels {
+		if ok, err := path.Match(patternLabels[i], targetLabels[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func split(location string) (host, rest string) {
+	host, rest, found := strings.Cut(location, "/")
+	if found {
+		rest = "/" + rest
+	}
+	return host, rest
+}
+
+func ofDefaultRegistry(repository string) bool {
+	first, _, found := strings.Cut(repository, "/")
+	switch {
+	case first == "":
+		return false
+	case !found, first == "docker.io", first == defaultRegistry:
+		return true
+	}
+	return !strings.ContainsAny(first, ".:")
+}

@@ -1,0 +1,88 @@
+package actuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// RemoveContainer removes a container that does not run, its log files, rotated
+// ones too, and the link to them. Reason: RemoveContainerError. p serves
+// messages only.
+func (a *Actuator) RemoveContainer(ctx context.Context, p *v1.Pod, id string) error {
+	resp, err := a.deps.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return nil
+	case err != nil:
+		return &Error{RemoveContainerError, fmt.Sprintf("failed to get container status %q: %v", id, plain(err)), err}
+	}
+	s := resp.GetStatus()
+	if err := errors.Join(removeLogs(s.GetLogPath()), a.unlink(s)); err != nil {
+		return failed(RemoveContainerError, err)
+	}
+	return a.RemoveContainerKeepLogs(ctx, p, id)
+}
+
+// RemoveContainerKeepLogs removes a container only: those of a pod that
+// restarts as a whole keep their logs.
+func (a *Actuator) RemoveContainerKeepLogs(ctx context.Context, p *v1.Pod, id string) error {
+	_, err := a.deps.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return &Error{RemoveContainerError, fmt.Sprintf("remove container %s of pod %q: %v", id, pod.String(p), plain(err)), err}
+	}
+	return nil
+}
+
+// removeLogs removes a log and what was rotated out of it.
+func removeLogs(log string) error {
+	if log == "" {
+		return nil
+	}
+	rotated, err := filepath.Glob(globQuote(log) + ".*")
+	if err != nil {
+		return fmt.Errorf("rotated logs of %s: %w", log, err)
+	}
+	var failed error
+	for _, file := range append(rotated, log) {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// globQuote takes a path's characters literally.
+func globQuote(path string) string {
+	var out []byte
+	for i := range len(path) {
+		switch path[i] {
+		case '*', '?', '[', '\\':
+			out = append(out, '\\')
+		}
+		out = append(out, path[i])
+	}
+	return string(out)
+}
+
+func (a *Actuator) unlink(s *runtimeapi.ContainerStatus) error {
+	info, err := pod.ParseContainer(s.GetLabels(), s.GetAnnotations())
+	if errors.Is(err, pod.ErrNotOurs) {
+		return nil
+	}
+	link := pod.LegacyLogLink(a.cfg.LegacyLogsDir, info.Pod.Name, info.Pod.Namespace, info.Name, s.GetId())
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("failed to remove container %q log legacy symbolic link %q: %w", s.GetId(), link, err)
+	}
+	return nil
+}

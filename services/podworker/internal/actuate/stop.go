@@ -1,0 +1,228 @@
+package actuate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// minStopTimeout is the least time the runtime gives a container after its
+// signal, whatever the grace, so that none is killed needlessly.
+const minStopTimeout = 2 * time.Second
+
+// stopMargin is what the runtime gets beyond the grace before a stop counts as
+// hung.
+const stopMargin = 2 * time.Minute
+
+// stop is a container being stopped. Guarded by Actuator.mu.
+type stop struct {
+	// deadline only ever comes nearer; changed is closed, and replaced, when it
+	// does.
+	deadline time.Time
+	changed  chan struct{}
+	// callers wait for done; when the last has left, the stop is abandoned.
+	callers   int
+	abandoned bool
+	cancel    context.CancelFunc
+	done      chan struct{}
+	err       error
+}
+
+// PreStop emits Killing and runs the preStop hook of a container for at most its
+// grace. A hook that fails or runs out of time is told by an event and does not
+// keep the container from being stopped: the only error is that of ctx.
+func (a *Actuator) PreStop(ctx context.Context, spec KillSpec) error {
+	hookCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := a.deps.Clock.AfterFunc(spec.Grace, cancel)
+	defer timer.Stop()
+	a.preStop(hookCtx, spec)
+	return ctx.Err()
+}
+
+// StopContainer stops a container: the event Killing and the hook if
+// spec.RunPreStop, then the stop itself, all within spec.Grace. It blocks until
+// the container has stopped; one that is gone already is success. A call with
+// less grace while another is under way shortens that one, and both return
+// together. When every caller's context has ended the stop is given up, which
+// leaves the container with its signal. Reason: KillContainerError.
+func (a *Actuator) StopContainer(ctx context.Context, spec KillSpec) error {
+	deadline := a.deps.Clock.Now().Add(spec.Grace)
+	a.mu.Lock()
+	s := a.stops[spec.ContainerID]
+	switch {
+	case s == nil || s.abandoned:
+		run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		s = &stop{deadline: deadline, changed: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
+		a.stops[spec.ContainerID] = s
+		go a.finishStop(run, s, spec)
+	case deadline.Before(s.deadline):
+		s.deadline = deadline
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	s.callers++
+	a.mu.Unlock()
+
+	select {
+	case <-s.done:
+		return s.err
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.callers--; s.callers == 0 {
+		s.abandoned = true
+		s.cancel()
+	}
+	return ctx.Err()
+}
+
+func (a *Actuator) finishStop(ctx context.Context, s *stop, spec KillSpec) {
+	defer s.cancel()
+	err := a.stop(ctx, s, spec)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stops[spec.ContainerID] == s {
+		delete(a.stops, spec.ContainerID)
+	}
+	s.err = err
+	close(s.done)
+}
+
+func (a *Actuator) stop(ctx context.Context, s *stop, spec KillSpec) error {
+	if spec.RunPreStop {
+		hookCtx, cancel := a.untilDeadline(ctx, s)
+		a.preStop(hookCtx, spec)
+		cancel()
+	}
+	err := fault.Hit(ctx, "podworker.stop")
+	if err == nil {
+		err = a.stopInRuntime(ctx, s, spec.ContainerID)
+	}
+	if err != nil {
+		return &Error{KillContainerError, fmt.Sprintf("stop container %q of pod %q: %v", spec.Container, pod.String(spec.Pod), plain(err)), err}
+	}
+	return nil
+}
+
+// when is the deadline of a stop, and the channel that tells of a nearer one.
+func (a *Actuator) when(s *stop) (time.Time, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return s.deadline, s.changed
+}
+
+// untilDeadline ends the context when the stop's deadline has come.
+func (a *Actuator) untilDeadline(ctx context.Context, s *stop) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		for {
+			deadline, changed := a.when(s)
+			left := deadline.Sub(a.deps.Clock.Now())
+			if left <= 0 {
+				return
+			}
+			timer := a.deps.Clock.NewTimer(left)
+			select {
+			case <-timer.C():
+			case <-changed:
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+			timer.Stop()
+		}
+	}()
+	return ctx, cancel
+}
+
+// stopInRuntime asks the runtime to stop a container and, each time the deadline
+// comes nearer, asks again beside the call under way: the runtime obeys the
+// shorter.
+func (a *Actuator) stopInRuntime(ctx context.Context, s *stop, id string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error)
+	ask := func(deadline time.Time) {
+		timeout := max(minStopTimeout, deadline.Sub(a.deps.Clock.Now()))
+		go func() {
+			callCtx, cancel := context.WithTimeout(ctx, timeout+stopMargin)
+			defer cancel()
+			_, err := a.deps.Runtime.StopContainer(callCtx, &runtimeapi.StopContainerRequest{
+				ContainerId: id, Timeout: int64(math.Ceil(timeout.Seconds())),
+			})
+			select {
+			case answers <- err:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	deadline, changed := a.when(s)
+	ask(deadline)
+	for asked := 1; ; {
+		select {
+		case err := <-answers:
+			asked--
+			if err == nil || status.Code(err) == codes.NotFound {
+				return nil
+			}
+			if asked == 0 {
+				return err
+			}
+		case <-changed:
+			deadline, changed = a.when(s)
+			ask(deadline)
+			asked++
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// preStop emits Killing and, while there is time, runs the hook until ctx ends.
+// What the hook answered is not told in the event: it may hold secrets.
+func (a *Actuator) preStop(ctx context.Context, spec KillSpec) {
+	message := spec.Message
+	if message == "" {
+		message = "Stopping container " + spec.Container
+	}
+	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Killing", message)
+	c := killed(spec)
+	if spec.Grace <= 0 || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return
+	}
+	err := a.runHook(ctx, hook{pod: spec.Pod, container: c, id: spec.ContainerID, ips: spec.PodIPs, handler: c.Lifecycle.PreStop})
+	if err != nil {
+		a.log.WarnContext(ctx, "preStop hook failed", "pod", pod.FullName(spec.Pod), "container", spec.Container, "error", err.Error())
+		a.event(context.WithoutCancel(ctx), spec.Pod, spec.Container, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+// killed is the container as specified or, when the specification is gone, as
+// its annotations remember it.
+func killed(spec KillSpec) *v1.Container {
+	if c, _ := pod.FindContainer(spec.Pod, spec.Container); c != nil {
+		return c
+	}
+	c := &v1.Container{Name: spec.Container}
+	info, err := pod.ParseContainer(pod.ContainerLabels(spec.Pod, c), spec.Annotations)
+	if err != nil && info.PreStop == nil {
+		return c
+	}
+	c.Ports = info.Ports
+	if info.PreStop != nil {
+		c.Lifecycle = &v1.Lifecycle{PreStop: info.PreStop}
+	}
+	return c
+}
