@@ -1,0 +1,156 @@
+package step
+
+import (
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod/restart"
+)
+
+// Result is how an action ended.
+type Result struct {
+	// Failed is set when it did not succeed; Cancelled when that was wanted.
+	Failed    *Failed
+	Cancelled bool
+	// ID of the container or sandbox that was made.
+	ID string
+	// Ref of the image that was made present.
+	Ref string
+	// Admission is resource's answer.
+	Admission *Answer
+	// Fingerprint of the pod that was declared.
+	Fingerprint uint64
+}
+
+// Failed is an error in the words of a status.
+type Failed struct{ Reason, Message string }
+
+// Answer is resource's answer to Admit.
+type Answer struct {
+	Decision        Decision
+	Reason, Message string
+	CgroupParent    string
+}
+
+// Decision of an admission.
+type Decision string
+
+// The decisions.
+const (
+	Admitted Decision = "admitted"
+	Refused  Decision = "refused"
+	Deferred Decision = "not yet"
+)
+
+// Apply folds the end of an action into the facts, and says what to tell of it.
+func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts, []Event) {
+	f := facts.clone()
+	key := a.Key()
+	if r.Cancelled {
+		return f, nil
+	}
+	if r.Failed != nil {
+		fail(&f, uid, a, *r.Failed, now)
+		return f, nil
+	}
+	delete(f.Failures, key)
+	switch a.Kind {
+	case Admit:
+		return admitted(f, r.Admission, now)
+	case Declare:
+		f.Declared = r.Fingerprint
+	case Pull:
+		f.Images[key] = Image{Image: a.Image, Ref: r.Ref}
+		if pull, ok := f.Pulls[key]; ok {
+			pull.Reason, pull.Backoff.LastError = "", ""
+			f.Pulls[key] = pull
+		}
+	case Start:
+		c := f.Containers[a.Container]
+		c.Instances, c.Last = a.Attempt+1, &Last{ID: r.ID, Sandbox: a.Sandbox}
+		f.Containers[a.Container] = c
+	case PreStop:
+		hookDone(&f, a.ID)
+	case Stop:
+		f.Dead[a.ID] = true
+	case StopSandbox:
+		f.Stopped[a.ID] = true
+	case Remove, RemoveSandbox:
+		f.Gone[a.ID] = true
+	case Withdraw:
+		f.Withdrawn = true
+	case Release:
+		f.Released = true
+	case Clean:
+		f.Cleaned = true
+	}
+	return f, nil
+}
+
+func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
+	if f.State == Syncing && answer.Decision == Admitted {
+		f.Admitted.CgroupParent = answer.CgroupParent // told again after it was lost
+		return f, nil
+	}
+	if f.State != Pending {
+		return f, nil
+	}
+	switch answer.Decision {
+	case Admitted:
+		f.NotYet = nil
+		f.State = Syncing
+		f.Admitted = &Admission{At: now, CgroupParent: answer.CgroupParent}
+	case Refused:
+		f.State = Rejected
+		f.Rejected = &Rejection{At: now, Reason: answer.Reason, Message: answer.Message}
+		return f, []Event{{Warning: true, Reason: answer.Reason, Message: answer.Message}}
+	default:
+		f.NotYet = &NotYet{Reason: answer.Reason, Message: answer.Message, At: now}
+	}
+	return f, nil
+}
+
+func hookDone(f *Facts, id string) {
+	if k, ok := f.Kills[id]; ok {
+		k.HookDone = true
+		f.Kills[id] = k
+	}
+}
+
+func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
+	switch a.Kind {
+	case PreStop:
+		hookDone(f, a.ID) // a failed hook holds nothing up
+		return
+	case Pull:
+		pull := f.Pulls[a.Key()]
+		if pull.Image != a.Image {
+			pull = PullFacts{Image: a.Image}
+		}
+		pull.Backoff = restart.PullPolicy().Next(pull.Backoff, now, now)
+		pull.Backoff.LastError, pull.Reason = why.Message, why.Reason
+		f.Pulls[a.Key()] = pull
+		return
+	}
+	key := a.Key()
+	was := f.Failures[key]
+	f.Failures[key] = Failure{
+		Reason: why.Reason, Message: why.Message, At: now, Count: was.Count + 1,
+		Retry: now.Add(retryAfter(uid, a, was.Count+1)),
+	}
+}
+
+// retryAfter is how long a failed action waits: what creates 10 s ± 50 % as the
+// kubelet does, what stops or asks a neighbour 1 s and then twice as long each
+// time, up to 10 s.
+func retryAfter(uid types.UID, a Action, count int) time.Duration {
+	if !a.Kind.Creates() {
+		return min(time.Second<<min(count-1, 4), 10*time.Second)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(string(uid) + string(a.Key()) + strconv.Itoa(count)))
+	return 5*time.Second + time.Duration(h.Sum32()%10_000)*time.Millisecond
+}

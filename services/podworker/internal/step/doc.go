@@ -1,0 +1,25 @@
+// Package step decides what is to be done about one pod.
+//
+// Step is a pure function of the desired pod, the journal's facts, what is
+// observed, and the state of volumes, allocation and probes; it answers with a
+// Plan: the new facts, the actions to start now (all of which may run side by
+// side), the actions under way to cancel, why the pod and its containers wait,
+// and when to look again at the latest. Apply folds the result of an action
+// into the facts. The loop around them acts and nothing else, so every
+// judgement can be replayed from a text file (testdata).
+//
+// The life of a pod:
+//
+//	(seen) ──► pending ─admit─► syncing ──► terminating ──► terminated ──► released ──► (forgotten)
+//	              └──refused──► rejected ───────────────────────────────────────────────────┘
+//
+// What it promises. Nothing is created on the word of a record that is older
+// than the last thing this process did (Observed.Verified), so there are never
+// two live sandboxes of a pod nor two live instances of a container. Nothing is
+// created once a pod is terminating. Grace only shrinks. A pod that was
+// admitted is never judged again. A pod of which config says nothing is stopped
+// only when config is complete.
+//
+// How it comes back. Facts is what the journal holds; its Memory part is empty
+// after a start and grows again from what is observed.
+package step

@@ -1,0 +1,262 @@
+package step
+
+import (
+	"maps"
+	"time"
+
+	"github.com/sextant-node/sextant/pkg/pod/restart"
+)
+
+// State is where a pod is in its life (see the package's diagram).
+type State string
+
+// The states.
+const (
+	// Pending: seen, not admitted yet. The zero State is read as Pending.
+	Pending State = "pending"
+	// Syncing: admitted; the runtime is brought to the specification.
+	Syncing State = "syncing"
+	// Terminating: being stopped; nothing is started any more.
+	Terminating State = "terminating"
+	// Terminated: nothing runs or will run; volumes and allocations may remain.
+	Terminated State = "terminated"
+	// Released: everything is given back; dead containers may remain.
+	Released State = "released"
+	// Rejected: refused at admission; nothing ever ran.
+	Rejected State = "rejected"
+)
+
+// Facts is what is known of a pod from earlier steps. All but Memory belongs in
+// the journal.
+type Facts struct {
+	State State `json:"state,omitempty"`
+	// StartedAt is when the pod was first taken up.
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	// Admitted is the one admission decision.
+	Admitted *Admission `json:"admitted,omitempty"`
+	// Rejected is why the pod was refused.
+	Rejected *Rejection `json:"rejected,omitempty"`
+	// Termination is set from Terminating on.
+	Termination *Termination `json:"termination,omitempty"`
+	// Containers by name.
+	Containers map[string]Container `json:"containers,omitempty"`
+	// Pulls by the key of the action.
+	Pulls map[Key]PullFacts `json:"pulls,omitempty"`
+	// Kills are the containers that must stop, by container ID.
+	Kills map[string]Kill `json:"kills,omitempty"`
+	// RestartAll is set while a RestartAllContainers rule is carried out.
+	RestartAll *RestartAll `json:"restartAll,omitempty"`
+
+	Memory `json:"-"`
+}
+
+// Admission is the answer of resource, kept for ever.
+type Admission struct {
+	At           time.Time `json:"at"`
+	CgroupParent string    `json:"cgroupParent,omitempty"`
+}
+
+// Rejection is the refusal of resource.
+type Rejection struct {
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message,omitempty"`
+}
+
+// Cause says why a pod is ended.
+type Cause string
+
+// The causes.
+const (
+	// Deleted: the API object has a deletion timestamp.
+	Deleted Cause = "deleted"
+	// Removed: config is complete and does not list the pod any more.
+	Removed Cause = "removed"
+	// Orphan: only the runtime knows the pod.
+	Orphan Cause = "orphan"
+	// Evicted: resource's verdict.
+	Evicted Cause = "evicted"
+	// Deadline: activeDeadlineSeconds passed.
+	Deadline Cause = "deadline"
+	// Finished: all containers ran and none runs again.
+	Finished Cause = "finished"
+)
+
+// Termination is the ending of a pod.
+type Termination struct {
+	Cause   Cause     `json:"cause"`
+	Started time.Time `json:"started"`
+	// Grace only ever shrinks; Deadline is when it is used up.
+	Grace    time.Duration `json:"grace"`
+	Deadline time.Time     `json:"deadline"`
+	// Verdict is set when the node decided it against the owner's wish.
+	Verdict *Verdict `json:"verdict,omitempty"`
+	// Exceeded tells that the event ExceededGracePeriod is out.
+	Exceeded bool `json:"exceeded,omitempty"`
+}
+
+// Verdict is an end the node decided on; its words go into the pod's status.
+type Verdict struct {
+	// Kind is "Evicted", "Preempted", "Shutdown" or "DeadlineExceeded".
+	Kind       string    `json:"kind"`
+	Reason     string    `json:"reason"`
+	Message    string    `json:"message,omitempty"`
+	Disruption bool      `json:"disruption,omitempty"`
+	At         time.Time `json:"at"`
+}
+
+// Container is what is known of one container of the spec.
+type Container struct {
+	// Instances is how many were ever made: the next restart count.
+	Instances int `json:"instances,omitempty"`
+	// Last is the newest instance, kept when the runtime forgets it.
+	Last *Last `json:"last,omitempty"`
+	// ByProbe is the ID of an instance killed because a probe failed.
+	ByProbe string `json:"byProbe,omitempty"`
+	// Crash is the restart back-off, valid for CrashKey only.
+	Crash    restart.Backoff `json:"crash,omitzero"`
+	CrashKey string          `json:"crashKey,omitempty"`
+}
+
+// PullFacts is the back-off of an image's pulls; a success ends it, but a
+// failure soon after goes on from there.
+type PullFacts struct {
+	Image   string          `json:"image"`
+	Backoff restart.Backoff `json:"backoff,omitzero"`
+	// Reason the last pull failed with; empty when it did not.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Last is the newest instance of a container that was seen.
+type Last struct {
+	ID      string `json:"id"`
+	Sandbox string `json:"sandbox,omitempty"`
+	// Exit is set once it was seen dead.
+	Exit *Exit `json:"exit,omitempty"`
+}
+
+// Exit is how an instance ended.
+type Exit struct {
+	Code int32     `json:"code"`
+	At   time.Time `json:"at"`
+}
+
+// Kill is a container that must stop.
+type Kill struct {
+	Container string `json:"container"`
+	// Message of the event Killing; empty for the usual one.
+	Message string `json:"message,omitempty"`
+	// Deadline is when the grace is used up.
+	Deadline time.Time `json:"deadline"`
+	// HookDone: the preStop hook ran, or none is due.
+	HookDone bool `json:"hookDone,omitempty"`
+}
+
+// RestartAll is a RestartAllContainers rule being carried out.
+type RestartAll struct {
+	At time.Time `json:"at"`
+	// Sources are the containers whose exit asked for it.
+	Sources []string `json:"sources"`
+}
+
+// Memory is what need not outlive the process: all of it is found out again.
+type Memory struct {
+	// Failures of actions, by key, until they succeed.
+	Failures map[Key]Failure
+	// Images that were made present for the next instance of a container, or for
+	// an image volume, by the pull's key.
+	Images map[Key]Image
+	// Declared is the fingerprint of the pod that volume was told.
+	Declared uint64
+	// Withdrawn and Released: volume and resource have accepted it.
+	Withdrawn, Released bool
+	// Stopped sandboxes, Dead containers, and what is Gone of both: the runtime
+	// said so when it was told to, whatever an older record says.
+	Stopped, Dead, Gone map[string]bool
+	// NotYet is resource's last "not yet".
+	NotYet *NotYet
+	// Cleaned: nothing of the pod is left on the disk.
+	Cleaned bool
+	// Told remembers the last event of a kind, so that each is told once.
+	Told map[string]string
+	// Wait is the wait of the last plan: its Since stays while it lasts.
+	Wait *Wait
+}
+
+// Image is a reference that a pull ended with.
+type Image struct{ Image, Ref string }
+
+// NotYet is an admission that waits for something that will come.
+type NotYet struct {
+	Reason, Message string
+	At              time.Time
+}
+
+// Failure is an action that failed last time.
+type Failure struct {
+	Reason, Message string
+	At              time.Time
+	// Retry is when it may be tried again.
+	Retry time.Time
+	// Count of failures in a row.
+	Count int
+}
+
+// clone copies the facts so that a plan can change them.
+func (f Facts) clone() Facts {
+	c := f
+	if f.Admitted != nil {
+		a := *f.Admitted
+		c.Admitted = &a
+	}
+	if f.Rejected != nil {
+		r := *f.Rejected
+		c.Rejected = &r
+	}
+	if f.Termination != nil {
+		t := *f.Termination
+		c.Termination = &t
+	}
+	c.Containers = cloneMap(f.Containers)
+	c.Kills = cloneMap(f.Kills)
+	c.Failures = cloneMap(f.Failures)
+	c.Images = cloneMap(f.Images)
+	c.Pulls = cloneMap(f.Pulls)
+	c.Gone = cloneMap(f.Gone)
+	c.Stopped = cloneMap(f.Stopped)
+	c.Dead = cloneMap(f.Dead)
+	c.Told = cloneMap(f.Told)
+	if c.State == "" {
+		c.State = Pending
+	}
+	return c
+}
+
+func cloneMap[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return maps.Clone(m)
+}
+
+// SameDecisions tells whether two states of the facts hold the same decisions:
+// those that must be on the disk before anything is done about them. The rest
+// of the facts may be written a moment later.
+func SameDecisions(a, b Facts) bool {
+	if a.State != b.State || len(a.Kills) != len(b.Kills) ||
+		(a.RestartAll == nil) != (b.RestartAll == nil) || (a.Rejected == nil) != (b.Rejected == nil) {
+		return false
+	}
+	if (a.Admitted == nil) != (b.Admitted == nil) || a.Admitted != nil && *a.Admitted != *b.Admitted {
+		return false
+	}
+	if (a.Termination == nil) != (b.Termination == nil) || a.Termination != nil && a.Termination.Grace != b.Termination.Grace {
+		return false
+	}
+	for id := range b.Kills {
+		if _, ok := a.Kills[id]; !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+package step
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod/restart"
+)
+
+// Input is everything a step depends on. Step changes none of it.
+type Input struct {
+	Now time.Time
+	UID types.UID
+	// Desired is what config lists; nil when it does not.
+	Desired *Desired
+	Config  Config
+	// Accepted is the pod as it was last accepted, from the journal: what a pod
+	// that config lists no more is stopped by. Nil when it never was.
+	Accepted  *v1.Pod
+	Facts     Facts
+	Observed  Observed
+	Volumes   Volumes
+	Resources Resources
+	// Verdicts of probes, by container ID.
+	Verdicts map[string]Probes
+	Network  Network
+	Handler  Handler
+	// Holder is another pod of the same full name that has not gone yet; a
+	// static pod waits for it.
+	Holder types.UID
+	// Flights are the actions under way.
+	Flights  map[Key]Flight
+	Settings Settings
+	// ObjectsChanged is when a ConfigMap, Secret or Service last changed,
+	// ResourcesChanged when the node's resources last did: what failed for want
+	// of them before is tried again.
+	ObjectsChanged, ResourcesChanged time.Time
+}
+
+// Desired is a pod that config lists.
+type Desired struct {
+	Pod *v1.Pod
+	// Source is "file", "http" or "api".
+	Source string
+	// Fingerprint changes when what volumes depend on does.
+	Fingerprint uint64
+}
+
+// Config is how much config knows.
+type Config struct {
+	// PodsComplete: a pod that is not listed does not exist.
+	PodsComplete bool
+	// SourcesComplete: moreover, every configured source has been read.
+	SourcesComplete bool
+}
+
+// Observed is the record of what the runtime has.
+type Observed struct {
+	// Known: the pod was read, or the runtime was and has nothing of it.
+	Known bool
+	// Verified: the record is newer than the last thing this process created;
+	// Current: than the last thing it did at all.
+	Verified, Current bool
+	// Error is why the runtime could not be read for this pod.
+	Error string
+	// RefreshError is why the record could not be verified.
+	RefreshError string
+	// Sandboxes and Containers, newest first.
+	Sandboxes  []Sandbox
+	Containers []Instance
+}
+
+// Sandbox is one sandbox of the pod.
+type Sandbox struct {
+	ID          string
+	Attempt     uint32
+	Ready       bool
+	HostNetwork bool
+	IPs         []string
+}
+
+// RuntimeState is the state of a container in the runtime.
+type RuntimeState string
+
+// The states of a container, in the CRI's words.
+const (
+	Created RuntimeState = "created"
+	Running RuntimeState = "running"
+	Exited  RuntimeState = "exited"
+	Unknown RuntimeState = "unknown"
+)
+
+// Instance is one instance of a container as the runtime shows it.
+type Instance struct {
+	ID, Name, Sandbox string
+	State             RuntimeState
+	RestartCount      int
+	// Hash of the specification it was made from; 0 when not recorded.
+	Hash       uint64
+	ExitCode   int32
+	FinishedAt time.Time
+	// PreStop: its annotations name a hook.
+	PreStop bool
+}
+
+// Volumes is the state of the pod's volumes.
+type Volumes struct {
+	// Listed: volume knows of the pod.
+	Listed bool
+	// Ready: all are mounted.
+	Ready bool
+	// Withdrawing: they are being unmounted.
+	Withdrawing bool
+	// Gone: volume has nothing of the pod, and said so after it was last told
+	// anything.
+	Gone bool
+	// Waiting says what is waited for, in words.
+	Waiting string
+}
+
+// Resources is what the pod holds.
+type Resources struct {
+	// Lost: resource answers, and does not know the pod although it should.
+	Lost bool
+	// Gone: nothing is held, said after Release was accepted.
+	Gone bool
+	// Error says what holds a release up.
+	Error    string
+	Eviction *Eviction
+}
+
+// Eviction is resource's verdict that the pod must go.
+type Eviction struct {
+	Reason, Message string
+	// Disruption: for the node's sake, not for a limit of the pod's own.
+	Disruption bool
+	Grace      time.Duration
+	At         time.Time
+}
+
+// Probes are the verdicts about one instance of a container.
+type Probes struct {
+	Started, LivenessFailed, StartupFailed bool
+}
+
+// Network is whether the runtime can give pods a network.
+type Network struct {
+	Ready   bool
+	Message string
+}
+
+// Handler is the runtime handler of the pod's RuntimeClass.
+type Handler struct {
+	Name string
+	// Waiting: the RuntimeClass is not known yet, or does not exist.
+	Waiting string
+}
+
+// Flight is an action under way.
+type Flight struct {
+	Action Action
+	Since  time.Time
+	// Cancelled: its context has ended; the result is awaited.
+	Cancelled bool
+}
+
+// Settings are values from the configuration.
+type Settings struct {
+	Crash restart.Policy
+	// KeepDead is how many dead instances of a container are kept: at least
+	// one, all when negative.
+	KeepDead int
+}

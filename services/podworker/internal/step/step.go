@@ -1,0 +1,366 @@
+package step
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// planner is one call of Step.
+type planner struct {
+	in    Input
+	f     Facts
+	pod   *v1.Pod // desired, else accepted, else what the containers tell
+	plan  Plan
+	waits map[string]ContainerWait
+	// gone are the flights this plan cancels.
+	gone map[Key]bool
+}
+
+// Step plans. The same input gives the same plan.
+func Step(in Input) Plan {
+	p := &planner{in: in, f: in.Facts.clone(), waits: map[string]ContainerWait{}, gone: map[Key]bool{}}
+	p.pod = in.pod()
+	p.trust()
+	p.learn()
+	for {
+		before := p.f.State
+		p.state()
+		if p.f.State == before {
+			break
+		}
+		p.waits = map[string]ContainerWait{}
+		p.plan.Wait = nil
+	}
+	p.finishWaits()
+	p.plan.Facts = p.f
+	return p.plan
+}
+
+// pod is the specification a pod is handled by; nil for an orphan.
+func (in *Input) pod() *v1.Pod {
+	if in.Desired != nil {
+		return in.Desired.Pod
+	}
+	return in.Accepted
+}
+
+func (p *planner) state() {
+	if p.f.StartedAt.IsZero() {
+		p.f.StartedAt = p.in.Now
+		if p.pod != nil && p.pod.Status.StartTime != nil {
+			p.f.StartedAt = p.pod.Status.StartTime.Time
+		}
+	}
+	switch p.f.State {
+	case Pending:
+		p.pending()
+	case Syncing:
+		p.syncing()
+	case Terminating:
+		p.terminating()
+	case Terminated:
+		p.terminated()
+	case Released:
+		p.released()
+	case Rejected:
+		p.rejected()
+	}
+}
+
+// pending: nothing was decided about the pod yet.
+func (p *planner) pending() {
+	desired := p.in.Desired
+	switch {
+	case !p.in.Observed.Known:
+		p.wait("pleg", "observe", "what the runtime has of this pod is not known yet")
+		return
+	case desired == nil:
+		p.unlisted()
+		return
+	case desired.Pod.DeletionTimestamp != nil:
+		p.end(Deleted, nil)
+		return
+	case pod.IsTerminalPhase(desired.Pod.Status.Phase):
+		// It ended in an earlier life of this node; it is never run again.
+		p.end(Finished, nil)
+		return
+	case p.in.Holder != "":
+		p.wait("podworker", "predecessor", "pod "+string(p.in.Holder)+" of the same name has not gone yet")
+		return
+	}
+	p.admit(p.alive())
+}
+
+// unlisted: config does not list a pod that was never decided about.
+func (p *planner) unlisted() {
+	switch {
+	case !p.in.Config.SourcesComplete:
+		p.wait("config", "sources", "not every source of pods has been read")
+	case len(p.in.Observed.Sandboxes)+len(p.in.Observed.Containers) == 0:
+		p.leave()
+	default:
+		p.end(Orphan, nil)
+	}
+}
+
+func (p *planner) admit(running bool) {
+	key := Action{Kind: Admit}.Key()
+	switch {
+	case p.flying(key):
+	case p.held(key):
+		p.wait("resource", "admit", p.f.Failures[key].Message)
+		p.plan.Wait.Retry = p.f.Failures[key].Retry
+		return
+	case p.f.NotYet != nil && !p.in.ResourcesChanged.After(p.f.NotYet.At) && p.in.Now.Before(p.f.NotYet.At.Add(notYetRetry)):
+		p.wake(p.f.NotYet.At.Add(notYetRetry))
+		p.wait("resource", "admit", p.f.NotYet.Reason+": "+p.f.NotYet.Message)
+		return
+	default:
+		p.start(Action{Kind: Admit, Running: running})
+	}
+	p.wait("resource", "admit", "asked for admission")
+}
+
+// terminated: nothing runs; what is held is given back.
+func (p *planner) terminated() {
+	if !p.in.Volumes.Gone {
+		if p.f.Withdrawn {
+			p.wait("volume", "unmount", p.in.Volumes.Waiting)
+		} else {
+			p.ask(Withdraw, "volume", "unmount")
+		}
+	}
+	if !p.in.Resources.Gone {
+		if p.f.Released {
+			p.wait("resource", "release", p.in.Resources.Error)
+		} else {
+			p.ask(Release, "resource", "release")
+		}
+	}
+	if p.in.Volumes.Gone && p.f.Withdrawn && p.in.Resources.Gone && p.f.Released {
+		p.f.State = Released
+	}
+}
+
+// ask starts an idempotent command to a neighbour unless it is held back.
+func (p *planner) ask(kind Kind, owner, name string) {
+	key := Action{Kind: kind}.Key()
+	message := ""
+	if !p.flying(key) {
+		if p.held(key) {
+			message = p.f.Failures[key].Message
+		} else {
+			p.start(Action{Kind: kind})
+		}
+	}
+	p.wait(owner, name, message)
+	if f, ok := p.f.Failures[key]; ok && p.plan.Wait.Owner == owner && p.plan.Wait.Step == name {
+		p.plan.Wait.Retry = f.Retry
+	}
+}
+
+// released: nothing is held. As long as config lists the pod its dead
+// containers stay, for their logs and exit codes. One that was ended because
+// config did not list it, and is listed again, begins anew: a static pod whose
+// manifest came back has the UID it had.
+func (p *planner) released() {
+	cause := p.f.Termination.Cause
+	again := cause == Removed || cause == Orphan
+	switch {
+	case p.in.Desired == nil && !p.in.Config.PodsComplete:
+		p.wait("config", "sources", "not every source of pods has been read")
+	case p.in.Desired == nil, again && p.in.Desired.Pod.DeletionTimestamp == nil:
+		p.depart()
+	default:
+		p.sweep()
+	}
+}
+
+// rejected: it only waits for config to drop the pod.
+func (p *planner) rejected() {
+	if p.in.Desired == nil && p.in.Config.PodsComplete {
+		p.depart()
+	}
+}
+
+// depart removes what is left of a pod, and forgets it.
+func (p *planner) depart() {
+	if !p.in.Observed.Known {
+		p.wait("pleg", "observe", "what the runtime has of this pod is not known")
+		return
+	}
+	for _, c := range p.in.Observed.Containers {
+		p.remove(Action{Kind: Remove, ID: c.ID, Container: c.Name})
+	}
+	if len(p.in.Observed.Containers) == 0 {
+		for _, s := range p.in.Observed.Sandboxes {
+			p.remove(Action{Kind: RemoveSandbox, ID: s.ID})
+		}
+	}
+	if len(p.in.Observed.Containers)+len(p.in.Observed.Sandboxes) > 0 {
+		p.wait("runtime", "remove", "")
+		return
+	}
+	p.leave()
+}
+
+// leave cleans the disk and forgets the pod.
+func (p *planner) leave() {
+	if p.flyingAny() {
+		p.wait("runtime", "remove", "")
+		return
+	}
+	if !p.f.Cleaned {
+		p.ask(Clean, "podworker", "clean")
+		return
+	}
+	p.plan.Forget = true
+}
+
+// trust takes out of the record what this process has removed since, and lets a
+// newer record correct what was believed of the rest.
+func (p *planner) trust() {
+	o := &p.in.Observed
+	if o.Current {
+		for _, c := range o.Containers {
+			if (c.State == Running || c.State == Unknown) && p.f.Dead[c.ID] {
+				p.contradict(Action{Kind: Stop, ID: c.ID})
+			}
+			if p.f.Gone[c.ID] {
+				p.contradict(Action{Kind: Remove, ID: c.ID})
+			}
+		}
+		for _, s := range o.Sandboxes {
+			if s.Ready && p.f.Stopped[s.ID] {
+				p.contradict(Action{Kind: StopSandbox, ID: s.ID})
+				delete(p.f.Stopped, s.ID)
+			}
+			if p.f.Gone[s.ID] {
+				p.contradict(Action{Kind: RemoveSandbox, ID: s.ID})
+			}
+		}
+		p.f.Gone, p.f.Dead = map[string]bool{}, map[string]bool{}
+		return
+	}
+	o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Instance) bool { return p.f.Gone[c.ID] })
+	o.Sandboxes = slices.DeleteFunc(slices.Clone(o.Sandboxes), func(s Sandbox) bool { return p.f.Gone[s.ID] })
+}
+
+// contradict counts an act as failed that the runtime reported done, and a
+// newer record says was not.
+func (p *planner) contradict(a Action) {
+	fail(&p.f, p.in.UID, a, Failed{Reason: "RuntimeError", Message: "the runtime reported success, and nothing changed"}, p.in.Now)
+}
+
+// learn folds what is observed into the facts.
+func (p *planner) learn() {
+	seen := map[string]bool{}
+	for i := range p.in.Observed.Containers { // newest first
+		o := &p.in.Observed.Containers[i]
+		if o.State == Created || seen[o.Name] {
+			continue
+		}
+		seen[o.Name] = true
+		c := p.f.Containers[o.Name]
+		if o.RestartCount+1 < c.Instances {
+			continue // an older one; the newest is gone
+		}
+		last := &Last{ID: o.ID, Sandbox: o.Sandbox}
+		if o.State == Exited {
+			last.Exit = &Exit{Code: o.ExitCode, At: o.FinishedAt}
+		}
+		c.Instances, c.Last = o.RestartCount+1, last
+		p.f.Containers[o.Name] = c
+	}
+	p.lost()
+	for id := range p.f.Kills {
+		if !p.running(id) && p.in.Observed.Known && !p.flying(Action{Kind: Stop, ID: id}.Key()) && !p.flying(Action{Kind: PreStop, ID: id}.Key()) {
+			delete(p.f.Kills, id)
+		}
+	}
+}
+
+// lost notes the end of instances that a record newer than they are does not
+// list: the runtime lost them, and with them how they ended.
+func (p *planner) lost() {
+	if !p.in.Observed.Known || !p.in.Observed.Verified || p.in.Observed.Error != "" {
+		return
+	}
+	for name, c := range p.f.Containers {
+		if c.Last != nil && c.Last.Exit == nil && p.instanceByID(c.Last.ID) == nil &&
+			!p.flying(Action{Kind: Start, Container: name}.Key()) {
+			last := *c.Last
+			last.Exit = &Exit{Code: lostExitCode, At: p.in.Now}
+			c.Last = &last
+			p.f.Containers[name] = c
+		}
+	}
+}
+
+func (p *planner) start(a Action) { p.plan.Start = append(p.plan.Start, a) }
+
+func (p *planner) cancel(key Key) {
+	if f, ok := p.in.Flights[key]; ok && !f.Cancelled && !p.gone[key] {
+		p.gone[key] = true
+		p.plan.Cancel = append(p.plan.Cancel, key)
+	}
+}
+
+// flying tells whether an action is under way, or being cancelled, or planned
+// just now.
+func (p *planner) flying(key Key) bool {
+	if _, ok := p.in.Flights[key]; ok {
+		return true
+	}
+	for _, a := range p.plan.Start {
+		if a.Key() == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *planner) flyingAny() bool { return len(p.in.Flights)+len(p.plan.Start) > 0 }
+
+// flyingKind tells whether an action of the kind is under way.
+func (p *planner) flyingKind(kinds ...Kind) bool {
+	for _, k := range kinds {
+		for _, f := range p.in.Flights {
+			if f.Action.Kind == k {
+				return true
+			}
+		}
+		for _, a := range p.plan.Start {
+			if a.Kind == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// held tells whether an action has to wait because it failed.
+func (p *planner) held(key Key) bool {
+	f, ok := p.f.Failures[key]
+	if !ok || !p.in.Now.Before(f.Retry) {
+		return false
+	}
+	if f.Reason == configError && p.in.ObjectsChanged.After(f.At) {
+		return false
+	}
+	p.wake(f.Retry)
+	return true
+}
+
+func (p *planner) wake(at time.Time) {
+	if at.IsZero() || !at.After(p.in.Now) {
+		return
+	}
+	if p.plan.WakeAt.IsZero() || at.Before(p.plan.WakeAt) {
+		p.plan.WakeAt = at
+	}
+}

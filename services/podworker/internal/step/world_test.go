@@ -1,0 +1,205 @@
+package step
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/restart"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// world is a node as a step sees it: it carries out what plans ask for.
+type world struct {
+	in      Input
+	now     time.Time
+	plan    Plan
+	away    map[string]bool // "volume", "pleg": does not answer
+	forgot  bool
+	serial  int
+	exit    int32 // exit code of containers that are stopped
+	sandbox []Sandbox
+	conts   []Instance
+}
+
+func newWorld(p *v1.Pod) *world {
+	w := &world{now: epoch, away: map[string]bool{}, in: Input{
+		UID:       "uid-1",
+		Config:    Config{PodsComplete: true, SourcesComplete: true},
+		Flights:   map[Key]Flight{},
+		Network:   Network{Ready: true},
+		Verdicts:  map[string]Probes{},
+		Volumes:   Volumes{Gone: true},
+		Resources: Resources{Gone: true},
+		Settings:  Settings{Crash: restart.CrashPolicy(0), KeepDead: 1},
+	}}
+	if p != nil {
+		w.desire(p)
+	}
+	w.refresh()
+	return w
+}
+
+func (w *world) desire(p *v1.Pod) {
+	w.in.Desired = &Desired{Pod: p, Source: "api", Fingerprint: uint64(p.Generation) + 1}
+	w.in.Accepted = p
+	w.in.UID = p.UID
+}
+
+// refresh takes the record anew.
+func (w *world) refresh() {
+	o := &w.in.Observed
+	if w.away["pleg"] {
+		o.RefreshError = "pleg does not answer"
+		return
+	}
+	*o = Observed{Known: true, Verified: true, Current: true, Error: o.Error,
+		Sandboxes: slices.Clone(w.sandbox), Containers: slices.Clone(w.conts)}
+}
+
+// stepOnce plans, and lets what was planned begin.
+func (w *world) stepOnce() Plan {
+	w.in.Now = w.now
+	p := Step(w.in)
+	w.plan = p
+	w.in.Facts = p.Facts
+	w.forgot = w.forgot || p.Forget
+	for _, key := range p.Cancel {
+		f := w.in.Flights[key]
+		f.Cancelled = true
+		w.in.Flights[key] = f
+	}
+	for _, a := range p.Start {
+		w.in.Flights[a.Key()] = Flight{Action: a, Since: w.now}
+	}
+	return p
+}
+
+// end gives an action under way its result.
+func (w *world) end(key Key, failed *Failed) error {
+	f, ok := w.in.Flights[key]
+	if !ok {
+		return fmt.Errorf("%s is not under way: %v", key, slices.Sorted(maps.Keys(w.in.Flights)))
+	}
+	delete(w.in.Flights, key)
+	var r Result
+	switch {
+	case f.Cancelled:
+		r.Cancelled = true
+	case failed != nil:
+		r.Failed = failed
+	default:
+		r = w.act(f.Action)
+	}
+	if k := f.Action.Kind; k.Changes() {
+		w.in.Observed.Current = false
+		if k.Creates() {
+			w.in.Observed.Verified = false
+		}
+	}
+	var events []Event
+	w.in.Facts, events = Apply(w.in.Facts, w.in.UID, f.Action, r, w.now)
+	w.plan.Events = append(w.plan.Events, events...)
+	return nil
+}
+
+func (w *world) act(a Action) Result {
+	switch a.Kind {
+	case Admit:
+		w.in.Resources.Gone, w.in.Resources.Lost = false, false
+		return Result{Admission: &Answer{Decision: Admitted, CgroupParent: "/kubepods/poduid-1"}}
+	case Declare:
+		w.in.Volumes.Gone = false
+		w.in.Volumes.Listed = true
+		if !w.away["volume"] {
+			w.in.Volumes.Ready = true
+		}
+		if w.in.Desired == nil {
+			return Result{Fingerprint: w.in.Facts.Declared}
+		}
+		return Result{Fingerprint: w.in.Desired.Fingerprint}
+	case Withdraw:
+		if !w.away["volume"] {
+			w.in.Volumes = Volumes{Gone: true}
+		}
+	case Release:
+		w.in.Resources = Resources{Gone: true}
+	case Pull:
+		return Result{Ref: "sha256:" + a.Image}
+	case RunSandbox:
+		w.serial++
+		s := Sandbox{ID: "s" + strconv.Itoa(w.serial), Attempt: uint32(a.Attempt), Ready: true, HostNetwork: w.in.Accepted != nil && w.in.Accepted.Spec.HostNetwork}
+		if !s.HostNetwork {
+			s.IPs = []string{"10.0.0." + strconv.Itoa(w.serial)}
+		}
+		w.sandbox = slices.Insert(w.sandbox, 0, s)
+		return Result{ID: s.ID}
+	case Start:
+		c, _ := pod.FindContainer(w.in.pod(), a.Container)
+		i := Instance{ID: fmt.Sprintf("%s-%d", a.Container, a.Attempt), Name: a.Container, Sandbox: a.Sandbox,
+			State: Running, RestartCount: a.Attempt, Hash: pod.ContainerHash(c)}
+		w.conts = slices.Insert(w.conts, 0, i)
+		return Result{ID: i.ID}
+	case Stop:
+		w.die(a.ID, w.exit)
+	case StopSandbox:
+		for i := range w.sandbox {
+			if w.sandbox[i].ID == a.ID {
+				w.sandbox[i].Ready = false
+			}
+		}
+		for i := range w.conts {
+			if w.conts[i].Sandbox == a.ID {
+				w.die(w.conts[i].ID, 137)
+			}
+		}
+	case Remove:
+		w.conts = slices.DeleteFunc(w.conts, func(c Instance) bool { return c.ID == a.ID })
+	case RemoveSandbox:
+		w.sandbox = slices.DeleteFunc(w.sandbox, func(s Sandbox) bool { return s.ID == a.ID })
+	}
+	return Result{}
+}
+
+func (w *world) die(id string, code int32) {
+	for i := range w.conts {
+		if c := &w.conts[i]; c.ID == id && c.State != Exited {
+			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.now
+		}
+	}
+}
+
+// newestOf is the newest instance of a container.
+func (w *world) newestOf(name string) (*Instance, error) {
+	for i := range w.conts {
+		if w.conts[i].Name == name {
+			return &w.conts[i], nil
+		}
+	}
+	return nil, fmt.Errorf("no instance of %s", name)
+}
+
+// crash is kill -9 and a start: what was under way is gone, of the facts only
+// the journal's part is left, and the record was read before.
+func (w *world) crash() error {
+	raw, err := json.Marshal(w.in.Facts)
+	if err != nil {
+		return err
+	}
+	var f Facts
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return err
+	}
+	w.in.Facts = f
+	w.in.Flights = map[Key]Flight{}
+	w.in.Observed.Verified, w.in.Observed.Current = false, false
+	w.in.Observed.Sandboxes, w.in.Observed.Containers = slices.Clone(w.sandbox), slices.Clone(w.conts)
+	return nil
+}
