@@ -1,0 +1,221 @@
+package config
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/config/internal/api"
+	"github.com/sextant-node/sextant/services/config/internal/cluster"
+	"github.com/sextant-node/sextant/services/config/internal/file"
+	"github.com/sextant-node/sextant/services/config/internal/http"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+)
+
+// objectTTL is how often ConfigMaps and Secrets are asked for when they are not
+// watched (kubelet: TTL of the cache, 1 m).
+const objectTTL = time.Minute
+
+// defaultPeriod replaces a check frequency that is not set.
+const defaultPeriod = 20 * time.Second
+
+// lister is a source of pods, as the loop sees it.
+type lister interface{ Listing() merge.Listing }
+
+// settings are what a source is made of; a source whose settings change is
+// replaced, and has to be heard anew.
+type settings struct {
+	path, url, header, node, strategy string
+	period                            time.Duration
+	cluster                           cluster.Settings
+}
+
+// slot is one configured source.
+type slot struct {
+	settings settings
+	lister   lister
+	run      func(context.Context) error
+	// stop ends it; nil while it is not started. done is closed when it ended.
+	stop context.CancelFunc
+	done chan struct{}
+	// before is closed when the source that had this place has ended.
+	before <-chan struct{}
+}
+
+// sources are the configured sources of pods. configure says which; run runs
+// them.
+type sources struct {
+	s    *Service
+	kick chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	slots map[string]*slot
+}
+
+func newSources(s *Service) *sources {
+	return &sources{s: s, kick: make(chan struct{}, 1), slots: map[string]*slot{}}
+}
+
+// wanted are the sources a configuration names.
+func wanted(c *kubeconf.Config) map[string]settings {
+	k := &c.Kubelet
+	all := map[string]settings{}
+	if k.StaticPodPath != "" {
+		all[pod.SourceFile] = settings{path: k.StaticPodPath, node: c.Node.Name, period: periodOf(k.FileCheckFrequency.Duration)}
+	}
+	if k.StaticPodURL != "" {
+		header, err := json.Marshal(k.StaticPodURLHeader)
+		if err != nil { // a map of strings always marshals
+			header = nil
+		}
+		all[pod.SourceHTTP] = settings{url: k.StaticPodURL, header: string(header), node: c.Node.Name, period: periodOf(k.HTTPCheckFrequency.Duration)}
+	}
+	if !c.Standalone() {
+		qps, burst := int32(50), int32(100)
+		if k.KubeAPIQPS != nil {
+			qps = *k.KubeAPIQPS
+		}
+		if k.KubeAPIBurst != 0 {
+			burst = k.KubeAPIBurst
+		}
+		all[pod.SourceAPI] = settings{
+			node: c.Node.Name, strategy: string(k.ConfigMapAndSecretChangeDetectionStrategy),
+			cluster: cluster.Settings{
+				Kubeconfig: c.Node.KubeConfig, QPS: qps, Burst: burst, ContentType: k.ContentType,
+				UserAgent: "sextant-config/" + service.Version,
+			},
+		}
+	}
+	return all
+}
+
+func periodOf(d time.Duration) time.Duration {
+	if d <= 0 {
+		return defaultPeriod
+	}
+	return d
+}
+
+// configure brings the sources in line with a configuration. Those that stay
+// the same go on undisturbed.
+func (o *sources) configure(c *kubeconf.Config) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	want := wanted(c)
+	before := map[string]<-chan struct{}{}
+	for name, sl := range o.slots {
+		if set, ok := want[name]; ok && set == sl.settings {
+			continue
+		}
+		before[name] = sl.before // it never started
+		if sl.stop != nil {
+			sl.stop()
+			before[name] = sl.done
+		}
+		delete(o.slots, name)
+	}
+	for name, set := range want {
+		if _, ok := o.slots[name]; !ok {
+			sl := o.s.newSlot(name, set, c)
+			sl.before = before[name]
+			o.slots[name] = sl
+		}
+	}
+	select {
+	case o.kick <- struct{}{}:
+	default:
+	}
+}
+
+// newSlot makes a source; it does not run yet.
+func (s *Service) newSlot(name string, set settings, c *kubeconf.Config) *slot {
+	sl := &slot{settings: set, done: make(chan struct{})}
+	switch name {
+	case pod.SourceFile:
+		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: s.look, Log: s.log})
+		sl.lister, sl.run = source, source.Run
+	case pod.SourceHTTP:
+		source := http.New(http.Config{
+			URL: set.url, Header: c.Kubelet.StaticPodURLHeader, Node: set.node,
+			Period: set.period, Changed: s.look, Log: s.log,
+		})
+		sl.lister, sl.run = source, source.Run
+	case pod.SourceAPI:
+		source := api.New(api.Config{Changed: s.look, Log: s.log})
+		sl.lister = source
+		sl.run = func(ctx context.Context) error { return s.runAPI(ctx, source, set) }
+	}
+	return sl
+}
+
+// runAPI works with the API server for as long as there are credentials.
+func (s *Service) runAPI(ctx context.Context, source *api.Source, set settings) error {
+	var ttl time.Duration
+	if set.strategy == "Get" || set.strategy == "Cache" {
+		ttl = objectTTL
+	}
+	return cluster.Run(ctx, cluster.Config{
+		Settings: set.cluster, Log: s.log,
+		Report: source.Report,
+		Use: func(ctx context.Context, client *kubernetes.Clientset) {
+			s.client.Store(client)
+			defer s.client.CompareAndSwap(client, nil)
+			var parts sync.WaitGroup
+			parts.Go(func() { source.Follow(ctx, client, set.node) })
+			parts.Go(func() { s.objects.Run(ctx, client, ttl) })
+			parts.Wait()
+		},
+	})
+}
+
+// run runs the sources until ctx ends.
+func (o *sources) run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	for {
+		o.mu.Lock()
+		for _, sl := range o.slots {
+			if sl.stop == nil {
+				round, stop := context.WithCancel(ctx)
+				sl.stop = stop
+				parts.Go(func() { o.live(round, sl) })
+			}
+		}
+		o.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.kick:
+		}
+	}
+}
+
+// live runs one source, after the one it replaces.
+func (o *sources) live(ctx context.Context, sl *slot) {
+	defer close(sl.done)
+	if sl.before != nil {
+		<-sl.before
+	}
+	if err := sl.run(ctx); err != nil {
+		o.s.log.Error("source of pods ended", service.KeyError, err.Error())
+	}
+}
+
+// listings are what the configured sources said last, static ones first.
+func (o *sources) listings() []merge.Listing {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []merge.Listing
+	for _, name := range []string{pod.SourceFile, pod.SourceHTTP, pod.SourceAPI} {
+		if sl, ok := o.slots[name]; ok {
+			all = append(all, sl.lister.Listing())
+		}
+	}
+	return all
+}

@@ -1,0 +1,155 @@
+// Package api is the source of pods at the API server: those bound to this
+// node, followed by list and watch.
+//
+// It never fails because the API server is away: what was listed last stays,
+// and the error is told. It counts as heard after the first whole list, and
+// keeps no state beyond this process.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/config/internal/cluster"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+)
+
+// Config of the source.
+type Config struct {
+	// Changed is called after the listing changed, from any goroutine.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Source follows pods. Make it with New.
+type Source struct {
+	cfg Config
+
+	mu    sync.Mutex
+	pods  map[string]*v1.Pod // by namespace/name; never written to
+	heard bool
+	err   string
+}
+
+// New makes a source that has heard nothing yet.
+func New(cfg Config) *Source { return &Source{cfg: cfg, pods: map[string]*v1.Pod{}} }
+
+// Follow keeps the source current with a client until ctx ends. It may be
+// called again, with another client; what was heard stays.
+func (s *Source) Follow(ctx context.Context, client kubernetes.Interface, node string) {
+	cluster.Follow(ctx, cluster.Resource{
+		Client: client.CoreV1().RESTClient(), Name: "pods",
+		Fields: fields.OneTermEqualSelector("spec.nodeName", node), Type: &v1.Pod{},
+	}, (*store)(s), s.Report, s.cfg.Log)
+}
+
+// Listing is what the source knows now, by namespace and name.
+func (s *Source) Listing() merge.Listing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pods := slices.SortedFunc(maps.Values(s.pods), func(a, b *v1.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	return merge.Listing{
+		Source: pod.SourceAPI, Heard: s.heard, Err: s.err,
+		Entries: []merge.Entry{{Pods: pods}},
+	}
+}
+
+// Report takes the outcome of a request in; nil is success.
+func (s *Source) Report(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	s.mu.Lock()
+	changed := s.err != text
+	s.err = text
+	s.mu.Unlock()
+	if changed {
+		s.cfg.Changed()
+	}
+}
+
+// store is the reflector's side of the source.
+type store Source
+
+func (s *store) change(f func()) error {
+	s.mu.Lock()
+	f()
+	s.mu.Unlock()
+	s.cfg.Changed()
+	return nil
+}
+
+// trim drops what no reader needs, once, before anyone else sees the object.
+func trim(object any) (*v1.Pod, bool) {
+	p, ok := object.(*v1.Pod)
+	if ok {
+		p.ManagedFields = nil
+	}
+	return p, ok
+}
+
+func key(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(object any) error {
+	p, ok := trim(object)
+	if !ok {
+		return nil
+	}
+	return s.change(func() { s.pods[key(p)] = p })
+}
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(object any) error { return s.Add(object) }
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(object any) error {
+	p, ok := object.(*v1.Pod)
+	if !ok {
+		return nil
+	}
+	return s.change(func() { delete(s.pods, key(p)) })
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *store) Replace(objects []any, _ string) error {
+	pods := make(map[string]*v1.Pod, len(objects))
+	for _, o := range objects {
+		p, ok := trim(o)
+		if !ok {
+			continue
+		}
+		if had := s.known(p); had != nil {
+			p = had
+		}
+		pods[key(p)] = p
+	}
+	return s.change(func() { s.pods, s.heard = pods, true })
+}
+
+// known finds the same version of a pod among what is there already, so that a
+// new list does not look like a change of everything.
+func (s *store) known(p *v1.Pod) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had, ok := s.pods[key(p)]
+	if ok && had.UID == p.UID && had.ResourceVersion == p.ResourceVersion && p.ResourceVersion != "" {
+		return had
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *store) Resync() error { return nil }

@@ -1,0 +1,113 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sextant-node/sextant/pkg/pod/manifest"
+)
+
+// found is one manifest file: its bytes, or why there are none.
+type found struct {
+	path string
+	data []byte
+	err  error
+}
+
+// list reads every manifest at path: the file itself, or the files of a folder,
+// by name. Hidden files are skipped. A path that does not exist holds none.
+// The error is for a path that cannot be listed at all.
+func list(path string) ([]found, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Lstat(path); err == nil {
+			return nil, fmt.Errorf("%s: dangling link", path)
+		}
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, plain(err))
+	case !info.IsDir():
+		data, err := read(path)
+		return []found{{path, data, err}}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, plain(err))
+	}
+	var all []found
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		name := filepath.Join(path, e.Name())
+		data, err := read(name)
+		if errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0 {
+			continue // gone since the folder was read
+		}
+		all = append(all, found{name, data, err})
+	}
+	return all, nil
+}
+
+var (
+	errFolder  = errors.New("is a folder: manifests are not looked for below the manifest folder")
+	errSpecial = errors.New("is not a regular file")
+	errSize    = fmt.Errorf("is larger than %d MiB", manifest.MaxSize>>20)
+)
+
+// read reads one manifest. Opening does not block on a FIFO, and what was
+// opened is checked again.
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, plain(err)
+	}
+	if err := regular(info); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	if info, err = f.Stat(); err != nil {
+		return nil, plain(err)
+	}
+	if err := regular(info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxSize+1))
+	if err != nil {
+		return nil, plain(err)
+	}
+	if len(data) > manifest.MaxSize {
+		return nil, errSize
+	}
+	return data, nil
+}
+
+func regular(info fs.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return errFolder
+	case !info.Mode().IsRegular():
+		return errSpecial
+	}
+	return nil
+}
+
+// plain drops operation and path from a file error; the path is said already.
+func plain(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

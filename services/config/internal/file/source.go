@@ -1,0 +1,143 @@
+// Package file is the source of pods in a manifest folder, or one manifest
+// file, on this machine.
+//
+// The folder is read whole at the start, after each change (inotify) and each
+// period; every reading is the same code, so nothing depends on a notification.
+// A file holds one pod. A file that cannot be used is an entry with a problem
+// and harms no other. The source keeps no state of its own beyond this process.
+package file
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/manifest"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/problem"
+	"github.com/sextant-node/sextant/services/config/internal/watch"
+)
+
+// Config of the source.
+type Config struct {
+	// Path is staticPodPath.
+	Path string
+	Node string
+	// Period is fileCheckFrequency.
+	Period time.Duration
+	// Changed is called after the listing changed, from the source's goroutine.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Source reads manifests. Make it with New.
+type Source struct {
+	cfg Config
+
+	mu      sync.Mutex
+	listing merge.Listing
+	read    map[string]decoded // by path: what the last reading gave
+}
+
+// decoded remembers a file, so that an unchanged one is not decoded again and
+// yields the very same pods.
+type decoded struct {
+	sum   [sha256.Size]byte
+	whole bool // the file could be read
+	entry merge.Entry
+}
+
+// New makes a source that has heard nothing yet.
+func New(cfg Config) *Source {
+	return &Source{cfg: cfg, listing: merge.Listing{Source: pod.SourceFile}, read: map[string]decoded{}}
+}
+
+// Listing is what the source knows now.
+func (s *Source) Listing() merge.Listing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listing
+}
+
+// Run reads until ctx ends.
+func (s *Source) Run(ctx context.Context) error {
+	s.refresh()
+	return watch.Run(ctx, watch.Config{
+		Paths: []string{s.cfg.Path}, Period: s.cfg.Period, Look: s.refresh, Log: s.cfg.Log,
+	})
+}
+
+func (s *Source) refresh() {
+	if s.update(list(s.cfg.Path)) {
+		s.cfg.Changed()
+	}
+}
+
+// update takes a reading in and tells whether anything changed.
+func (s *Source) update(files []found, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		changed := s.listing.Err != err.Error()
+		s.listing.Err = err.Error()
+		return changed
+	}
+	changed := !s.listing.Heard || s.listing.Err != "" || len(files) != len(s.listing.Entries)
+	next := make(map[string]decoded, len(files))
+	entries := make([]merge.Entry, 0, len(files))
+	for i, f := range files {
+		d := s.decode(f)
+		next[f.path] = d
+		entries = append(entries, d.entry)
+		changed = changed || !same(s.listing.Entries[i], d.entry)
+	}
+	s.read = next
+	s.listing = merge.Listing{Source: pod.SourceFile, Heard: true, Entries: entries}
+	return changed
+}
+
+// decode turns a file into an entry, the former one if the file is the same.
+func (s *Source) decode(f found) decoded {
+	if f.err != nil {
+		return decoded{entry: merge.Entry{Origin: f.path, Problem: &merge.Problem{Origin: f.path, Message: f.err.Error()}}}
+	}
+	sum := sha256.Sum256(f.data)
+	if was, ok := s.read[f.path]; ok && was.whole && was.sum == sum {
+		return was
+	}
+	return decoded{sum: sum, whole: true, entry: Decode(f.path, s.cfg.Node, f.data)}
+}
+
+// Decode turns the bytes of a file into one pod or one problem, whatever they
+// are.
+func Decode(path, node string, data []byte) merge.Entry {
+	pods, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceFile, Path: path, NodeName: types.NodeName(node)})
+	if err == nil && len(pods) != 1 {
+		err = errors.New("a file holds one pod")
+	}
+	if err != nil {
+		p := problem.Of(path, err)
+		return merge.Entry{Origin: path, Problem: &p}
+	}
+	return merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
+}
+
+// same tells whether two entries say the same.
+func same(a, b merge.Entry) bool {
+	if a.Origin != b.Origin || len(a.Pods) != len(b.Pods) || (a.Problem == nil) != (b.Problem == nil) {
+		return false
+	}
+	for i := range a.Pods {
+		if a.Pods[i] != b.Pods[i] {
+			return false
+		}
+	}
+	return a.Problem == nil || *a.Problem == *b.Problem
+}

@@ -1,0 +1,84 @@
+package merge
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Problem is one origin, or one pod of it, that was refused.
+type Problem struct {
+	// Origin is the file name or URL.
+	Origin string
+	// Field is the path of the field at fault, or empty.
+	Field string
+	// Message says what is wrong.
+	Message string
+	// Pod is the pod refused, when it could be read.
+	Pod *v1.Pod
+}
+
+// Entry is what one origin holds now. With a problem it is broken, and its pods
+// do not count.
+type Entry struct {
+	// Origin is the file name or URL; empty for the API server.
+	Origin string
+	Pods   []*v1.Pod
+	// Problem is why the origin cannot be used.
+	Problem *Problem
+}
+
+// Listing is what one source said last.
+type Listing struct {
+	// Source is pod.SourceFile, pod.SourceHTTP or pod.SourceAPI.
+	Source string
+	// Heard tells that the source has been read whole since its configuration.
+	// Otherwise Entries does not count.
+	Heard bool
+	// Entries, in the order in which they take precedence.
+	Entries []Entry
+	// Err is the last error in reaching the source, or empty.
+	Err string
+}
+
+// Pod is an accepted pod.
+type Pod struct {
+	// Pod carries the config.source and config.seen annotations.
+	Pod    *v1.Pod
+	Source string
+	Origin string
+	// Seen is when this UID was first seen.
+	Seen time.Time
+	// Mirror is the API server's mirror pod of a static pod, or nil.
+	Mirror *v1.Pod
+
+	// from is what the source gave, to know it again.
+	from *v1.Pod
+}
+
+// Source is what became of a listing.
+type Source struct {
+	Name     string
+	Heard    bool
+	Err      string
+	Problems []Problem
+	// Pods is how many desired pods come from it.
+	Pods int
+}
+
+// State is the outcome. Values in it are never changed afterwards: a pod that
+// stayed the same is the same pointer in the next state.
+type State struct {
+	// Pods that the node should run.
+	Pods map[types.UID]*Pod
+	// Mirrors are the API server's mirror pods by namespace/name.
+	Mirrors map[string]*v1.Pod
+	// Sources in the order of the listings.
+	Sources []Source
+	// Complete tells that every source was heard.
+	Complete bool
+	// MirrorsKnown tells that Mirrors is what the API server has, or that there
+	// is none to ask.
+	MirrorsKnown bool
+}

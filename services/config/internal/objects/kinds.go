@@ -1,0 +1,86 @@
+package objects
+
+import (
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/sextant-node/sextant/services/config/internal/refs"
+)
+
+// Object is an API object that can be put on the wire.
+type Object interface {
+	runtime.Object
+	metav1.Object
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+// access is how a node may read a kind.
+type access int
+
+const (
+	// watched one by one.
+	watched access = iota
+	// watched, unless the detection strategy says otherwise.
+	byStrategy
+	// asked for by get only.
+	asked
+)
+
+// kind is how objects of one kind are read.
+type kind struct {
+	resource string
+	access   access
+	client   func(kubernetes.Interface) rest.Interface
+	empty    func() Object
+}
+
+func core(c kubernetes.Interface) rest.Interface { return c.CoreV1().RESTClient() }
+
+var kinds = map[string]kind{
+	refs.ConfigMap:             {"configmaps", byStrategy, core, func() Object { return &v1.ConfigMap{} }},
+	refs.Secret:                {"secrets", byStrategy, core, func() Object { return &v1.Secret{} }},
+	refs.Node:                  {"nodes", watched, core, func() Object { return &v1.Node{} }},
+	refs.PersistentVolumeClaim: {"persistentvolumeclaims", asked, core, func() Object { return &v1.PersistentVolumeClaim{} }},
+	refs.PersistentVolume:      {"persistentvolumes", asked, core, func() Object { return &v1.PersistentVolume{} }},
+	refs.Service:               {"services", watched, core, func() Object { return &v1.Service{} }},
+	refs.RuntimeClass: {"runtimeclasses", watched,
+		func(c kubernetes.Interface) rest.Interface { return c.NodeV1().RESTClient() },
+		func() Object { return &nodev1.RuntimeClass{} }},
+	refs.CSIDriver: {"csidrivers", watched,
+		func(c kubernetes.Interface) rest.Interface { return c.StorageV1().RESTClient() },
+		func() Object { return &storagev1.CSIDriver{} }},
+	refs.ResourceClaim: {"resourceclaims", asked,
+		func(c kubernetes.Interface) rest.Interface { return c.ResourceV1().RESTClient() },
+		func() Object { return &resourcev1.ResourceClaim{} }},
+}
+
+// immutable tells that an object will not change any more.
+func immutable(o Object) bool {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		return o.Immutable != nil && *o.Immutable
+	case *v1.Secret:
+		return o.Immutable != nil && *o.Immutable
+	}
+	return false
+}
+
+// settled tells that an object that is asked for needs no close look any more.
+func settled(o Object) bool {
+	switch o := o.(type) {
+	case nil:
+		return false
+	case *v1.PersistentVolumeClaim:
+		return o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimBound
+	case *resourcev1.ResourceClaim:
+		return o.Status.Allocation != nil
+	}
+	return true
+}

@@ -1,0 +1,222 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/refs"
+)
+
+// Config of a manager. The functions are called one at a time, from any
+// goroutine, and must not call the manager.
+type Config struct {
+	// Publish tells what is known of a wanted object.
+	Publish func(refs.Ref, *configv1.Object)
+	// Withdraw tells that an object is not wanted any more.
+	Withdraw func(refs.Ref)
+	// Changed tells that an object which names others changed, or that the
+	// services were read for the first time.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Manager keeps objects. Make it with New.
+type Manager struct {
+	cfg Config
+
+	mu       sync.Mutex
+	items    map[refs.Ref]*item
+	services services
+	session  *session
+}
+
+// item is one wanted object.
+type item struct {
+	ref    refs.Ref
+	object Object // nil when never read or absent
+	told   *configv1.Object
+	cancel context.CancelFunc // of the goroutine that follows it
+}
+
+// session is one client's time.
+type session struct {
+	ctx    context.Context
+	client kubernetes.Interface
+	ttl    time.Duration // above zero: ConfigMaps and Secrets are asked for, that often
+	parts  sync.WaitGroup
+}
+
+// New makes a manager that wants nothing.
+func New(cfg Config) *Manager {
+	return &Manager{cfg: cfg, items: map[refs.Ref]*item{}, services: newServices()}
+}
+
+// Restore puts in an object kept from an earlier life; it is told at once.
+func (m *Manager) Restore(ref refs.Ref, kept *configv1.Object) error {
+	k, ok := kinds[ref.Kind]
+	if !ok {
+		return fmt.Errorf("object %s: unknown kind", ref.Key())
+	}
+	object := k.empty()
+	if err := object.Unmarshal(kept.GetObject()); err != nil {
+		return fmt.Errorf("object %s: %w", ref.Key(), err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ref.Kind == refs.Service {
+		m.services.all[ref] = object
+	}
+	it := &item{ref: ref, object: object}
+	m.items[ref] = it
+	m.tell(it, false, "")
+	return nil
+}
+
+// Want says which objects are needed, services aside. With keep, objects that
+// are known stay even if not needed: the pods may not all be known yet.
+func (m *Manager) Want(set refs.Set, keep bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ref, it := range m.items {
+		if ref.Kind != refs.Service && !set.Has(ref) && !keep {
+			m.drop(it)
+		}
+	}
+	for _, ref := range set.Sorted() {
+		it, ok := m.items[ref]
+		if !ok {
+			it = &item{ref: ref}
+			m.items[ref] = it
+			m.tell(it, false, "")
+		}
+		m.start(it)
+	}
+}
+
+// Lookup reads an object that is known, or nil.
+func (m *Manager) Lookup(ref refs.Ref) runtime.Object {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if it, ok := m.items[ref]; ok && it.object != nil {
+		return it.object
+	}
+	return nil
+}
+
+// Run follows what is wanted with one client until ctx ends. A ttl above zero
+// replaces the watches of ConfigMaps and Secrets.
+func (m *Manager) Run(ctx context.Context, client kubernetes.Interface, ttl time.Duration) {
+	s := &session{ctx: ctx, client: client, ttl: ttl}
+	s.parts.Go(func() { m.followServices(ctx, client) })
+	m.mu.Lock()
+	m.session = s
+	for _, it := range m.items {
+		if it.ref.Kind != refs.Service {
+			m.start(it)
+		}
+	}
+	m.mu.Unlock()
+	<-ctx.Done()
+	m.mu.Lock()
+	m.session = nil
+	for _, it := range m.items {
+		it.cancel = nil // its context ended with ctx
+	}
+	m.mu.Unlock()
+	s.parts.Wait()
+}
+
+// start follows an item unless somebody does, or there is nobody to ask.
+func (m *Manager) start(it *item) {
+	s := m.session
+	if s == nil || it.cancel != nil || s.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	it.cancel = cancel
+	s.parts.Go(func() {
+		defer cancel()
+		m.follow(ctx, s, it.ref)
+	})
+}
+
+func (m *Manager) drop(it *item) {
+	if it.cancel != nil {
+		it.cancel()
+	}
+	delete(m.items, it.ref)
+	m.cfg.Withdraw(it.ref)
+}
+
+// take takes in what the API server said of an object: the object, or nil for
+// "does not exist". An item dropped meanwhile is left alone.
+func (m *Manager) take(ctx context.Context, ref refs.Ref, object Object) {
+	m.mu.Lock()
+	it, ok := m.items[ref]
+	if !ok || ctx.Err() != nil {
+		m.mu.Unlock()
+		return
+	}
+	if object != nil {
+		object.SetManagedFields(nil)
+	}
+	before := refs.OfObject(it.object)
+	it.object = object
+	m.tell(it, object == nil, "")
+	named := !equal(before, refs.OfObject(object))
+	m.mu.Unlock()
+	if named {
+		m.cfg.Changed()
+	}
+}
+
+// fail takes in that an object could not be read. What was read before stays;
+// while the API server cannot be reached at all, nothing more is said of it.
+func (m *Manager) fail(ctx context.Context, ref refs.Ref, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	it, ok := m.items[ref]
+	if !ok || ctx.Err() != nil {
+		return
+	}
+	read := it.object != nil || it.told.GetAbsent()
+	if read && !answered(err) {
+		return
+	}
+	m.tell(it, it.told.GetAbsent(), err.Error())
+}
+
+func (m *Manager) tell(it *item, absent bool, problem string) {
+	message := &configv1.Object{
+		Kind: it.ref.Kind, Namespace: it.ref.Namespace, Name: it.ref.Name,
+		Absent: absent, Error: problem,
+	}
+	if it.object != nil {
+		data, err := it.object.Marshal()
+		if err != nil {
+			message.Error = fmt.Sprintf("marshal: %v", err)
+		}
+		message.Object = data
+	}
+	it.told = message
+	m.cfg.Publish(it.ref, message)
+}
+
+func equal(a, b []refs.Ref) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,138 @@
+// Package refs finds the API objects that pods need on the node: what their
+// volumes, environments, pull secrets and classes name, and what those objects
+// name in turn. It is pure.
+package refs
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Kinds of objects.
+const (
+	ConfigMap             = "ConfigMap"
+	Secret                = "Secret"
+	Service               = "Service"
+	Node                  = "Node"
+	RuntimeClass          = "RuntimeClass"
+	PersistentVolumeClaim = "PersistentVolumeClaim"
+	PersistentVolume      = "PersistentVolume"
+	CSIDriver             = "CSIDriver"
+	ResourceClaim         = "ResourceClaim"
+)
+
+// Ref names an API object.
+type Ref struct {
+	Kind string
+	// Namespace is empty for kinds without one.
+	Namespace string
+	Name      string
+}
+
+// Key is the key of the object in the feeds: kind/namespace/name.
+func (r Ref) Key() string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
+
+// Set is a set of objects.
+type Set map[Ref]struct{}
+
+// Add puts objects into the set; those without a name are left out.
+func (s Set) Add(refs ...Ref) {
+	for _, r := range refs {
+		if r.Name != "" {
+			s[r] = struct{}{}
+		}
+	}
+}
+
+// Has tells whether the set holds an object.
+func (s Set) Has(r Ref) bool {
+	_, ok := s[r]
+	return ok
+}
+
+// Sorted lists the set by kind, namespace and name.
+func (s Set) Sorted() []Ref {
+	all := make([]Ref, 0, len(s))
+	for r := range s {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// Collect finds everything that pods need: direct lists what each pod names
+// itself (see OfPod), and lookup yields an object that is already known, or
+// nil.
+func Collect(direct [][]Ref, lookup func(Ref) runtime.Object) Set {
+	set := Set{}
+	var todo []Ref
+	add := func(refs []Ref) {
+		for _, r := range refs {
+			if r.Name != "" && !set.Has(r) {
+				set.Add(r)
+				todo = append(todo, r)
+			}
+		}
+	}
+	for _, refs := range direct {
+		add(refs)
+	}
+	for len(todo) > 0 {
+		r := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if object := lookup(r); object != nil {
+			add(OfObject(object))
+		}
+	}
+	return set
+}
+
+// OfObject lists what an object names in turn: a bound claim its volume, a
+// volume its driver and the driver's secrets.
+func OfObject(object runtime.Object) []Ref {
+	switch o := object.(type) {
+	case *v1.PersistentVolumeClaim:
+		if o.Spec.VolumeName != "" {
+			return []Ref{{Kind: PersistentVolume, Name: o.Spec.VolumeName}}
+		}
+	case *v1.PersistentVolume:
+		return ofVolume(o)
+	}
+	return nil
+}
+
+func ofVolume(pv *v1.PersistentVolume) []Ref {
+	claimNamespace := ""
+	if pv.Spec.ClaimRef != nil {
+		claimNamespace = pv.Spec.ClaimRef.Namespace
+	}
+	var refs []Ref
+	secret := func(r *v1.SecretReference) {
+		if r == nil || r.Name == "" {
+			return
+		}
+		refs = append(refs, Ref{Secret, cmp.Or(r.Namespace, claimNamespace), r.Name})
+	}
+	src := &pv.Spec.PersistentVolumeSource
+	switch {
+	case src.CSI != nil:
+		refs = append(refs, Ref{Kind: CSIDriver, Name: src.CSI.Driver})
+		secret(src.CSI.NodeStageSecretRef)
+		secret(src.CSI.NodePublishSecretRef)
+		secret(src.CSI.NodeExpandSecretRef)
+	case src.ISCSI != nil:
+		secret(src.ISCSI.SecretRef)
+	case src.FlexVolume != nil:
+		secret(src.FlexVolume.SecretRef)
+	case src.RBD != nil:
+		secret(src.RBD.SecretRef)
+	case src.CephFS != nil:
+		secret(src.CephFS.SecretRef)
+	}
+	return refs
+}

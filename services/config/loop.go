@@ -1,0 +1,139 @@
+package config
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/refs"
+)
+
+// tidyPeriod is how often expired tokens are forgotten (kubelet: 1 m).
+const tidyPeriod = time.Minute
+
+// loop is what the merging goroutine knows; nobody else touches it.
+type loop struct {
+	state     merge.State
+	published merge.State
+	// kept is the version of each pod that is in the store, or on its way.
+	kept map[types.UID]*merge.Pod
+	problems  map[problemKey]bool
+	direct    map[types.UID]directRefs
+}
+
+// directRefs remembers what a pod names.
+type directRefs struct {
+	pod  *v1.Pod
+	refs []refs.Ref
+}
+
+// run merges whenever a source has news, until ctx ends.
+func (s *Service) run(ctx context.Context) error {
+	tidy := time.NewTicker(tidyPeriod / 4)
+	defer tidy.Stop()
+	tidied := s.now()
+	s.step(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+			s.step(ctx)
+		case <-tidy.C:
+			if now := s.now(); now.Sub(tidied) >= tidyPeriod {
+				tidied = now
+				s.tidy()
+			}
+		}
+		s.beat()
+	}
+}
+
+// step reads every source, merges, and publishes what changed.
+func (s *Service) step(ctx context.Context) {
+	l := &s.loop
+	l.state = merge.Next(l.state, s.sources.listings(), s.now())
+	s.publishPods(ctx)
+	s.publishMirrors(ctx)
+	s.publishSources(ctx)
+	s.wantObjects()
+	s.publishComplete(ctx)
+	s.tellHealth()
+	s.metrics.observe(l.state)
+	l.published = l.state
+}
+
+// wantObjects says which API objects the pods need now.
+func (s *Service) wantObjects() {
+	l := &s.loop
+	current, _ := s.configuration.get()
+	set, namespaces := refs.Set{}, map[string]bool{}
+	if !current.Standalone() {
+		direct := make(map[types.UID]directRefs, len(l.state.Pods))
+		all := [][]refs.Ref{{{Kind: refs.Node, Name: current.Node.Name}}}
+		for uid, p := range l.state.Pods {
+			d := l.direct[uid]
+			if d.pod != p.Pod {
+				d = directRefs{p.Pod, refs.OfPod(p.Pod)}
+			}
+			direct[uid] = d
+			all = append(all, d.refs)
+			if refs.WantsServices(p.Pod) {
+				namespaces[p.Pod.Namespace] = true
+			}
+		}
+		l.direct = direct
+		set = refs.Collect(all, s.objects.Lookup)
+	}
+	// While pods may be missing, so may be those that need what seems unneeded.
+	keep := !l.state.Complete
+	s.objects.Want(set, keep)
+	s.objects.WantServices(namespaces, keep)
+}
+
+// publishComplete says how much of what was published is known to be all.
+func (s *Service) publishComplete(ctx context.Context) {
+	state := s.loop.state
+	current, _ := s.configuration.get()
+	s.feeds.sources.SetComplete(ctx, true)
+	s.feeds.pods.SetComplete(ctx, state.Complete)
+	s.feeds.mirrors.SetComplete(ctx, state.MirrorsKnown)
+	s.feeds.secrets.SetComplete(ctx, state.Complete)
+	s.feeds.objects.SetComplete(ctx, state.Complete && (current.Standalone() || s.objects.ServicesHeard()))
+}
+
+// tellHealth says what is waited for, or what is wrong.
+func (s *Service) tellHealth() {
+	_, refused := s.configuration.get()
+	if refused != "" {
+		s.kit.Failing("configuration refused, the last good one is in force: " + refused)
+		return
+	}
+	for _, source := range s.loop.state.Sources {
+		if source.Heard {
+			continue
+		}
+		what := map[string]string{
+			pod.SourceFile: "manifest folder", pod.SourceHTTP: "manifest URL", pod.SourceAPI: "API server",
+		}[source.Name]
+		if source.Err != "" {
+			what += ": " + source.Err
+		}
+		s.kit.Waiting(what)
+		return
+	}
+	s.kit.Serving()
+}
+
+// tidy forgets tokens that are of no use any more.
+func (s *Service) tidy() {
+	state := s.loop.state
+	s.tokens.Prune(func(podUID string) bool {
+		_, there := state.Pods[types.UID(podUID)]
+		return !there && state.Complete
+	})
+}

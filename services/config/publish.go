@@ -1,0 +1,174 @@
+package config
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/refs"
+)
+
+func timestamp(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
+
+// publishPods brings config.pods in line with the state. Removed pods go first.
+func (s *Service) publishPods(ctx context.Context) {
+	l := &s.loop
+	diff := merge.Compare(l.published, l.state)
+	for _, uid := range diff.Removed {
+		s.feeds.pods.Delete(ctx, string(uid))
+		s.keeper.Pods.Delete(string(uid))
+		delete(l.kept, uid)
+		p := l.published.Pods[uid]
+		s.log.Info("pod not desired any more", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, string(uid), "source", p.Source)
+	}
+	for _, p := range diff.Changed {
+		uid := string(p.Pod.UID)
+		message, err := desired(p)
+		if err == nil {
+			_, err = s.feeds.pods.Set(ctx, uid, message)
+		}
+		if err != nil {
+			s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
+			continue
+		}
+		if _, had := l.published.Pods[p.Pod.UID]; !had {
+			s.log.Info("pod desired", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, uid, "source", p.Source, "origin", p.Origin)
+		}
+		if worthKeeping(l.kept[p.Pod.UID], p) {
+			kept := proto.Clone(message).(*configv1.DesiredPod)
+			kept.Mirror = nil
+			s.keeper.Pods.Put(uid, kept)
+			l.kept[p.Pod.UID] = p
+		}
+	}
+}
+
+// publishMirrors brings config.mirrors in line with the state.
+func (s *Service) publishMirrors(ctx context.Context) {
+	l := &s.loop
+	for key := range l.published.Mirrors {
+		if _, ok := l.state.Mirrors[key]; !ok {
+			s.feeds.mirrors.Delete(ctx, key)
+		}
+	}
+	for key, m := range l.state.Mirrors {
+		if l.published.Mirrors[key] == m {
+			continue
+		}
+		message, err := mirrorObject(m)
+		if err == nil {
+			_, err = s.feeds.mirrors.Set(ctx, key, message)
+		}
+		if err != nil {
+			s.log.Error("mirror pod not published", service.KeyPod, key, service.KeyError, err.Error())
+		}
+	}
+}
+
+// problemKey tells one problem from another.
+type problemKey struct{ origin, field, message string }
+
+// publishSources brings config.sources in line with the state, and tells each
+// new problem once.
+func (s *Service) publishSources(ctx context.Context) {
+	l := &s.loop
+	configured, problems := map[string]bool{}, map[problemKey]bool{}
+	for _, source := range l.state.Sources {
+		configured[source.Name] = true
+		message := &configv1.Source{
+			Name: source.Name, Complete: source.Heard, Error: source.Err, Pods: uint32(source.Pods),
+		}
+		for _, p := range source.Problems {
+			message.Problems = append(message.Problems, &configv1.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
+			key := problemKey{p.Origin, p.Field, p.Message}
+			problems[key] = true
+			if !l.problems[key] {
+				s.log.Error("manifest refused", "origin", p.Origin, "field", p.Field, service.KeyError, p.Message)
+				s.warn(ctx, p.Pod, "FailedValidation", p.Origin+": "+p.Message)
+			}
+		}
+		if _, err := s.feeds.sources.Set(ctx, source.Name, message); err != nil {
+			s.log.Error("source not published", "source", source.Name, service.KeyError, err.Error())
+		}
+	}
+	for _, name := range s.feeds.sources.Keys() {
+		if !configured[name] {
+			s.feeds.sources.Delete(ctx, name)
+		}
+	}
+	l.problems = problems
+}
+
+// publishObject is called by the manager, one at a time.
+func (s *Service) publishObject(ref refs.Ref, message *configv1.Object) {
+	ctx := context.Background()
+	owner := s.feeds.objects
+	if ref.Kind == refs.Secret {
+		owner = s.feeds.secrets
+	}
+	key := ref.Key()
+	if _, err := owner.Set(ctx, key, message); err != nil {
+		s.log.Error("object not published", "object", key, service.KeyError, err.Error())
+		return
+	}
+	switch {
+	case s.restoring:
+	case message.GetAbsent():
+		s.keeper.Objects.Delete(key)
+	case message.GetError() == "" && len(message.GetObject()) > 0:
+		s.keeper.Objects.Put(key, message)
+	}
+}
+
+// withdrawObject is called by the manager, one at a time.
+func (s *Service) withdrawObject(ref refs.Ref) {
+	ctx := context.Background()
+	key := ref.Key()
+	if isSecret(key) {
+		s.feeds.secrets.Delete(ctx, key)
+	} else {
+		s.feeds.objects.Delete(ctx, key)
+	}
+	s.keeper.Objects.Delete(key)
+}
+
+// tell emits a Normal event about the node.
+func (s *Service) tell(ctx context.Context, reason, message string) {
+	s.emit(ctx, s.nodeReference(), v1.EventTypeNormal, reason, message)
+}
+
+// warn emits a Warning event about a pod, or the node when there is none.
+func (s *Service) warn(ctx context.Context, p *v1.Pod, reason, message string) {
+	about := s.nodeReference()
+	if p != nil {
+		about = &eventv1.ObjectReference{
+			ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID),
+		}
+	}
+	s.emit(ctx, about, v1.EventTypeWarning, reason, message)
+}
+
+// nodeReference names the node as the kubelet does: the name is the UID.
+func (s *Service) nodeReference() *eventv1.ObjectReference {
+	name := ""
+	if current, _ := s.configuration.get(); current != nil {
+		name = current.Node.Name
+	}
+	return &eventv1.ObjectReference{Kind: "Node", Name: name, Uid: name}
+}
+
+func (s *Service) emit(ctx context.Context, about *eventv1.ObjectReference, kind, reason, message string) {
+	err := s.feeds.events.Emit(ctx, &eventv1.Event{
+		Object: about, Type: kind, Reason: reason, Message: message, Time: timestamp(s.now()),
+	})
+	if err != nil {
+		s.log.Error("event not emitted", "reason", reason, service.KeyError, err.Error())
+	}
+}

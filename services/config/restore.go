@@ -1,0 +1,122 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/refs"
+	"github.com/sextant-node/sextant/services/config/internal/token"
+)
+
+// restore reads what an earlier life accepted: the pods of this node, and, into
+// the manager and the cache, objects and tokens. A record that is of no use is
+// left out.
+func (s *Service) restore() ([]*merge.Pod, error) {
+	records, err := s.keeper.Pods.All()
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	current, _ := s.configuration.get()
+	var pods []*merge.Pod
+	for key, record := range records {
+		p := &v1.Pod{}
+		if err := p.Unmarshal(record.GetPod()); err != nil {
+			s.log.Error("kept pod skipped", service.KeyUID, key, service.KeyError, err.Error())
+			continue
+		}
+		if p.Spec.NodeName != current.Node.Name || string(p.UID) != key {
+			s.keeper.Pods.Delete(key) // the node was called otherwise then
+			continue
+		}
+		pods = append(pods, &merge.Pod{
+			Pod: p, Source: record.GetSource(), Origin: record.GetOrigin(), Seen: record.GetSeenAt().AsTime(),
+		})
+	}
+	if err := s.restoreObjects(); err != nil {
+		return nil, err
+	}
+	tokens, err := s.keeper.Tokens.All()
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	s.tokens = token.New(token.Config{
+		Issue: s.issue, Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
+		Renewal: func(r token.Request, err error) {
+			s.log.Warn("token not renewed", service.KeyPod, r.Namespace+"/"+r.PodName, service.KeyError, err.Error())
+		},
+	}, tokens)
+	return pods, nil
+}
+
+func (s *Service) restoreObjects() error {
+	records, err := s.keeper.Objects.All()
+	if err != nil {
+		return fmt.Errorf("objects: %w", err)
+	}
+	s.restoring = true
+	defer func() { s.restoring = false }()
+	for key, record := range records {
+		ref := refs.Ref{Kind: record.GetKind(), Namespace: record.GetNamespace(), Name: record.GetName()}
+		if err := s.objects.Restore(ref, record); err != nil {
+			s.log.Error("kept object skipped", "object", key, service.KeyError, err.Error())
+		}
+	}
+	return nil
+}
+
+// worthKeeping tells whether a pod differs from its former version in what
+// counts for a start without the API server: everything but the status, and of
+// the status whether the pod is over.
+func worthKeeping(was, next *merge.Pod) bool {
+	if was == nil || was.Origin != next.Origin || was.Source != next.Source {
+		return true
+	}
+	return fingerprint(was.Pod) != fingerprint(next.Pod)
+}
+
+// fingerprint is what is compared. The spec is compared by its bytes.
+func fingerprint(p *v1.Pod) string {
+	kept := *p
+	kept.ResourceVersion = ""
+	kept.Status = v1.PodStatus{}
+	if pod.IsTerminalPhase(p.Status.Phase) {
+		kept.Status.Phase = p.Status.Phase
+	}
+	data, err := kept.Marshal()
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// desired is the wire form of an accepted pod.
+func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
+	data, err := p.Pod.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", pod.String(p.Pod), err)
+	}
+	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen)}
+	if p.Mirror != nil {
+		if message.Mirror, err = p.Mirror.Marshal(); err != nil {
+			return nil, fmt.Errorf("mirror of pod %s: %w", pod.String(p.Pod), err)
+		}
+	}
+	return message, nil
+}
+
+// mirrorObject is the wire form of a mirror pod.
+func mirrorObject(m *v1.Pod) (*configv1.Object, error) {
+	data, err := m.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("mirror pod %s: %w", pod.String(m), err)
+	}
+	return &configv1.Object{Kind: "Pod", Namespace: m.Namespace, Name: m.Name, Object: data}, nil
+}
+
+func isSecret(key string) bool { return strings.HasPrefix(key, refs.Secret+"/") }

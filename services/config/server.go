@@ -1,0 +1,120 @@
+package config
+
+import (
+	"context"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sextant-node/sextant/pkg/rpc"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/token"
+)
+
+// defaultExpiration of a token when the caller names none (API default, 1 h).
+const defaultExpiration = time.Hour
+
+// Token implements ConfigService.
+func (s *Service) Token(ctx context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
+	for field, value := range map[string]string{
+		"namespace": req.GetNamespace(), "service_account": req.GetServiceAccount(),
+		"pod_name": req.GetPodName(), "pod_uid": req.GetPodUid(),
+	} {
+		if value == "" {
+			return nil, rpc.Invalid.Errorf("%s: required", field)
+		}
+	}
+	expiration := req.GetExpiration().AsDuration()
+	if expiration <= 0 {
+		expiration = defaultExpiration
+	}
+	t, err := s.tokens.Get(ctx, token.Request{
+		Namespace: req.GetNamespace(), ServiceAccount: req.GetServiceAccount(), Audiences: req.GetAudiences(),
+		Expiration: expiration, PodName: req.GetPodName(), PodUID: req.GetPodUid(),
+	})
+	if err != nil {
+		s.metrics.tokens.WithLabelValues("error").Inc()
+		return nil, kinded(err)
+	}
+	s.metrics.tokens.WithLabelValues("ok").Inc()
+	return &configv1.TokenResponse{Token: t.Token, ExpiresAt: timestamp(t.Expires)}, nil
+}
+
+// issue asks the API server for a token.
+func (s *Service) issue(ctx context.Context, r token.Request) (token.Token, error) {
+	client, err := s.apiClient()
+	if err != nil {
+		return token.Token{}, err
+	}
+	return token.Issue(ctx, client, r)
+}
+
+func (s *Service) apiClient() (kubernetes.Interface, error) {
+	if client := s.client.Load(); client != nil {
+		return client, nil
+	}
+	if current, _ := s.configuration.get(); current.Standalone() {
+		return nil, rpc.Unavailable.Errorf("standalone: there is no API server")
+	}
+	return nil, rpc.Unavailable.Errorf("no credentials for the API server yet")
+}
+
+// ReviewToken implements ConfigService.
+func (s *Service) ReviewToken(ctx context.Context, req *configv1.ReviewTokenRequest) (*configv1.ReviewTokenResponse, error) {
+	review := &authenticationv1.TokenReview{}
+	if err := review.Unmarshal(req.GetReview()); err != nil {
+		return nil, rpc.Invalid.Errorf("review: %w", err)
+	}
+	client, err := s.apiClient()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, kinded(err)
+	}
+	data, err := answer.Marshal()
+	return &configv1.ReviewTokenResponse{Review: data}, err
+}
+
+// ReviewAccess implements ConfigService.
+func (s *Service) ReviewAccess(ctx context.Context, req *configv1.ReviewAccessRequest) (*configv1.ReviewAccessResponse, error) {
+	review := &authorizationv1.SubjectAccessReview{}
+	if err := review.Unmarshal(req.GetReview()); err != nil {
+		return nil, rpc.Invalid.Errorf("review: %w", err)
+	}
+	client, err := s.apiClient()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, kinded(err)
+	}
+	data, err := answer.Marshal()
+	return &configv1.ReviewAccessResponse{Review: data}, err
+}
+
+// kinded gives an error of the API server the kind a caller can act on. What
+// is no answer at all is "not now".
+func kinded(err error) error {
+	if rpc.KindOf(err) != rpc.Internal {
+		return err
+	}
+	kind := rpc.Unavailable
+	switch {
+	case apierrors.IsNotFound(err):
+		kind = rpc.NotFound
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		kind = rpc.Denied
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		kind = rpc.Invalid
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		kind = rpc.Conflict
+	}
+	return kind.Errorf("API server: %w", err)
+}

@@ -1,0 +1,168 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/store"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/keep"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/objects"
+	"github.com/sextant-node/sextant/services/config/internal/token"
+)
+
+// Config says where the configuration is.
+type Config struct {
+	// Load reads the flags and configuration files anew (kubeconf.Load).
+	Load func() (*kubeconf.Config, []kubeconf.Warning, error)
+	// Watch names the files and folders whose change makes Load run again: those
+	// of --config and --config-dir. Files that Load read are watched anyway.
+	Watch []string
+}
+
+// Deps are what config runs on.
+type Deps struct {
+	Kit *service.Kit
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Service is config.
+type Service struct {
+	configv1.UnimplementedConfigServiceServer
+	cfg     Config
+	kit     *service.Kit
+	log     *slog.Logger
+	now     func() time.Time
+	metrics *metrics
+	beat    func()
+	keeper  *keep.Keeper
+	feeds   feeds
+
+	configuration configuration
+	sources       *sources
+	objects       *objects.Manager
+	tokens        *token.Cache
+	client        atomic.Pointer[kubernetes.Clientset]
+
+	wake chan struct{} // capacity 1: merge soon
+	loop loop
+	// restoring is true within New: what is told then came from the store.
+	restoring bool
+}
+
+// feeds are what config owns.
+type feeds struct {
+	pods    *feed.Owner[*configv1.DesiredPod]
+	sources *feed.Owner[*configv1.Source]
+	objects *feed.Owner[*configv1.Object]
+	secrets *feed.Owner[*configv1.Object]
+	mirrors *feed.Owner[*configv1.Object]
+	kubelet *feed.Owner[*configv1.KubeletConfig]
+	events  *feed.Events
+}
+
+// New wires config into its process. It reads the store and the configuration;
+// the error is that there is neither a good configuration nor a former one, or
+// that the store cannot be opened. Everything else runs in the kit.
+func New(cfg Config, deps Deps) (*Service, error) {
+	kit := deps.Kit
+	keeper, damage, err := keep.Open(filepath.Join(kit.StateDir(), keep.File), kit.Log)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		cfg: cfg, kit: kit, log: kit.Log, now: deps.Now, keeper: keeper,
+		metrics: newMetrics(kit.Metrics),
+		feeds: feeds{
+			pods:    service.Owner[*configv1.DesiredPod](kit, house.ConfigPods),
+			sources: service.Owner[*configv1.Source](kit, house.ConfigSources),
+			objects: service.Owner[*configv1.Object](kit, house.ConfigObjects),
+			secrets: service.Owner[*configv1.Object](kit, house.ConfigSecrets),
+			mirrors: service.Owner[*configv1.Object](kit, house.ConfigMirrors),
+			kubelet: service.Owner[*configv1.KubeletConfig](kit, house.ConfigKubelet),
+			events:  kit.Events(),
+		},
+		wake: make(chan struct{}, 1),
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.objects = objects.New(objects.Config{
+		Publish: s.publishObject, Withdraw: s.withdrawObject, Changed: s.look, Log: kit.Log,
+	})
+	s.sources = newSources(s)
+	if err := s.wire(damage); err != nil {
+		return nil, fmt.Errorf("config: %w", closing(keeper, err))
+	}
+	return s, nil
+}
+
+// wire reads what was kept and adds the tasks.
+func (s *Service) wire(damage *store.Damage) error {
+	ctx := context.Background()
+	if err := s.firstConfiguration(ctx); err != nil {
+		return err
+	}
+	if damage != nil {
+		s.warn(ctx, nil, "StateFileDamaged", damage.String())
+	}
+	pods, err := s.restore()
+	if err != nil {
+		return err
+	}
+	s.loop.state = merge.Restore(pods)
+	s.loop.kept = maps.Clone(s.loop.state.Pods)
+	s.beat = s.kit.Heart("merge", time.Minute)
+	configv1.RegisterConfigServiceServer(s.kit.Server, s)
+	s.kit.Go("keep", s.keeper.Run)
+	s.kit.Go("configuration", s.watchConfiguration)
+	s.kit.Go("sources", s.sources.run)
+	s.kit.Go("merge", s.run)
+	s.kit.Waiting("sources of pods")
+	return nil
+}
+
+// closing closes what New opened, when it fails.
+func closing(k *keep.Keeper, err error) error {
+	if closeErr := k.Close(); closeErr != nil {
+		return fmt.Errorf("%w; %w", err, closeErr)
+	}
+	return err
+}
+
+// look asks the loop to merge soon.
+func (s *Service) look() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// configuration is the one in force.
+type configuration struct {
+	mu         sync.Mutex
+	current    *kubeconf.Config
+	encoded    []byte
+	generation uint64
+	refused    string // why the newest one is not in force, or empty
+}
+
+func (c *configuration) get() (current *kubeconf.Config, refused string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current, c.refused
+}
