@@ -88,7 +88,7 @@ func (p *planner) standing(c *v1.Container, kind pod.ContainerKind, sandbox stri
 	}
 	switch o.State {
 	case Exited:
-		if restart.Decide(p.pod, c, p.exit(o)) == restart.Stay {
+		if p.f.Containers[c.Name].Replaced != o.ID && restart.Decide(p.pod, c, p.exit(o)) == restart.Stay {
 			return done
 		}
 		return due
@@ -155,6 +155,9 @@ func (p *planner) condemn(c *v1.Container, kind pod.ContainerKind, o *Instance) 
 	switch {
 	case o.Hash != 0 && o.Hash != pod.ContainerHash(c) && kind != pod.Init:
 		message, restarts = name+" definition changed", true
+		facts := p.f.Containers[c.Name]
+		facts.Replaced = o.ID
+		p.f.Containers[c.Name] = facts
 	case kind == pod.Init:
 		return false
 	case verdict.LivenessFailed:

@@ -113,6 +113,9 @@ type Container struct {
 	Last *Last `json:"last,omitempty"`
 	// ByProbe is the ID of an instance killed because a probe failed.
 	ByProbe string `json:"byProbe,omitempty"`
+	// Replaced is the ID of an instance killed because its definition changed: it
+	// is started again whatever the policy.
+	Replaced string `json:"replaced,omitempty"`
 	// Crash is the restart back-off, valid for CrashKey only.
 	Crash    restart.Backoff `json:"crash,omitzero"`
 	CrashKey string          `json:"crashKey,omitempty"`

@@ -127,19 +127,22 @@ func (p *planner) admit(running bool) {
 
 // terminated: nothing runs; what is held is given back.
 func (p *planner) terminated() {
-	if !p.in.Volumes.Gone {
-		if p.f.Withdrawn {
-			p.wait("volume", "unmount", p.in.Volumes.Waiting)
-		} else {
-			p.ask(Withdraw, "volume", "unmount")
-		}
+	// A cancelled call may still be carried out: the opposite waits for its end.
+	if p.flyingKind(Declare, Admit) {
+		p.wait("podworker", "cancel", "calls under way are being cancelled")
+		return
 	}
-	if !p.in.Resources.Gone {
-		if p.f.Released {
-			p.wait("resource", "release", p.in.Resources.Error)
-		} else {
-			p.ask(Release, "resource", "release")
-		}
+	switch {
+	case !p.f.Withdrawn:
+		p.ask(Withdraw, "volume", "unmount")
+	case !p.in.Volumes.Gone:
+		p.wait("volume", "unmount", p.in.Volumes.Waiting)
+	}
+	switch {
+	case !p.f.Released:
+		p.ask(Release, "resource", "release")
+	case !p.in.Resources.Gone:
+		p.wait("resource", "release", p.in.Resources.Error)
 	}
 	if p.in.Volumes.Gone && p.f.Withdrawn && p.in.Resources.Gone && p.f.Released {
 		p.f.State = Released
