@@ -1,0 +1,66 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// interval is the pause between two looks of Eventually.
+const interval = 25 * time.Millisecond
+
+// Eventually calls check until it returns nil, and fails the test with the last
+// error when it has not within the time allowed. what completes "waiting for".
+// check gets a context that ends with the time.
+func Eventually(t testing.TB, limit time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	if err := eventually(t.Context(), limit, check); err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// Consistently calls check for as long as told and fails the test with the
+// first error. It is for what must not happen.
+func Consistently(t testing.TB, span time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), span)
+	defer cancel()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := check(t.Context()); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func eventually(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var last error
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		// The last look of a test that ran out of time says nothing but that.
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", time.Since(start).Round(time.Millisecond), last)
+		case <-tick.C:
+		}
+	}
+}

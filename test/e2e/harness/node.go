@@ -1,0 +1,381 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// NodeOptions say what a node is made of. The zero value is a standalone node on
+// containerd 2.x with its bus on.
+type NodeOptions struct {
+	Flavour Flavour
+	// Runtime is used instead of a new one of that flavour.
+	Runtime *Runtime
+	// ControlPlane is joined, if given, with the credentials of that node.
+	ControlPlane *ControlPlane
+	// BusOff runs the node without its bus.
+	BusOff bool
+	// Name of the node; made up if empty.
+	Name string
+	// Configure changes the KubeletConfiguration before the first start.
+	Configure func(*kubeletv1beta1.KubeletConfiguration)
+	// Args are added to `sextant up`.
+	Args []string
+}
+
+// Node is a running Sextant node: the bus and every service as processes.
+type Node struct {
+	Name, IP string
+	// Port of the kubelet API on IP.
+	Port int
+	// Run, State, Root, Manifests, PodLogs and Logs are its directories: sockets,
+	// durable state, the kubelet's root directory, static pods, container logs
+	// and the services' own logs.
+	Run, State, Root, Manifests, PodLogs, Logs string
+	Runtime                                    *Runtime
+
+	binary string
+	args   []string
+}
+
+// ServiceRow is a service as `sextant status -o json` prints it.
+type ServiceRow struct {
+	Service     string  `json:"service"`
+	PID         int     `json:"pid"`
+	UID         int     `json:"uid"`
+	Version     string  `json:"version"`
+	CPUPercent  float64 `json:"cpuPercent"`
+	MemoryBytes int64   `json:"memoryBytes"`
+	Health      string  `json:"health"`
+	Reason      string  `json:"reason"`
+	Epoch       string  `json:"epoch"`
+	Bus         bool    `json:"bus"`
+}
+
+// PodRow is a pod as `sextant pods -o json` prints it.
+type PodRow struct {
+	Namespace  string   `json:"namespace"`
+	Name       string   `json:"name"`
+	UID        string   `json:"uid"`
+	Ready      string   `json:"ready"`
+	Phase      string   `json:"phase"`
+	Reason     string   `json:"reason"`
+	Lifecycle  string   `json:"lifecycle"`
+	Restarts   int      `json:"restarts"`
+	IP         string   `json:"ip"`
+	WaitsFor   string   `json:"waitsFor"`
+	Containers []string `json:"containers"`
+}
+
+// StartNode starts a node and returns when `sextant up` says it is up. Its
+// services' logs are shown if the test fails; with the test it is purged.
+func StartNode(t testing.TB, o NodeOptions) *Node {
+	t.Helper()
+	n := NewNode(t, o)
+	n.Up(t)
+	return n
+}
+
+// NewNode lays out a node without starting it.
+func NewNode(t testing.TB, o NodeOptions) *Node {
+	t.Helper()
+	lab := The(t)
+	ip, err := lab.network.address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := lab.next()
+	if o.Name == "" {
+		o.Name = "node-" + number
+	}
+	if o.Flavour == "" {
+		o.Flavour = V2
+	}
+	dir := filepath.Join(lab.Dir, "n"+number)
+	n := &Node{
+		Name: o.Name, IP: ip.String(),
+		Run: filepath.Join(dir, "run"), State: filepath.Join(dir, "state"),
+		Root: filepath.Join(dir, "kubelet"), Manifests: filepath.Join(dir, "manifests"),
+		PodLogs: filepath.Join(dir, "log", "pods"), Logs: filepath.Join(dir, "services"),
+		Runtime: o.Runtime, binary: lab.Binary(t),
+	}
+	if err := os.MkdirAll(n.Manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if n.Runtime == nil {
+		n.Runtime = StartRuntime(t, o.Flavour)
+	}
+	if n.Port, err = freePort(n.IP); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "kubelet.yaml")
+	if err := n.writeConfig(config, o); err != nil {
+		t.Fatal(err)
+	}
+	n.args = []string{
+		"up", "--detach", "--run-dir=" + n.Run, "--state-dir=" + n.State, "--service-log-dir=" + n.Logs,
+		"--log-level=debug", "--timeout=60s",
+		"--root-dir=" + n.Root, "--config=" + config,
+		"--hostname-override=" + n.Name, "--node-ip=" + n.IP,
+	}
+	if o.BusOff {
+		n.args = append(n.args, "--bus=off")
+	}
+	if o.ControlPlane != nil {
+		n.args = append(n.args, "--kubeconfig="+o.ControlPlane.NodeCredentials(t, n.Name))
+	}
+	n.args = append(n.args, o.Args...)
+	t.Cleanup(func() { n.end(t) })
+	return n
+}
+
+func (n *Node) writeConfig(path string, o NodeOptions) error {
+	no := false
+	c := &kubeletv1beta1.KubeletConfiguration{
+		StaticPodPath:            n.Manifests,
+		ContainerRuntimeEndpoint: n.Runtime.Endpoint(),
+		PodLogsDir:               n.PodLogs,
+		Address:                  n.IP,
+		Port:                     int32(n.Port),
+		HealthzPort:              new(int32),
+		CgroupDriver:             "cgroupfs",
+		CgroupRoot:               n.Runtime.CgroupRoot,
+		FailCgroupV1:             &no,
+		FailSwapOn:               &no,
+		EvictionHard:             map[string]string{"memory.available": "50Mi"},
+	}
+	c.APIVersion, c.Kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	if o.ControlPlane != nil {
+		c.Authentication.X509.ClientCAFile = o.ControlPlane.ClientCA()
+	} else {
+		yes := true
+		c.Authentication.Anonymous.Enabled = &yes
+		c.Authentication.Webhook.Enabled = &no
+		c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow
+	}
+	if o.Configure != nil {
+		o.Configure(c)
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	// Unset durations and sections are written out; the kubelet takes them for
+	// its defaults, and so should a reader of the file.
+	var m map[string]any
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	prune(m)
+	if b, err = yaml.Marshal(m); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
+}
+
+func prune(m map[string]any) {
+	for k, v := range m {
+		switch x := v.(type) {
+		case nil:
+			delete(m, k)
+		case string:
+			if x == "0s" {
+				delete(m, k)
+			}
+		case map[string]any:
+			if prune(x); len(x) == 0 {
+				delete(m, k)
+			}
+		}
+	}
+}
+
+// Up starts the node, also after Down or a crash of everything.
+func (n *Node) Up(t testing.TB) {
+	t.Helper()
+	if out, err := n.run(t.Context(), n.args...); err != nil {
+		t.Fatalf("sextant up: %v\n%s", err, out)
+	}
+}
+
+// Down stops the services; pods go on.
+func (n *Node) Down(t testing.TB) {
+	t.Helper()
+	if out, err := n.run(t.Context(), "down", "--run-dir="+n.Run); err != nil {
+		t.Fatalf("sextant down: %v\n%s", err, out)
+	}
+}
+
+// Purge stops the node and removes its pods and every trace.
+func (n *Node) Purge(t testing.TB) {
+	t.Helper()
+	if out, err := n.run(t.Context(), "down", "--purge", "--run-dir="+n.Run); err != nil {
+		t.Fatalf("sextant down --purge: %v\n%s", err, out)
+	}
+}
+
+// Verb runs an operator's verb on the node and returns what it printed.
+func (n *Node) Verb(t testing.TB, verb string, args ...string) string {
+	t.Helper()
+	out, err := n.run(t.Context(), append([]string{verb, "--run-dir=" + n.Run}, args...)...)
+	if err != nil {
+		t.Fatalf("sextant %s: %v\n%s", verb, err, out)
+	}
+	return out
+}
+
+func (n *Node) run(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, n.binary, args...)
+	var out, warn bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &warn
+	// Detached services must not keep the test waiting for their output.
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return out.String() + warn.String(), err
+	}
+	return out.String(), nil
+}
+
+// Services asks for the services of the node.
+func (n *Node) Services(ctx context.Context) ([]ServiceRow, error) {
+	return rows[ServiceRow](ctx, n, "status")
+}
+
+// Pods asks for the pods of the node.
+func (n *Node) Pods(ctx context.Context) ([]PodRow, error) { return rows[PodRow](ctx, n, "pods") }
+
+func rows[T any](ctx context.Context, n *Node, verb string) ([]T, error) {
+	out, err := n.run(ctx, verb, "--run-dir="+n.Run, "-o=json")
+	if err != nil {
+		return nil, fmt.Errorf("sextant %s: %w: %s", verb, err, out)
+	}
+	var all []T
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		return nil, fmt.Errorf("sextant %s: %w: %s", verb, err, out)
+	}
+	return all, nil
+}
+
+// Pod finds one pod by name, the node's suffix of a static pod's name left out.
+func (n *Node) Pod(ctx context.Context, name string) (PodRow, error) {
+	pods, err := n.Pods(ctx)
+	if err != nil {
+		return PodRow{}, err
+	}
+	for _, p := range pods {
+		if p.Name == name || p.Name == name+"-"+n.Name {
+			return p, nil
+		}
+	}
+	return PodRow{}, fmt.Errorf("no pod %s among %d", name, len(pods))
+}
+
+// PID returns the process id of a service.
+func (n *Node) PID(t testing.TB, service string) int {
+	t.Helper()
+	all, err := n.Services(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Service == service && s.PID > 0 {
+			return s.PID
+		}
+	}
+	t.Fatalf("no process of service %s", service)
+	return 0
+}
+
+// Kill ends a service as kill -9 does and returns the process id it had.
+func (n *Node) Kill(t testing.TB, service string) int {
+	t.Helper()
+	pid := n.PID(t, service)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatalf("kill -9 %s: %v", service, err)
+	}
+	return pid
+}
+
+// AddManifest writes a static pod; what is not a pod is written as it is. The
+// file appears at once, as an editor's or a configuration tool's would.
+func (n *Node) AddManifest(t testing.TB, file string, content any) {
+	t.Helper()
+	var b []byte
+	switch c := content.(type) {
+	case string:
+		b = []byte(c)
+	case []byte:
+		b = c
+	case *corev1.Pod:
+		pod := c.DeepCopy()
+		pod.APIVersion, pod.Kind = "v1", "Pod"
+		var err error
+		if b, err = yaml.Marshal(pod); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Fatalf("a manifest is a pod or text, not %T", content)
+	}
+	tmp := filepath.Join(filepath.Dir(n.Manifests), file+".new")
+	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(tmp, filepath.Join(n.Manifests, file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RemoveManifest removes a static pod.
+func (n *Node) RemoveManifest(t testing.TB, file string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(n.Manifests, file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end shows what a failed test needs and purges the node.
+func (n *Node) end(t testing.TB) {
+	// Not the test's context: that has ended by now.
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	if t.Failed() {
+		for _, verb := range []string{"status", "pods"} {
+			out, err := n.run(ctx, verb, "--run-dir="+n.Run)
+			t.Logf("sextant %s (%v):\n%s", verb, err, out)
+		}
+		for _, f := range glob(filepath.Join(n.Logs, "*.log")) {
+			t.Logf("%s ends:\n%s", filepath.Base(f), Tail(f, 25))
+		}
+		n.keepLogs(t)
+	}
+	if _, err := os.Stat(n.Run); err == nil {
+		if out, err := n.run(ctx, "down", "--purge", "--run-dir="+n.Run); err != nil {
+			t.Errorf("sextant down --purge: %v\n%s", err, out)
+		}
+	}
+}
+
+// keepLogs copies the services' logs to $SEXTANT_ARTIFACTS, if that is set.
+func (n *Node) keepLogs(t testing.TB) {
+	to := os.Getenv("SEXTANT_ARTIFACTS")
+	if to == "" {
+		return
+	}
+	to = filepath.Join(to, strings.ReplaceAll(t.Name(), "/", "_"), n.Name)
+	if err := os.CopyFS(to, os.DirFS(n.Logs)); err != nil {
+		t.Logf("keep the logs in %s: %v", to, err)
+	}
+}

@@ -1,0 +1,119 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/localruntime"
+	"github.com/sextant-node/sextant/test/images"
+)
+
+// Flavour is a generation of containerd.
+type Flavour string
+
+const (
+	// Debian is the containerd of Debian 12: 1.6, without container events.
+	Debian Flavour = "debian"
+	// V2 is the current containerd: 2.x, with container events.
+	V2 Flavour = "v2"
+)
+
+// Flavours lists both; a test that is about the runtime runs with each.
+func Flavours() []Flavour { return []Flavour{Debian, V2} }
+
+// Runtime is a containerd of one test's own.
+type Runtime struct {
+	*localruntime.Runtime
+	// Runtimes and Images are CRI clients as root, past every broker.
+	Runtimes runtimeapi.RuntimeServiceClient
+	Images   runtimeapi.ImageServiceClient
+	// CgroupRoot is the cgroup that this runtime's pods belong below.
+	CgroupRoot string
+
+	cfg  localruntime.Config
+	conn *grpc.ClientConn
+}
+
+// StartRuntime starts a containerd that knows the pause and the hello image and
+// pulls registry images from the lab's registry. It ends with the test.
+func StartRuntime(t testing.TB, flavour Flavour) *Runtime {
+	t.Helper()
+	lab := The(t)
+	n := lab.next()
+	cfg := localruntime.Config{
+		Dir:         filepath.Join(lab.Dir, "rt"+n),
+		Bridge:      lab.ID + "b" + n,
+		SocketGID:   runtimeGID,
+		CgroupRoots: []string{lab.cgroupRoot()},
+	}
+	if flavour == V2 {
+		p, err := lab.tool("runtime", "containerd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.BinDir = filepath.Dir(p)
+	}
+	r := &Runtime{cfg: cfg, CgroupRoot: cfg.CgroupRoots[0]}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd's log ends:\n%s", Tail(filepath.Join(cfg.Dir, "containerd.log"), 40))
+		}
+		// Not the test's context: that has ended by now.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if r.conn != nil {
+			_ = r.conn.Close() // only reads and finished calls
+		}
+		if err := localruntime.Teardown(ctx, cfg); err != nil {
+			t.Errorf("take the runtime down: %v", err)
+		}
+	})
+	r.ensure(t)
+	for _, ref := range []string{images.Pause, images.Hello} {
+		if err := r.ImportImage(t.Context(), lab.Archive(t, ref), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.SetRegistry(RegistryHost, StartRegistry(t).URL()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *Runtime) ensure(t testing.TB) {
+	t.Helper()
+	rt, err := localruntime.Ensure(t.Context(), r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Runtime = rt
+	if r.conn != nil {
+		return // it finds the new daemon by itself
+	}
+	if r.conn, err = localruntime.Dial(rt.Endpoint()); err != nil {
+		t.Fatal(err)
+	}
+	r.Runtimes = runtimeapi.NewRuntimeServiceClient(r.conn)
+	r.Images = runtimeapi.NewImageServiceClient(r.conn)
+}
+
+// Kill ends containerd as a power cut would; its containers go on.
+func (r *Runtime) Kill(t testing.TB) {
+	t.Helper()
+	if err := unix.Kill(r.PID(), unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		t.Fatalf("kill containerd: %v", err)
+	}
+}
+
+// Restart brings containerd back after Kill, or does nothing.
+func (r *Runtime) Restart(t testing.TB) {
+	t.Helper()
+	r.ensure(t)
+}
