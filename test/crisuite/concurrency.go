@@ -145,7 +145,11 @@ var interruptTests = []test{
 		if st := p.status(); st.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || st.GetNetwork().GetIp() == "" {
 			e.Errorf("sandbox %v", st)
 		}
-		if st := ends.exited(); st.GetExitCode() != 5 || st.GetReason() != "Error" {
+		// containerd 2 loses some of these codes: then it says 255 and Unknown.
+		st = ends.exited()
+		known := st.GetExitCode() == 5 && st.GetReason() == "Error"
+		lost := st.GetExitCode() == 255 && st.GetReason() == "Unknown"
+		if !known && !lost || st.GetFinishedAt() == 0 {
 			e.Errorf("ended meanwhile: %v", st)
 		}
 		_, err := runs.exec(20, "true")

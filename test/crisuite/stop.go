@@ -8,13 +8,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// neverEnds is PID 1 without a handler for TERM, which therefore has no effect.
+// neverEnds runs until it is killed.
 var neverEnds = []string{"sleep", "1000"}
 
+// stubborn is a running container on which TERM has no effect, as its process
+// is PID 1 without a handler. It is awaited: for a moment after StartContainer
+// the process may still be the runtime's own, which TERM ends.
 func (p *pod) stubborn() *ctr {
 	p.Helper()
-	c := p.create(p.commandConfig(neverEnds...))
-	p.ok("StartContainer", c.start())
+	c := p.start("echo ready; sleep 1000")
+	c.logged("ready")
 	return c
 }
 

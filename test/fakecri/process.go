@@ -163,17 +163,21 @@ func (r *Runtime) exited(c *container, exit shell.Exit) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
-	c.kill()
-	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	c.exitCode, c.finished = exit.Code, r.now()
+	reason := "Error"
 	switch {
 	case exit.OOM:
-		c.reason = "OOMKilled"
+		reason = "OOMKilled"
 	case exit.Code == 0:
-		c.reason = "Completed"
-	default:
-		c.reason = "Error"
+		reason = "Completed"
 	}
+	r.endAs(c, exit.Code, reason)
+}
+
+// endAs is the end of a running container. The caller holds mu.
+func (r *Runtime) endAs(c *container, code int32, reason string) {
+	c.kill()
+	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.exitCode, c.reason, c.finished = code, reason, r.now()
 	if c.log != nil {
 		c.log.close()
 	}

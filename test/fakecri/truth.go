@@ -20,6 +20,17 @@ func (r *Runtime) OOMKill(containerID string) {
 	r.die(containerID, shell.Exit{Code: 137, OOM: true})
 }
 
+// LoseExit ends the process of a running container in a way that the runtime
+// cannot tell: code 255, reason Unknown, as containerd 2 may say of one that
+// died while containerd was away.
+func (r *Runtime) LoseExit(containerID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := byID(r.containers, containerID); ok && c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		r.endAs(c, 255, "Unknown")
+	}
+}
+
 func (r *Runtime) die(containerID string, exit shell.Exit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

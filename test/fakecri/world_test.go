@@ -30,6 +30,7 @@ func TestExit(t *testing.T) {
 		{func(id string) { n.Exit(id, 42) }, 42, "Error"},
 		{func(id string) { n.Exit(id, 1); n.Exit(id, 2) }, 1, "Error"},
 		{func(id string) { n.OOMKill(id) }, 137, "OOMKilled"},
+		{func(id string) { n.LoseExit(id) }, 255, "Unknown"},
 	} {
 		_, id := n.pod(fmt.Sprint("pod", i), "app")
 		tt.end(id)
