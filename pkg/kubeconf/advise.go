@@ -50,7 +50,7 @@ func doubts(c *Config) []Warning {
 		doubt("kubeletCgroups", "is not inside kubeReservedCgroup, "+k.KubeReservedCgroup)
 	}
 	if c.Standalone() && k.Authentication.Anonymous.Enabled != nil && !*k.Authentication.Anonymous.Enabled && k.Authentication.X509.ClientCAFile == "" {
-		doubt("authentication", "without --kubeconfig, clientCAFile and anonymous access nobody can use the API")
+		doubt("authentication.anonymous.enabled", "without --kubeconfig, clientCAFile and anonymous access nobody can use the API")
 	}
 	if c.Standalone() && c.Node.BootstrapKubeConfig != "" {
 		out = append(out, Warning{Doubtful, c.Origins.Of("--bootstrap-kubeconfig"), "--bootstrap-kubeconfig",

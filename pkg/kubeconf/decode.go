@@ -116,15 +116,24 @@ func content(doc *yamlv3.Node) *yamlv3.Node {
 	return nil
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+): `)
+var (
+	yamlLine = regexp.MustCompile(`line (\d+): `)
+	// zeroBased matches the messages of the library's parser, which counts
+	// lines from zero where its scanner counts from one.
+	zeroBased = regexp.MustCompile(`did not find expected (<|key|node content|'-' indicator|',' or '[\]}]')`)
+)
 
 // lineOf finds the line number in a YAML library's error, 0 if there is none.
 func lineOf(err error) int {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		n, _ := strconv.Atoi(m[1])
-		return n
+	m := yamlLine.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 0
 	}
-	return 0
+	n, _ := strconv.Atoi(m[1])
+	if zeroBased.MatchString(err.Error()) {
+		n++
+	}
+	return n
 }
 
 // cleanYAML returns the message of a YAML library's error without the prefixes

@@ -10,7 +10,9 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
 // decoder holds a file against the Go type it is to fill. Values come from the
@@ -132,11 +134,14 @@ func (d *decoder) self(path string, v any, n *yamlv3.Node, t reflect.Type) {
 	if err == nil {
 		return
 	}
-	if t == reflect.TypeFor[metav1.Duration]() {
+	switch t {
+	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
 		d.problem(path, lineAt(n), `must be a duration such as "90s" or "1h30m", is %s`, describe(v))
-		return
+	case reflect.TypeFor[resource.Quantity](), reflect.TypeFor[resource.QuantityValue]():
+		d.problem(path, lineAt(n), "must be a quantity such as 200m or 1Gi, is %s", describe(v))
+	default:
+		d.problem(path, lineAt(n), "is %s: %v", describe(v), err)
 	}
-	d.problem(path, lineAt(n), "is %s: %v", describe(v), err)
 }
 
 // unmarshalSafely turns a panic of a type's own decoder into an error.

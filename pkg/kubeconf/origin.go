@@ -33,6 +33,9 @@ func (o Origins) set(path string, s Source) {
 func (o Origins) addFile(file string, doc *document) {
 	leaves := map[string]bool{}
 	for _, leaf := range doc.leaves {
+		if leaf.path == "apiVersion" || leaf.path == "kind" {
+			continue
+		}
 		leaves[leaf.path] = true
 		src := Source{File: file, Line: doc.lines[leaf.path]}
 		if leaf.merged {
