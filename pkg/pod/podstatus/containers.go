@@ -46,11 +46,8 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	switch {
 	case newest != nil:
 		s = r.observed(c, newest, old)
-		if list := r.rec.instances[c.Name]; len(list) > 1 {
-			s.LastTerminationState = v1.ContainerState{}
-			if list[1].exited() {
-				s.LastTerminationState.Terminated = r.terminated(list[1])
-			}
+		if list := r.rec.instances[c.Name]; len(list) > 1 && list[1].exited() && !newest.lostBefore(old, s.ContainerID) {
+			s.LastTerminationState = v1.ContainerState{Terminated: r.terminated(list[1])}
 		}
 	case old != nil && !r.Observed.Complete:
 		s = *old.DeepCopy()
@@ -60,7 +57,7 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	s.RestartCount = max(s.RestartCount, facts.RestartCount)
 	s.VolumeMounts = volumeMounts(c, facts)
 	s.AllocatedResourcesStatus = facts.ResourceHealth
-	r.waiting(c, facts, &s)
+	r.waiting(kind, c, facts, &s)
 	if old != nil && r.illegal(kind, c, old, &s) {
 		s = *old.DeepCopy()
 	}
@@ -97,13 +94,16 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		s.State.Terminated = r.terminated(*i)
 	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-		if old != nil && old.State.Running != nil {
+		switch {
+		case old != nil && old.State.Running != nil:
 			s.State.Terminated = lost(messageLostAtTermination)
 			if r.Facts.AllContainersRestarting {
 				s.State.Terminated.Reason = ReasonRestartingAll
 			}
-			s.RestartCount = old.RestartCount + 1
-		} else {
+			s.RestartCount = max(s.RestartCount, old.RestartCount+1)
+		case old != nil && old.State.Terminated != nil && old.ContainerID == s.ContainerID:
+			s.State.Terminated = old.State.Terminated.DeepCopy()
+		default:
 			s.State.Waiting = &v1.ContainerStateWaiting{}
 		}
 	default: // created, not started
@@ -138,10 +138,20 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 		s.State.Waiting.Reason = ReasonPodInitializing
 	}
 	if old != nil {
+		if old.State.Waiting != nil && old.LastTerminationState.Terminated != nil {
+			// It ended, waits to be started again, and has been removed meanwhile.
+			waiting := s.State
+			s = *old.DeepCopy()
+			s.State = waiting
+		}
 		s.RestartCount = old.RestartCount
 		s.LastTerminationState = *old.LastTerminationState.DeepCopy()
 		switch {
-		case r.Facts.AllContainersRestarting && old.State.Waiting == nil:
+		case r.Facts.AllContainersRestarting && old.State.Waiting != nil:
+			if old.State.Waiting.Reason == ReasonRestartingAll {
+				s.State.Waiting = old.State.Waiting.DeepCopy()
+			}
+		case r.Facts.AllContainersRestarting:
 			s.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAll, Message: messageRemovedForRestart}
 			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
 				ExitCode: exitCodeUnknown, Reason: ReasonRestartingAll, Message: messageRemovedForRestart,
@@ -156,7 +166,7 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 			}
 		}
 	}
-	if kind == pod.Init && !r.Facts.Containers[c.Name].Unstarted && r.rec.anyRegular(r.Pod, 0) {
+	if kind == pod.Init && r.initDone(c) {
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason: ReasonCompleted, Message: messageInferredCompletion,
 		}}
@@ -165,9 +175,12 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 }
 
 // waiting overlays why a container that should run does not. podworker says so only of
-// containers it wants to start.
-func (r *renderer) waiting(c *v1.Container, facts ContainerFacts, s *v1.ContainerStatus) {
+// containers it wants to start; an init container that succeeded is not one.
+func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts ContainerFacts, s *v1.ContainerStatus) {
 	if r.Facts.Lifecycle != Syncing || r.Pod.DeletionTimestamp != nil || s.State.Running != nil {
+		return
+	}
+	if end := s.State.Terminated; kind == pod.Init && (r.initDone(c) || (end != nil && end.ExitCode == 0)) {
 		return
 	}
 	wait := explain(r.Pod, c, facts)
@@ -241,6 +254,18 @@ func (r *renderer) probed(kind pod.ContainerKind, c *v1.Container, old, s *v1.Co
 			s.Ready = same && old.Ready
 		}
 	}
+}
+
+// initDone reports whether an init container that is gone from the runtime must have
+// succeeded: a regular container exists in the current sandbox.
+func (r *renderer) initDone(c *v1.Container) bool {
+	return r.rec.newest(c.Name) == nil && !r.Facts.Containers[c.Name].Unstarted && r.rec.activeRegular(r.Pod)
+}
+
+// lostBefore reports whether the runtime has lost track of the instance and the previous
+// status says so already: it then remembers more than the record does.
+func (i *instance) lostBefore(old *v1.ContainerStatus, id string) bool {
+	return i.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN && old != nil && old.ContainerID == id
 }
 
 func findStatus(list []v1.ContainerStatus, name string) *v1.ContainerStatus {

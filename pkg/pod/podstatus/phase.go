@@ -8,19 +8,20 @@ import (
 )
 
 // phase sets phase, reason and message, and finishes the container statuses of a pod
-// that is over.
+// that is over. A static pod that was stopped is not over: its next version follows.
 func (r *renderer) phase(out *v1.PodStatus) {
 	stopped := r.Facts.Lifecycle.ContainersStopped()
 	out.Phase = r.fromContainers(out, stopped)
-	if stopped {
+	forced := stopped && !pod.IsStatic(r.Pod)
+	if forced {
 		r.endContainers(out)
-	}
-	if stopped && !pod.IsStatic(r.Pod) && !pod.IsTerminalPhase(out.Phase) {
-		out.Phase = v1.PodFailed
 	}
 	was := r.old.Phase
 	if !pod.IsTerminalPhase(was) && pod.IsTerminalPhase(r.Pod.Status.Phase) {
 		was = r.Pod.Status.Phase
+	}
+	if forced && !pod.IsTerminalPhase(out.Phase) {
+		out.Phase = v1.PodFailed
 	}
 	verdict := r.Facts.Verdict
 	if verdict != nil && !(verdict.Kind == VerdictShutdown && out.Phase == v1.PodSucceeded) {

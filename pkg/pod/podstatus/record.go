@@ -74,23 +74,20 @@ func (r record) alive() bool {
 	return false
 }
 
-// anyRegular reports whether an instance of a regular container exists that was made
-// after since, in nanoseconds of the epoch.
-func (r record) anyRegular(p *v1.Pod, since int64) bool {
+// activeRegular reports whether a regular container exists in the current sandbox: its
+// init containers are done then. Containers are younger than the sandbox they are in.
+func (r record) activeRegular(p *v1.Pod) bool {
+	if len(r.sandboxes) == 0 {
+		return false
+	}
 	for i := range p.Spec.Containers {
 		for _, inst := range r.instances[p.Spec.Containers[i].Name] {
-			if inst.GetCreatedAt() >= since {
+			if inst.GetCreatedAt() >= r.sandboxes[0].GetCreatedAt() {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// activeRegular reports whether a regular container exists in the current sandbox: its
-// init containers are done then. Containers are younger than the sandbox they are in.
-func (r record) activeRegular(p *v1.Pod) bool {
-	return len(r.sandboxes) > 0 && r.anyRegular(p, r.sandboxes[0].GetCreatedAt())
 }
 
 // readySandbox is the sandbox the pod can use, nil when a new one is needed: exactly one
