@@ -1,0 +1,19 @@
+// Package volume mounts the volumes of pods.
+//
+// It owns the mounts of each pod (feed volume.pods) below
+// <root>/pods/<uid>/volumes, and what is written into them. podworker declares a
+// pod and later withdraws it; nothing else makes or removes a volume, and a
+// volume is never unmounted while its pod is declared.
+//
+// It promises that a pod's item says for every volume what it does or waits for;
+// that a ConfigMap, Secret or token changes on disk in one step (a
+// symlink swapped by rename) as soon as the object
+// changes; and that a volume of one pod which hangs or fails holds up nobody
+// else's.
+//
+// It comes back from its intent journal: a pod that was declared is declared,
+// each step is made sure of again without disturbing what is there, and what
+// was being withdrawn is withdrawn. Folders on disk that the journal does not
+// know (a lost journal, another agent's pods) are listed, and kept until
+// podworker declares or withdraws their pod.
+package volume

@@ -1,0 +1,98 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/content"
+)
+
+// lookups answers package content from the mirrors and from config.
+type lookups struct {
+	ctx context.Context
+	s   *Service
+}
+
+// object finds an object by config's key, kind/namespace/name.
+func object(m *feed.Mirror[*configv1.Object], kind, namespace, name string) ([]byte, error) {
+	o, ok := m.Get(kind + "/" + namespace + "/" + name)
+	switch {
+	case !ok:
+		return nil, content.ErrWait
+	case o.GetAbsent():
+		return nil, content.ErrAbsent
+	case len(o.GetObject()) == 0:
+		return nil, fmt.Errorf("%w: %s", content.ErrWait, o.GetError())
+	}
+	return o.GetObject(), nil
+}
+
+func (l lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	data, err := object(l.s.objects, "ConfigMap", namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1.ConfigMap{}
+	return c, c.Unmarshal(data)
+}
+
+func (l lookups) Secret(namespace, name string) (*v1.Secret, error) {
+	data, err := object(l.s.secrets, "Secret", namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1.Secret{}
+	return c, c.Unmarshal(data)
+}
+
+// tokenTTL is what a projection without expirationSeconds gets (API default).
+const tokenTTL = time.Hour
+
+// Token asks config. It must be replaced when four fifths of its life are over,
+// or after a day (the kubelet's rule).
+func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (string, time.Time, error) {
+	ttl := tokenTTL
+	if spec.ExpirationSeconds != nil {
+		ttl = time.Duration(*spec.ExpirationSeconds) * time.Second
+	}
+	req := &configv1.TokenRequest{
+		Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName,
+		Expiration: durationpb.New(ttl), PodName: p.Name, PodUid: string(p.UID),
+	}
+	if req.ServiceAccount == "" {
+		req.ServiceAccount = "default"
+	}
+	if spec.Audience != "" {
+		req.Audiences = []string{spec.Audience}
+	}
+	resp, err := l.s.tokens.Token(l.ctx, req)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	now := l.s.now()
+	left := resp.GetExpiresAt().AsTime().Sub(now)
+	return resp.GetToken(), now.Add(min(left*4/5, 24*time.Hour)), nil
+}
+
+func (l lookups) Allocatable() (v1.ResourceList, error) {
+	node, ok := l.s.node.Get("node")
+	if !ok {
+		return nil, content.ErrWait
+	}
+	list := v1.ResourceList{}
+	for name, text := range node.GetAllocatable() {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("allocatable %s: %w", name, err)
+		}
+		list[v1.ResourceName(name)] = q
+	}
+	return list, nil
+}

@@ -1,0 +1,304 @@
+// Package content decides what a volume is made of: which plugin, and for the
+// volumes that hold files, which files. It is pure; objects and tokens come in
+// as lookups.
+package content
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod/downward"
+)
+
+// Plugin names as the kubelet has them on disk.
+const (
+	EmptyDir    = "kubernetes.io/empty-dir"
+	HostPath    = "kubernetes.io/host-path"
+	ConfigMap   = "kubernetes.io/configmap"
+	Secret      = "kubernetes.io/secret"
+	DownwardAPI = "kubernetes.io/downward-api"
+	Projected   = "kubernetes.io/projected"
+	Image       = "kubernetes.io/image"
+	GitRepo     = "kubernetes.io/git-repo"
+	CSI         = "kubernetes.io/csi"
+	NFS         = "kubernetes.io/nfs"
+	ISCSI       = "kubernetes.io/iscsi"
+	FC          = "kubernetes.io/fc"
+	FlexVolume  = "kubernetes.io/flexvolume"
+	Claim       = "kubernetes.io/persistent-volume-claim"
+	unknown     = "unknown"
+)
+
+// Plugin names the plugin of a volume.
+func Plugin(v *v1.Volume) string {
+	switch {
+	case v.EmptyDir != nil:
+		return EmptyDir
+	case v.HostPath != nil:
+		return HostPath
+	case v.ConfigMap != nil:
+		return ConfigMap
+	case v.Secret != nil:
+		return Secret
+	case v.DownwardAPI != nil:
+		return DownwardAPI
+	case v.Projected != nil:
+		return Projected
+	case v.Image != nil:
+		return Image
+	case v.GitRepo != nil:
+		return GitRepo
+	case v.CSI != nil:
+		return CSI
+	case v.NFS != nil:
+		return NFS
+	case v.ISCSI != nil:
+		return ISCSI
+	case v.FC != nil:
+		return FC
+	case v.FlexVolume != nil:
+		return FlexVolume
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return Claim
+	}
+	return unknown
+}
+
+// HasFiles tells whether a plugin's volumes hold files that this package makes.
+func HasFiles(plugin string) bool {
+	switch plugin {
+	case ConfigMap, Secret, DownwardAPI, Projected:
+		return true
+	}
+	return false
+}
+
+// InMemory tells whether a volume's files must never reach a disk.
+func InMemory(v *v1.Volume) bool { return v.Secret != nil || v.Projected != nil }
+
+// File is one file of a volume.
+type File struct {
+	Data []byte
+	Mode int32
+	// UID owns the file; nil for root. Only tokens have one.
+	UID *int64
+}
+
+// Objects looks up what a pod refers to. An error that wraps ErrWait means "not
+// known yet"; ErrAbsent that the API server says there is none.
+type Objects interface {
+	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
+	Secret(namespace, name string) (*v1.Secret, error)
+	// Token returns a service-account token for a pod, and when it must be
+	// replaced.
+	Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (token string, refresh time.Time, err error)
+	// Allocatable is the node's, for resource fields without a limit.
+	Allocatable() (v1.ResourceList, error)
+}
+
+// What is missing, for errors.Is.
+var (
+	ErrWait   = errors.New("not known yet")
+	ErrAbsent = errors.New("not found")
+)
+
+// Set is the files of one volume.
+type Set struct {
+	Files map[string]File
+	// Refresh is when a token among them must be replaced; zero for never.
+	Refresh time.Time
+}
+
+// Files makes the files of a volume, or says what is missing.
+func Files(p *v1.Pod, v *v1.Volume, objects Objects) (*Set, error) {
+	s := &Set{Files: map[string]File{}}
+	b := &builder{pod: p, objects: objects, set: s}
+	var err error
+	switch {
+	case v.ConfigMap != nil:
+		err = b.configMap(v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional, mode(v.ConfigMap.DefaultMode))
+	case v.Secret != nil:
+		err = b.secret(v.Secret.SecretName, v.Secret.Items, v.Secret.Optional, mode(v.Secret.DefaultMode))
+	case v.DownwardAPI != nil:
+		err = b.downward(v.DownwardAPI.Items, mode(v.DownwardAPI.DefaultMode))
+	case v.Projected != nil:
+		err = b.projected(v.Projected)
+	default:
+		err = fmt.Errorf("volume %s holds no files", v.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func mode(m *int32) int32 {
+	if m == nil {
+		return 0o644
+	}
+	return *m
+}
+
+type builder struct {
+	pod     *v1.Pod
+	objects Objects
+	set     *Set
+}
+
+func (b *builder) projected(source *v1.ProjectedVolumeSource) error {
+	defaultMode := mode(source.DefaultMode)
+	for i := range source.Sources {
+		s := &source.Sources[i]
+		var err error
+		switch {
+		case s.ConfigMap != nil:
+			err = b.configMap(s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, defaultMode)
+		case s.Secret != nil:
+			err = b.secret(s.Secret.Name, s.Secret.Items, s.Secret.Optional, defaultMode)
+		case s.DownwardAPI != nil:
+			err = b.downward(s.DownwardAPI.Items, defaultMode)
+		case s.ServiceAccountToken != nil:
+			err = b.token(s.ServiceAccountToken, defaultMode)
+		case s.ClusterTrustBundle != nil:
+			err = errors.New("clusterTrustBundle: the feature gate ClusterTrustBundleProjection is off")
+		case s.PodCertificate != nil:
+			err = errors.New("podCertificate: the feature gate PodCertificateRequest is off")
+		}
+		if err != nil {
+			return fmt.Errorf("sources[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) configMap(name string, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
+	object, err := b.objects.ConfigMap(b.pod.Namespace, name)
+	if errors.Is(err, ErrAbsent) && optional != nil && *optional {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("configmap %q: %w", name, err)
+	}
+	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
+	for key, value := range object.Data {
+		data[key] = []byte(value)
+	}
+	for key, value := range object.BinaryData {
+		data[key] = value
+	}
+	return b.keys("configmap", name, data, items, optional, defaultMode)
+}
+
+func (b *builder) secret(name string, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
+	object, err := b.objects.Secret(b.pod.Namespace, name)
+	if errors.Is(err, ErrAbsent) && optional != nil && *optional {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("secret %q: %w", name, err)
+	}
+	return b.keys("secret", name, object.Data, items, optional, defaultMode)
+}
+
+// keys puts all keys of an object in, or the listed ones at their paths.
+func (b *builder) keys(kind, name string, data map[string][]byte, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
+	if len(items) == 0 {
+		for key, value := range data {
+			b.set.Files[key] = File{Data: value, Mode: defaultMode}
+		}
+		return nil
+	}
+	for _, item := range items {
+		value, ok := data[item.Key]
+		if !ok {
+			if optional != nil && *optional {
+				continue
+			}
+			return fmt.Errorf("%s references non-existent %s key: %s", name, kind, item.Key)
+		}
+		m := defaultMode
+		if item.Mode != nil {
+			m = *item.Mode
+		}
+		if err := b.put(item.Path, File{Data: value, Mode: m}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) downward(items []v1.DownwardAPIVolumeFile, defaultMode int32) error {
+	var allocatable v1.ResourceList
+	for _, item := range items {
+		if item.ResourceFieldRef != nil {
+			var err error
+			if allocatable, err = b.objects.Allocatable(); err != nil {
+				return fmt.Errorf("node allocatable: %w", err)
+			}
+			break
+		}
+	}
+	files, err := downward.Files(b.pod, items, defaultMode, allocatable)
+	if err != nil {
+		return err
+	}
+	for name, f := range files {
+		if err := b.put(name, File{Data: f.Data, Mode: f.Mode}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) token(spec *v1.ServiceAccountTokenProjection, defaultMode int32) error {
+	token, refresh, err := b.objects.Token(b.pod, spec)
+	if err != nil {
+		return fmt.Errorf("service account token: %w", err)
+	}
+	if b.set.Refresh.IsZero() || refresh.Before(b.set.Refresh) {
+		b.set.Refresh = refresh
+	}
+	f := File{Data: []byte(token), Mode: defaultMode}
+	// A token is for its container's user alone where that user is one
+	// (KEP-2451): the file is that user's, or reaches it by the fsGroup.
+	user := onlyUser(b.pod)
+	if user != nil || b.pod.Spec.SecurityContext != nil && b.pod.Spec.SecurityContext.FSGroup != nil {
+		f.Mode, f.UID = 0o600, user
+	}
+	return b.put(spec.Path, f)
+}
+
+func (b *builder) put(name string, f File) error {
+	clean := path.Clean(name)
+	if path.IsAbs(clean) || clean == "." || strings.HasPrefix(clean, "..") {
+		return fmt.Errorf("path %q leaves the volume", name)
+	}
+	b.set.Files[clean] = f
+	return nil
+}
+
+// onlyUser is the uid all containers of a pod run as, or nil.
+func onlyUser(p *v1.Pod) *int64 {
+	var user *int64
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range list {
+			var own *int64
+			if p.Spec.SecurityContext != nil {
+				own = p.Spec.SecurityContext.RunAsUser
+			}
+			if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
+				own = c.SecurityContext.RunAsUser
+			}
+			if own == nil || user != nil && *user != *own {
+				return nil
+			}
+			user = own
+		}
+	}
+	return user
+}

@@ -1,0 +1,181 @@
+package volume
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/store"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/setup"
+)
+
+// schema of the state file.
+const schema = 1
+
+// Config is what volume is told at start.
+type Config struct {
+	// RootDir is the kubelet's root directory, /var/lib/kubelet by default.
+	RootDir string
+}
+
+// Host makes and removes volumes on disk; *setup.Host is the real one.
+type Host interface {
+	EmptyDir(p *v1.Pod, v *v1.Volume, memory int64, finished bool) (string, error)
+	HostPath(v *v1.Volume) (string, error)
+	Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (string, error)
+	Remove(uid types.UID) error
+	Found() (map[types.UID][]string, error)
+}
+
+// Deps are what volume runs on.
+type Deps struct {
+	Kit *service.Kit
+	// Host defaults to the real one below Config.RootDir.
+	Host Host
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// intent is what the journal keeps of a pod: it is written before anything is
+// done.
+type intent struct {
+	// Pod as Kubernetes protobuf; empty for one that was found on disk.
+	Pod         []byte `json:"pod,omitempty"`
+	Withdrawing bool   `json:"withdrawing,omitempty"`
+	// Finished names the volumes whose set-up was completed once.
+	Finished map[string]bool `json:"finished,omitempty"`
+}
+
+// Service is volume.
+type Service struct {
+	volumev1.UnimplementedVolumeServiceServer
+	kit     *service.Kit
+	host    Host
+	now     func() time.Time
+	journal *store.Table[intent]
+	metrics *metrics
+
+	owned  *feed.Owner[*volumev1.PodVolumes]
+	events *feed.Events
+
+	objects *feed.Mirror[*configv1.Object]
+	secrets *feed.Mirror[*configv1.Object]
+	node    *feed.Mirror[*resourcev1.NodeResources]
+	tokens  configv1.ConfigServiceClient
+
+	mu   sync.Mutex
+	pods map[types.UID]*podWork
+	wake chan struct{} // capacity 1
+}
+
+// New wires volume into its process; everything runs in the kit.
+func New(cfg Config, deps Deps) (*Service, error) {
+	kit := deps.Kit
+	s := &Service{
+		kit: kit, host: deps.Host, now: deps.Now, metrics: newMetrics(kit.Metrics),
+		owned:  service.Owner[*volumev1.PodVolumes](kit, house.VolumePods),
+		events: kit.Events(),
+		pods:   map[types.UID]*podWork{},
+		wake:   make(chan struct{}, 1),
+	}
+	if s.host == nil {
+		s.host = setup.NewHost(cfg.RootDir)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	file, damage, err := store.Open(store.Config{Path: filepath.Join(kit.StateDir(), "state.db"), Schema: schema, Log: kit.Log})
+	if err != nil {
+		return nil, err
+	}
+	if damage != nil {
+		kit.Log.Error("intents lost: volumes found on disk are kept until their pods are declared or withdrawn", "error", damage.String())
+	}
+	if s.journal, err = store.NewTable(file, "intents", store.JSON[intent]()); err != nil {
+		return nil, err
+	}
+	config, err := kit.Dial(house.Config)
+	if err != nil {
+		return nil, err
+	}
+	s.tokens = configv1.NewConfigServiceClient(config)
+	if s.objects, err = service.Mirror(kit, house.ConfigObjects, feed.Message[*configv1.Object]); err != nil {
+		return nil, err
+	}
+	if s.secrets, err = service.Mirror(kit, house.ConfigSecrets, feed.Message[*configv1.Object]); err != nil {
+		return nil, err
+	}
+	if s.node, err = service.Mirror(kit, house.ResourceNode, feed.Message[*resourcev1.NodeResources]); err != nil {
+		return nil, err
+	}
+	s.objects.Watch(s.objectsChanged)
+	s.secrets.Watch(s.objectsChanged)
+	s.node.Watch(func([]string) { s.objectsChanged(nil) })
+	if err := s.restore(); err != nil {
+		return nil, err
+	}
+	volumev1.RegisterVolumeServiceServer(kit.Server, s)
+	kit.Go("volumes", s.loop)
+	return s, nil
+}
+
+// restore takes up the journal and what is on disk beside it.
+func (s *Service) restore() error {
+	all, err := s.journal.All()
+	if err != nil {
+		return err
+	}
+	for uid, i := range all {
+		w, err := newWork(types.UID(uid), i)
+		if err != nil {
+			s.kit.Log.Error("intent skipped", "uid", uid, "error", err.Error())
+			continue
+		}
+		s.pods[w.uid] = w
+	}
+	found, err := s.host.Found()
+	if err != nil {
+		return fmt.Errorf("volumes on disk: %w", err)
+	}
+	for uid, names := range found {
+		if s.pods[uid] == nil {
+			s.pods[uid] = &podWork{uid: uid, found: names, finished: map[string]bool{}}
+		}
+	}
+	return nil
+}
+
+func newWork(uid types.UID, i intent) (*podWork, error) {
+	w := &podWork{uid: uid, withdrawing: i.Withdrawing, finished: i.Finished, dirty: true}
+	if w.finished == nil {
+		w.finished = map[string]bool{}
+	}
+	if len(i.Pod) == 0 {
+		return w, nil
+	}
+	w.pod = &v1.Pod{}
+	return w, w.pod.Unmarshal(i.Pod)
+}
+
+func (s *Service) save(w *podWork) error {
+	i := intent{Withdrawing: w.withdrawing, Finished: w.finished}
+	if w.pod != nil {
+		data, err := w.pod.Marshal()
+		if err != nil {
+			return err
+		}
+		i.Pod = data
+	}
+	return s.journal.Put(string(w.uid), i)
+}
