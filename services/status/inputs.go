@@ -1,0 +1,349 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/status/internal/gather"
+	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
+)
+
+// inputs are the mirrors of what status learns, each item decoded once into what the
+// decisions take.
+type inputs struct {
+	kubelet     *feed.Mirror[kubelet]
+	sources     *feed.Mirror[*configv1.Source]
+	pods        *feed.Mirror[*desired]
+	mirrors     *feed.Mirror[*v1.Pod]
+	nodes       *feed.Mirror[*v1.Node]
+	workers     *feed.Mirror[*gather.Worker]
+	images      *feed.Mirror[[]nodestatus.Image]
+	records     *feed.Mirror[*gather.Record]
+	runtime     *feed.Mirror[*nodestatus.Runtime]
+	verdicts    *feed.Mirror[map[string]podstatus.ProbeVerdict]
+	allocations *feed.Mirror[*gather.Eviction]
+	resources   *feed.Mirror[*nodestatus.Resources]
+	events      []*feed.Mirror[*eventv1.Event]
+}
+
+// eventFeeds are the feeds of events of the node.
+var eventFeeds = []string{house.ConfigEvents, house.PodWorkerEvents, house.ProberEvents, house.VolumeEvents, house.ResourceEvents}
+
+// kubelet is the configuration with the bytes it came as.
+type kubelet struct {
+	config *kubeconf.Config
+	raw    []byte
+}
+
+// desired is a pod as config serves it.
+type desired struct {
+	pod  *v1.Pod
+	item *configv1.DesiredPod // without the pods it carries
+}
+
+func (d *desired) static() bool { return d.item.GetSource() != "api" }
+
+// newInputs makes the mirrors through the kit, which runs them. cursor tells how far
+// a feed of events was recorded by an earlier process.
+func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*inputs, error) {
+	in := &inputs{}
+	b := builder{kit: kit}
+	open(&b, &in.kubelet, house.ConfigKubelet, decodeKubelet)
+	open(&b, &in.sources, house.ConfigSources, feed.Message[*configv1.Source])
+	open(&b, &in.pods, house.ConfigPods, decodeDesired)
+	open(&b, &in.mirrors, house.ConfigMirrors, decodeMirror)
+	open(&b, &in.nodes, house.ConfigObjects, decodeNode)
+	open(&b, &in.workers, house.PodWorkerPods, decodeWorker)
+	open(&b, &in.images, house.PodWorkerImages, decodeImages)
+	open(&b, &in.records, house.PlegPods, decodeRecord)
+	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
+	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
+	open(&b, &in.allocations, house.ResourcePods, decodeAllocation)
+	open(&b, &in.resources, house.ResourceNode, decodeResources)
+	for _, name := range eventFeeds {
+		m, err := service.MirrorSince(kit, name, cursor(name), feed.Message[*eventv1.Event])
+		if err != nil {
+			return nil, err
+		}
+		in.events = append(in.events, m)
+	}
+	return in, b.err
+}
+
+type builder struct {
+	kit *service.Kit
+	err error
+}
+
+func open[T any](b *builder, at **feed.Mirror[T], name string, decode func(string, []byte) (T, error)) {
+	if b.err == nil {
+		*at, b.err = service.Mirror(b.kit, name, decode)
+	}
+}
+
+func decodeKubelet(_ string, value []byte) (kubelet, error) {
+	m := &configv1.KubeletConfig{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return kubelet{}, err
+	}
+	config, err := kubeconf.Unmarshal(m.GetConfig())
+	return kubelet{config, m.GetConfig()}, err
+}
+
+func decodePod(data []byte) (*v1.Pod, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	p := &v1.Pod{}
+	if err := p.Unmarshal(data); err != nil {
+		return nil, fmt.Errorf("pod: %w", err)
+	}
+	return p, nil
+}
+
+func decodeDesired(_ string, value []byte) (*desired, error) {
+	m := &configv1.DesiredPod{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	p, err := decodePod(m.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, fmt.Errorf("pod: empty")
+	}
+	m.Pod, m.Mirror = nil, nil
+	return &desired{p, m}, nil
+}
+
+// decodeMirror reads an item of config.mirrors; nil says that it does not exist.
+func decodeMirror(_ string, value []byte) (*v1.Pod, error) {
+	m := &configv1.Object{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	return decodePod(m.GetObject())
+}
+
+// decodeNode reads an item of config.objects; nil for all but Nodes.
+func decodeNode(_ string, value []byte) (*v1.Node, error) {
+	m := &configv1.Object{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	if m.GetKind() != "Node" || len(m.GetObject()) == 0 {
+		return nil, nil
+	}
+	n := &v1.Node{}
+	if err := n.Unmarshal(m.GetObject()); err != nil {
+		return nil, fmt.Errorf("node %s: %w", m.GetName(), err)
+	}
+	return n, nil
+}
+
+var lifecycles = map[podworkerv1.Lifecycle]podstatus.Lifecycle{
+	podworkerv1.Lifecycle_LIFECYCLE_PENDING:     podstatus.Syncing,
+	podworkerv1.Lifecycle_LIFECYCLE_SYNCING:     podstatus.Syncing,
+	podworkerv1.Lifecycle_LIFECYCLE_TERMINATING: podstatus.Terminating,
+	podworkerv1.Lifecycle_LIFECYCLE_TERMINATED:  podstatus.Terminated,
+	podworkerv1.Lifecycle_LIFECYCLE_RELEASED:    podstatus.Released,
+	podworkerv1.Lifecycle_LIFECYCLE_REJECTED:    podstatus.Rejected,
+}
+
+func decodeWorker(_ string, value []byte) (*gather.Worker, error) {
+	m := &podworkerv1.PodState{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	lifecycle, ok := lifecycles[m.GetLifecycle()]
+	if !ok {
+		return nil, fmt.Errorf("lifecycle: unknown value %d", m.GetLifecycle())
+	}
+	p, err := decodePod(m.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	w := &gather.Worker{
+		Pod: p, Source: m.GetSource(), Namespace: m.GetNamespace(), Name: m.GetName(),
+		Messages: make(map[string]string, len(m.GetMessages())),
+		Facts: podstatus.Facts{
+			Lifecycle: lifecycle, Verdict: gather.Verdict(lifecycle, m.GetReason(), m.GetMessage()),
+			Containers: make(map[string]podstatus.ContainerFacts, len(m.GetWaits())),
+		},
+	}
+	if m.GetAdmittedAt() != nil {
+		w.Facts.StartTime = m.GetAdmittedAt().AsTime()
+	}
+	if v := w.Facts.Verdict; v != nil && m.GetTerminatingAt() != nil {
+		v.Time = m.GetTerminatingAt().AsTime()
+	}
+	for _, wait := range m.GetWaits() {
+		facts := w.Facts.Containers[wait.GetContainer()]
+		facts.Waiting = &podstatus.Waiting{Reason: wait.GetReason(), Message: wait.GetMessage()}
+		w.Facts.Containers[wait.GetContainer()] = facts
+	}
+	for _, message := range m.GetMessages() {
+		w.Messages[message.GetContainerId()] = message.GetMessage()
+	}
+	return w, nil
+}
+
+func decodeImages(_ string, value []byte) ([]nodestatus.Image, error) {
+	m := &podworkerv1.Images{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	out := make([]nodestatus.Image, 0, len(m.GetImages()))
+	for _, i := range m.GetImages() {
+		out = append(out, nodestatus.Image{Names: i.GetNames(), Bytes: i.GetSizeBytes()})
+	}
+	return out, nil
+}
+
+func decodeRecord(_ string, value []byte) (*gather.Record, error) {
+	m := &plegv1.PodRecord{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	r := &gather.Record{Err: m.GetError()}
+	for _, data := range m.GetSandboxes() {
+		s := &runtimeapi.PodSandboxStatus{}
+		if err := proto.Unmarshal(data, s); err != nil {
+			return nil, fmt.Errorf("sandbox: %w", err)
+		}
+		r.Sandboxes = append(r.Sandboxes, s)
+	}
+	for _, data := range m.GetContainers() {
+		c := &runtimeapi.ContainerStatus{}
+		if err := proto.Unmarshal(data, c); err != nil {
+			return nil, fmt.Errorf("container: %w", err)
+		}
+		r.Containers = append(r.Containers, c)
+	}
+	return r, nil
+}
+
+func decodeRuntime(_ string, value []byte) (*nodestatus.Runtime, error) {
+	m := &plegv1.RuntimeState{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	r := &nodestatus.Runtime{
+		Name: m.GetName(), Version: m.GetVersion(), Responding: m.GetResponding(), Error: m.GetError(),
+		Since: m.GetSince().AsTime(), Asked: len(m.GetStatus()) > 0,
+	}
+	s := &runtimeapi.StatusResponse{}
+	if err := proto.Unmarshal(m.GetStatus(), s); err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	for _, c := range s.GetStatus().GetConditions() {
+		r.Conditions = append(r.Conditions, nodestatus.RuntimeCondition{
+			Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage(),
+		})
+	}
+	for _, h := range s.GetRuntimeHandlers() {
+		handler := v1.NodeRuntimeHandler{Name: h.GetName()}
+		if f := h.GetFeatures(); f != nil {
+			ro, users := f.GetRecursiveReadOnlyMounts(), f.GetUserNamespaces()
+			handler.Features = &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &ro, UserNamespaces: &users}
+		}
+		r.Handlers = append(r.Handlers, handler)
+	}
+	if f := s.GetFeatures(); f != nil {
+		policy := f.GetSupplementalGroupsPolicy()
+		r.SupplementalGroupsPolicy = &policy
+	}
+	return r, nil
+}
+
+var results = map[proberv1.Result]podstatus.ProbeResult{
+	proberv1.Result_RESULT_UNSPECIFIED: podstatus.ProbeUnknown,
+	proberv1.Result_RESULT_SUCCESS:     podstatus.ProbeSuccess,
+	proberv1.Result_RESULT_FAILURE:     podstatus.ProbeFailure,
+}
+
+func decodeVerdicts(_ string, value []byte) (map[string]podstatus.ProbeVerdict, error) {
+	m := &proberv1.PodVerdicts{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	out := make(map[string]podstatus.ProbeVerdict, len(m.GetVerdicts()))
+	for _, v := range m.GetVerdicts() {
+		one := out[v.GetContainerId()]
+		switch v.GetKind() {
+		case proberv1.ProbeKind_PROBE_KIND_STARTUP:
+			one.Startup = results[v.GetResult()]
+		case proberv1.ProbeKind_PROBE_KIND_READINESS:
+			one.Readiness = results[v.GetResult()]
+		case proberv1.ProbeKind_PROBE_KIND_LIVENESS:
+			one.Liveness = results[v.GetResult()]
+		}
+		out[v.GetContainerId()] = one
+	}
+	return out, nil
+}
+
+// decodeAllocation reads an item of resource.pods; nil without an eviction.
+func decodeAllocation(_ string, value []byte) (*gather.Eviction, error) {
+	m := &resourcev1.PodAllocation{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	if m.GetEviction() == nil {
+		return nil, nil
+	}
+	return &gather.Eviction{Signal: m.GetEviction().GetSignal()}, nil
+}
+
+func decodeResources(_ string, value []byte) (*nodestatus.Resources, error) {
+	m := &resourcev1.NodeResources{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	r := &nodestatus.Resources{
+		MachineID: m.GetMachineId(), SystemUUID: m.GetSystemUuid(), BootID: m.GetBootId(),
+		KernelVersion: m.GetKernelVersion(), OSImage: m.GetOsImage(),
+		OperatingSystem: m.GetOperatingSystem(), Architecture: m.GetArchitecture(),
+		SwapCapacity:   m.GetSwapCapacityBytes(),
+		MemoryPressure: m.GetMemory().GetUnderPressure(), DiskPressure: m.GetDisk().GetUnderPressure(),
+		PID: m.GetPid().GetUnderPressure(),
+	}
+	var err error
+	if r.Capacity, err = quantities(m.GetCapacity()); err != nil {
+		return nil, fmt.Errorf("capacity: %w", err)
+	}
+	if r.Allocatable, err = quantities(m.GetAllocatable()); err != nil {
+		return nil, fmt.Errorf("allocatable: %w", err)
+	}
+	return r, nil
+}
+
+func quantities(texts map[string]string) (v1.ResourceList, error) {
+	list := make(v1.ResourceList, len(texts))
+	for name, text := range texts {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", name, strconv.Quote(text), err)
+		}
+		list[v1.ResourceName(name)] = q
+	}
+	return list, nil
+}

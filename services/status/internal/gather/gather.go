@@ -1,0 +1,180 @@
+package gather
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+)
+
+// Hold says why a pod's status is not rendered now; empty means: render.
+type Hold string
+
+// The reasons to keep the last status.
+const (
+	// Go: nothing is in the way.
+	Go Hold = ""
+	// HoldDesired: config has not answered since this process started, so it is not
+	// known what the API server has.
+	HoldDesired Hold = "config.pods was never read"
+	// HoldUnknown: podworker has not taken the pod up, so there is nothing to say.
+	HoldUnknown Hold = "podworker.pods has no such pod"
+	// HoldRecords: what runs has not been read since this process started.
+	HoldRecords Hold = "pleg.pods was never read"
+	// HoldRuntime: the runtime's name, part of every container id, is not known.
+	HoldRuntime Hold = "pleg.runtime was never read"
+	// HoldWorker: containers are gone from the record, and podworker, the only one
+	// to remove any, has not answered since. It may have ended the pod.
+	HoldWorker Hold = "containers are gone and podworker has not said why"
+	// HoldStopped: podworker says that every container has stopped, and the record
+	// at hand is from before that.
+	HoldStopped Hold = "the record is older than the end of the pod"
+)
+
+// Worker is podworker's view of a pod.
+type Worker struct {
+	Namespace, Name string
+	// Pod is the specification that is run; nil for an orphan.
+	Pod *v1.Pod
+	// Facts for the rendering. The verdict's Disruption is completed by Gather.
+	Facts podstatus.Facts
+	// Messages are termination messages by bare container id.
+	Messages map[string]string
+	// Source is file, http, api, or runtime for an orphan.
+	Source string
+}
+
+// Record is pleg's view of a pod.
+type Record struct {
+	Sandboxes  []*runtimeapi.PodSandboxStatus
+	Containers []*runtimeapi.ContainerStatus
+	// Err is set while the runtime does not answer for this pod.
+	Err string
+}
+
+// Eviction is resource's verdict about a pod.
+type Eviction struct {
+	// Signal that was crossed, for example "memory.available" or "emptydirfs.limit".
+	Signal string
+}
+
+// Input is what the feeds say about one pod.
+type Input struct {
+	// Desired is the pod as config serves it; nil when config does not have it.
+	Desired *v1.Pod
+	// DesiredSynced: config.pods was read.
+	DesiredSynced bool
+	// Worker is nil when podworker does not have the pod.
+	Worker *Worker
+	// WorkerAnswers tells that podworker was asked after Record was read.
+	WorkerAnswers bool
+	// Record is nil when pleg lists nothing of the pod.
+	Record *Record
+	// RecordsSynced and RecordsComplete are the state of pleg.pods: it was read at
+	// all; what it does not list does not exist.
+	RecordsSynced, RecordsComplete bool
+	// Probes are the verdicts by bare container id.
+	Probes map[string]podstatus.ProbeVerdict
+	// Eviction is nil without one.
+	Eviction *Eviction
+	// Last is the status rendered last, by this process or, from the journal, by an
+	// earlier one; nil if there is none.
+	Last *v1.PodStatus
+	// API is the newest status known to be at the API server (of a static pod: that
+	// of its mirror), nil if there is none.
+	API  *v1.PodStatus
+	Node podstatus.Node
+	Now  time.Time
+}
+
+// Gather makes the input of a rendering, or says why there is none now.
+func Gather(in Input) (podstatus.Input, Hold) {
+	switch {
+	case in.Worker == nil:
+		return podstatus.Input{}, HoldUnknown
+	case !in.DesiredSynced:
+		return podstatus.Input{}, HoldDesired
+	case !in.RecordsSynced:
+		return podstatus.Input{}, HoldRecords
+	case in.Node.RuntimeName == "":
+		return podstatus.Input{}, HoldRuntime
+	}
+	spec := in.Worker.Pod
+	if spec == nil {
+		spec = in.Desired
+	}
+	if spec == nil {
+		return podstatus.Input{}, HoldUnknown
+	}
+	out := podstatus.Input{
+		Facts: in.Worker.Facts, Probes: in.Probes, Node: in.Node, Now: in.Now,
+		Observed: observed(in), Old: Merge(in.Last, in.API),
+	}
+	out.Facts.Verdict = verdict(in.Worker.Facts.Verdict, in.Eviction)
+	out.Pod = withMeta(spec, in.Desired)
+	if out.Facts.Lifecycle.ContainersStopped() {
+		if anyRunning(in.Record) {
+			return podstatus.Input{}, HoldStopped
+		}
+	} else if !in.WorkerAnswers && lost(out.Old, out.Observed) {
+		return podstatus.Input{}, HoldWorker
+	}
+	return out, Go
+}
+
+// withMeta is the specification podworker runs under the metadata config has:
+// generation and deletion move on while the worker is still at the former.
+func withMeta(spec, desired *v1.Pod) *v1.Pod {
+	out := *spec
+	if desired != nil {
+		out.ObjectMeta = desired.ObjectMeta
+	}
+	return &out
+}
+
+// observed is the record with the termination messages only podworker can read.
+func observed(in Input) podstatus.Observed {
+	o := podstatus.Observed{At: in.Now, Complete: in.RecordsComplete}
+	if in.Record == nil {
+		return o
+	}
+	// An item of the feed is a whole reading of that pod, whatever the rest of the
+	// feed misses; unless it is the last one before the runtime stopped answering.
+	o.Complete = in.Record.Err == ""
+	o.Sandboxes = in.Record.Sandboxes
+	o.Containers = make([]*runtimeapi.ContainerStatus, len(in.Record.Containers))
+	for i, c := range in.Record.Containers {
+		o.Containers[i] = c
+		message, ok := in.Worker.Messages[c.GetId()]
+		if !ok || message == "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		o.Containers[i] = exited(c, message)
+	}
+	return o
+}
+
+// exited is a container status with another message; the original is shared.
+func exited(c *runtimeapi.ContainerStatus, message string) *runtimeapi.ContainerStatus {
+	return &runtimeapi.ContainerStatus{
+		Id: c.Id, Metadata: c.Metadata, State: c.State, CreatedAt: c.CreatedAt, StartedAt: c.StartedAt,
+		FinishedAt: c.FinishedAt, ExitCode: c.ExitCode, Image: c.Image, ImageRef: c.ImageRef,
+		Reason: c.Reason, Message: message, Labels: c.Labels, Annotations: c.Annotations,
+		Mounts: c.Mounts, LogPath: c.LogPath, Resources: c.Resources, ImageId: c.ImageId,
+		User: c.User, StopSignal: c.StopSignal,
+	}
+}
+
+func anyRunning(r *Record) bool {
+	if r == nil {
+		return false
+	}
+	for _, c := range r.Containers {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package gather
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+)
+
+// ours are the condition types only the node writes.
+var ours = map[v1.PodConditionType]bool{
+	v1.PodScheduled: true, v1.PodReady: true, v1.PodInitialized: true, v1.ContainersReady: true,
+	v1.PodReadyToStartContainers: true, v1.PodResizePending: true, v1.PodResizeInProgress: true,
+	v1.AllContainersRestarting: true,
+}
+
+// Merge is the status a rendering starts from and the one to compare with the API
+// server's: what this node said last, with what others have written there since.
+// Either may be nil.
+func Merge(last, api *v1.PodStatus) *v1.PodStatus {
+	switch {
+	case last == nil && api == nil:
+		return nil
+	case last == nil:
+		return api.DeepCopy()
+	case api == nil:
+		return last.DeepCopy()
+	}
+	out := last.DeepCopy()
+	out.NominatedNodeName = api.NominatedNodeName
+	out.ResourceClaimStatuses = api.ResourceClaimStatuses
+	out.ExtendedResourceClaimStatus = api.ExtendedResourceClaimStatus
+	out.NodeAllocatableResourceClaimStatuses = api.NodeAllocatableResourceClaimStatuses
+	kept := out.Conditions[:0]
+	shared := false
+	for _, c := range out.Conditions {
+		if ours[c.Type] || c.Type == v1.DisruptionTarget {
+			kept = append(kept, c)
+			shared = shared || c.Type == v1.DisruptionTarget
+		}
+	}
+	out.Conditions = kept
+	for _, c := range api.Conditions {
+		if !ours[c.Type] && (c.Type != v1.DisruptionTarget || !shared) {
+			out.Conditions = append(out.Conditions, c)
+		}
+	}
+	return out
+}
+
+// Later tells whether a describes a later moment of a pod than b: it is terminal
+// and b is not, counts more restarts, or mentions a later time. Times of
+// conditions others write do not count. It judges a journaled status against the
+// API server's after a start: was another node agent at work in between?
+func Later(a, b *v1.PodStatus) bool {
+	if at, bt := pod.IsTerminalPhase(a.Phase), pod.IsTerminalPhase(b.Phase); at != bt {
+		return at
+	}
+	if ar, br := restarts(a), restarts(b); ar != br {
+		return ar > br
+	}
+	return latest(a).After(latest(b))
+}
+
+func restarts(s *v1.PodStatus) (n int32) {
+	for _, list := range statuses(s) {
+		for i := range list {
+			n += list[i].RestartCount
+		}
+	}
+	return n
+}
+
+func statuses(s *v1.PodStatus) [][]v1.ContainerStatus {
+	return [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses}
+}
+
+// latest is the latest time a status mentions, in whole seconds.
+func latest(s *v1.PodStatus) (t time.Time) {
+	see := func(m metav1.Time) {
+		if at := m.Truncate(time.Second); at.After(t) {
+			t = at
+		}
+	}
+	for _, c := range s.Conditions {
+		if ours[c.Type] {
+			see(c.LastTransitionTime)
+		}
+	}
+	for _, list := range statuses(s) {
+		for i := range list {
+			if r := list[i].State.Running; r != nil {
+				see(r.StartedAt)
+			}
+			for _, e := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if e != nil {
+					see(e.FinishedAt)
+				}
+			}
+		}
+	}
+	return t
+}
+
+// lost tells whether a container that the old status knows as running is missing
+// from what is observed.
+func lost(old *v1.PodStatus, o podstatus.Observed) bool {
+	if old == nil {
+		return false
+	}
+	have := make(map[string]bool, len(o.Containers))
+	for _, c := range o.Containers {
+		have[c.GetId()] = true
+	}
+	for _, list := range statuses(old) {
+		for i := range list {
+			_, id, _ := strings.Cut(list[i].ContainerID, "://")
+			if list[i].State.Running != nil && !have[id] {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,164 @@
+package nodestatus
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+const (
+	controllerAttachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+	providedIPAnnotation       = "alpha.kubernetes.io/provided-node-ip"
+	uninitializedTaint         = "node.cloudprovider.kubernetes.io/uninitialized"
+	betaOS, betaArch           = "beta.kubernetes.io/os", "beta.kubernetes.io/arch"
+)
+
+// reconciled are the labels that are put right on a Node that exists already; others
+// of --node-labels are set at its creation only.
+var reconciled = []string{
+	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion,
+	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
+	v1.LabelInstanceTypeStable, v1.LabelInstanceType,
+	v1.LabelOSStable, v1.LabelArchStable, betaOS, betaArch,
+}
+
+// Registration is what a Node is made from.
+type Registration struct {
+	Name, OS, Arch string
+	// Labels are those of --node-labels.
+	Labels map[string]string
+	// Taints are registerWithTaints.
+	Taints     []v1.Taint
+	ProviderID string
+	// External: a cloud controller initialises the Node.
+	External bool
+	// NodeIPs are those of --node-ip.
+	NodeIPs []string
+	// ControllerAttach is enableControllerAttachDetach.
+	ControllerAttach bool
+}
+
+// Object is the Node to create, without its status.
+func Object(r Registration) *v1.Node {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Name, Labels: labels(r), Annotations: map[string]string{}},
+		Spec:       v1.NodeSpec{ProviderID: r.ProviderID, Taints: append([]v1.Taint(nil), r.Taints...)},
+	}
+	if r.External {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: uninitializedTaint, Value: "true", Effect: v1.TaintEffectNoSchedule})
+	}
+	annotate(n, r)
+	return n
+}
+
+func labels(r Registration) map[string]string {
+	out := map[string]string{
+		v1.LabelHostname: r.Name, v1.LabelOSStable: r.OS, v1.LabelArchStable: r.Arch, betaOS: r.OS, betaArch: r.Arch,
+	}
+	maps.Copy(out, r.Labels)
+	return out
+}
+
+func annotate(n *v1.Node, r Registration) {
+	set := func(key, value string) {
+		if value == "" {
+			delete(n.Annotations, key)
+			return
+		}
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[key] = value
+	}
+	attach := ""
+	if r.ControllerAttach {
+		attach = "true"
+	}
+	set(controllerAttachAnnotation, attach)
+	provided := ""
+	if given, _, err := parseNodeIPs(r.NodeIPs); r.External && err == nil && len(given) > 0 {
+		texts := make([]string, len(given))
+		for i, ip := range given {
+			texts[i] = ip.String()
+		}
+		provided = strings.Join(texts, ",")
+	}
+	set(providedIPAnnotation, provided)
+}
+
+// Reconcile is an existing Node with the labels and annotations this node agent
+// answers for put right; the status is rendered later.
+func Reconcile(existing *v1.Node, r Registration) *v1.Node {
+	n := existing.DeepCopy()
+	want := labels(r)
+	for _, key := range reconciled {
+		if want[key] == "" || n.Labels[key] == want[key] {
+			continue
+		}
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[key] = want[key]
+	}
+	annotate(n, r)
+	return n
+}
+
+// Patch is the strategic merge patch of the status subresource that makes one Node
+// the other, nil when there is nothing to say. Metadata may change with it, the
+// specification does not.
+func Patch(old, want *v1.Node) ([]byte, error) {
+	before, after := old.DeepCopy(), want.DeepCopy()
+	after.Spec = before.Spec
+	before.ManagedFields, after.ManagedFields = nil, nil
+	// Addresses merge by type, which loses one of two internal addresses: they are
+	// replaced as a whole.
+	replace := !apiequality.Semantic.DeepEqual(before.Status.Addresses, after.Status.Addresses)
+	addresses := after.Status.Addresses
+	if replace {
+		after.Status.Addresses = before.Status.Addresses
+	}
+	beforeData, err := json.Marshal(before)
+	if err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	afterData, err := json.Marshal(after)
+	if err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	body, err := strategicpatch.CreateTwoWayMergePatch(beforeData, afterData, v1.Node{})
+	if err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	if !replace {
+		if string(body) == "{}" {
+			return nil, nil
+		}
+		return body, nil
+	}
+	return withAddresses(body, addresses)
+}
+
+func withAddresses(body []byte, addresses []v1.NodeAddress) ([]byte, error) {
+	patch := map[string]any{}
+	if err := json.Unmarshal(body, &patch); err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	status, ok := patch["status"].(map[string]any)
+	if !ok {
+		status = map[string]any{}
+		patch["status"] = status
+	}
+	list := make([]any, 0, len(addresses)+1)
+	for _, a := range addresses {
+		list = append(list, a)
+	}
+	status["addresses"] = append(list, map[string]string{"$patch": "replace"})
+	return json.Marshal(patch)
+}

@@ -1,0 +1,373 @@
+package nodesync
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
+)
+
+// API is what is asked of the API server.
+type API interface {
+	CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error)
+	GetNode(ctx context.Context, name string) (*v1.Node, error)
+	PatchNodeStatus(ctx context.Context, name string, body []byte) (*v1.Node, error)
+}
+
+// Facts is what the node is rendered from.
+type Facts struct {
+	// Input of the rendering; Old and Now are filled in here.
+	Input nodestatus.Input
+	// Registration of the Node.
+	Registration nodestatus.Registration
+	// Register is registerNode.
+	Register bool
+	// Standalone: there is no API server.
+	Standalone bool
+	// Period and Report are nodeStatusUpdateFrequency and nodeStatusReportFrequency.
+	Period, Report time.Duration
+	// Addresses decides the addresses, given those the Node has.
+	Addresses func(existing []v1.NodeAddress) ([]v1.NodeAddress, error)
+	// Node is the Node as config has it, nil when it has none.
+	Node *v1.Node
+	// Journaled is the last status of an earlier process, nil for none.
+	Journaled *v1.NodeStatus
+	// Settled: what is known so far is enough to register with.
+	Settled bool
+}
+
+// State is how the Node fares, for the feed status.node and for mirror pods.
+type State struct {
+	Name       string
+	Standalone bool
+	// UID of the Node; empty while it does not exist or is being deleted.
+	UID    types.UID
+	Status *v1.NodeStatus
+	Err    string
+}
+
+// Deps of the loop.
+type Deps struct {
+	API API
+	// Facts answers at once; false while the node's configuration is not known.
+	Facts func() (Facts, bool)
+	// Publish hears of every new state, from the loop's goroutine.
+	Publish func(State)
+	// Emit records an event about the Node.
+	Emit func(nodestatus.Event)
+	// Beat is called each time the loop comes round.
+	Beat func()
+	Log  *slog.Logger
+}
+
+// Back-off of registering and of writing.
+const (
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 7 * time.Second
+	// calm is the shortest time between two renderings once the node was ready.
+	calm = time.Second
+)
+
+var errGone = errors.New("the Node was deleted at the API server; it is registered again when this service starts")
+
+// Sync is the loop.
+type Sync struct {
+	deps Deps
+	wake chan struct{}
+
+	mu  sync.Mutex
+	uid types.UID
+
+	// What follows belongs to Run's goroutine.
+	node       *v1.Node
+	registered bool
+	gone       bool // the API server said that the Node was deleted
+	tries      int
+	written    time.Time
+	reportIn   time.Duration
+	rendered   *v1.NodeStatus
+}
+
+// New makes a loop; Run works.
+func New(deps Deps) *Sync { return &Sync{deps: deps, wake: make(chan struct{}, 1)} }
+
+// Look says that a fact has changed.
+func (s *Sync) Look() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// UID of the Node, empty while it does not exist. Safe for concurrent use.
+func (s *Sync) UID() types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.uid
+}
+
+// Run works until ctx ends.
+func (s *Sync) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-s.wake:
+		}
+		if s.deps.Beat != nil {
+			s.deps.Beat()
+		}
+		wait := s.round(ctx)
+		timer.Reset(wait)
+		if !s.rest(ctx, timer) {
+			return nil
+		}
+	}
+}
+
+// rest keeps a burst of changes from rendering at full speed.
+func (s *Sync) rest(ctx context.Context, timer *time.Timer) bool {
+	pause := calm
+	if s.rendered == nil || !isReady(s.rendered) {
+		pause = backoffMin
+	}
+	rest := time.NewTimer(pause)
+	defer rest.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-rest.C:
+	case <-timer.C:
+		s.Look()
+	}
+	return true
+}
+
+// round renders and writes once, and tells when to come again.
+func (s *Sync) round(ctx context.Context) time.Duration {
+	facts, ok := s.deps.Facts()
+	if !ok {
+		return calm
+	}
+	s.observe(facts)
+	var err error
+	if !facts.Standalone && !s.registered && !s.gone && facts.Settled {
+		err = s.register(ctx, facts)
+	}
+	old := s.old(facts)
+	in := facts.Input
+	in.Now, in.Old = time.Now(), *old
+	addresses, addressErr := facts.Addresses(old.Addresses)
+	if addressErr != nil {
+		s.deps.Log.Warn("node has no address", service.KeyError, addressErr.Error())
+	}
+	in.Addresses = addresses
+	status := nodestatus.Render(in)
+	s.events(facts, *old, status)
+	s.rendered = &status
+	if s.registered {
+		err = s.write(ctx, facts, status)
+	}
+	state := State{Name: facts.Input.Name, Standalone: facts.Standalone, Status: &status}
+	if s.node != nil && s.node.DeletionTimestamp == nil && !s.gone {
+		state.UID = s.node.UID
+	}
+	failure := err
+	if failure == nil && s.gone {
+		failure = errGone
+	}
+	if failure == nil {
+		failure = addressErr
+	}
+	if failure != nil {
+		state.Err = failure.Error()
+	}
+	s.mu.Lock()
+	s.uid = state.UID
+	s.mu.Unlock()
+	s.deps.Publish(state)
+	return s.next(facts, err)
+}
+
+func (s *Sync) next(facts Facts, err error) time.Duration {
+	if err != nil || (!facts.Standalone && !s.registered && !s.gone) {
+		wait := min(backoffMin<<min(s.tries, 10), backoffMax)
+		s.tries++
+		return wait
+	}
+	s.tries = 0
+	// At least once a minute, for the watchdog.
+	return min(facts.Period, time.Minute) + time.Duration(rand.Int64N(int64(facts.Period)/25+1))
+}
+
+// observe takes over what config has heard of the Node, if that is newer.
+func (s *Sync) observe(facts Facts) {
+	if facts.Node == nil || s.node == nil || facts.Node.UID != s.node.UID || version(facts.Node) <= version(s.node) {
+		return
+	}
+	if facts.Node.Spec.Unschedulable != s.node.Spec.Unschedulable {
+		s.deps.Emit(nodestatus.Schedulable(facts.Input.Name, facts.Node.Spec.Unschedulable))
+	}
+	s.node = facts.Node
+}
+
+// old is the status to render from.
+func (s *Sync) old(facts Facts) *v1.NodeStatus {
+	switch {
+	case s.node != nil:
+		return &s.node.Status
+	case facts.Node != nil:
+		return &facts.Node.Status
+	case s.rendered != nil:
+		return s.rendered
+	case facts.Journaled != nil:
+		return facts.Journaled
+	}
+	return &v1.NodeStatus{}
+}
+
+// events says what has changed since the last rendering or, for the first one, since
+// what an earlier process left.
+func (s *Sync) events(facts Facts, old, new v1.NodeStatus) {
+	was := &old
+	first := s.rendered == nil
+	if !first {
+		was = s.rendered
+	}
+	changes := nodestatus.Transitions(facts.Input.Name, *was, new)
+	rebooted := slices.ContainsFunc(changes, func(e nodestatus.Event) bool { return e.Reason == nodestatus.ReasonRebooted })
+	if rebooted || (first && facts.Journaled == nil) {
+		s.deps.Emit(nodestatus.Starting())
+	}
+	for _, e := range changes {
+		s.deps.Emit(e)
+	}
+}
+
+// register creates the Node, or takes over the one there is.
+func (s *Sync) register(ctx context.Context, facts Facts) error {
+	if err := fault.Hit(ctx, "status.register"); err != nil {
+		return err
+	}
+	name := facts.Input.Name
+	if facts.Register {
+		node := nodestatus.Object(facts.Registration)
+		in := facts.Input
+		in.Now, in.Old = time.Now(), v1.NodeStatus{}
+		if addresses, err := facts.Addresses(nil); err == nil {
+			in.Addresses = addresses
+		}
+		node.Status = nodestatus.Render(in)
+		created, err := s.deps.API.CreateNode(ctx, node)
+		switch {
+		case err == nil:
+			s.deps.Log.Info("node registered", "node", name)
+			s.node, s.registered, s.written = created, true, time.Now()
+			s.reportIn = jitter(facts.Report)
+			return nil
+		case !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err):
+			return err
+		}
+	}
+	existing, err := s.deps.API.GetNode(ctx, name)
+	if err != nil {
+		return err
+	}
+	s.node = existing
+	if !facts.Register {
+		s.registered = true
+		return nil
+	}
+	body, err := nodestatus.Patch(existing, nodestatus.Reconcile(existing, facts.Registration))
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		if s.node, err = s.deps.API.PatchNodeStatus(ctx, name, body); err != nil {
+			s.node = existing
+			return err
+		}
+	}
+	s.deps.Log.Info("node was registered before", "node", name, "reconciled", body != nil)
+	s.registered = true
+	return nil
+}
+
+// write sends a status that says something new, or is due.
+func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) error {
+	now := time.Now()
+	same := nodestatus.Same(s.node.Status, status)
+	if same && s.written.IsZero() {
+		s.written = now // an earlier process wrote it
+		s.reportIn = jitter(facts.Report)
+	}
+	if same && now.Sub(s.written) < s.reportIn {
+		return nil
+	}
+	if err := fault.Hit(ctx, "status.node"); err != nil {
+		return err
+	}
+	want := *s.node
+	want.Status = status
+	body, err := nodestatus.Patch(s.node, &want)
+	if err != nil || body == nil {
+		return err
+	}
+	answered, err := s.deps.API.PatchNodeStatus(ctx, facts.Input.Name, body)
+	if apierrors.IsNotFound(err) {
+		// Somebody removed the node: it stays removed until this service is started again.
+		s.deps.Log.Warn("node was deleted at the API server", "node", facts.Input.Name)
+		s.registered, s.gone = false, true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.node, s.written = answered, now
+	if !same || s.reportIn == 0 {
+		s.reportIn = jitter(facts.Report)
+	} else {
+		s.reportIn = facts.Report
+	}
+	return nil
+}
+
+// jitter spreads the report period of many nodes by half either way.
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return d/2 + time.Duration(rand.Int64N(int64(d)))
+}
+
+func version(n *v1.Node) uint64 {
+	v, err := strconv.ParseUint(n.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+func isReady(s *v1.NodeStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+// Package plan decides what to write to the API server about one pod: the next
+// write, or none. Values in, values out; the caller writes, learns the answer and
+// asks again.
+//
+// What it promises: a status is written only when it says something else than the
+// one the API server is known to have; a terminal phase there is never taken back;
+// the final delete comes only after the terminal status is there and podworker
+// has released everything; whatever is deleted or patched is named by UID.
+package plan
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/services/status/internal/gather"
+)
+
+// Object is a pod as the API server is known to have it.
+type Object struct {
+	Namespace, Name string
+	UID             types.UID
+	// Version is the resourceVersion; they grow with each write of the object.
+	Version uint64
+	Status  *v1.PodStatus
+	// Deleting: the deletion timestamp is set.
+	Deleting bool
+	// Mirror is the config hash of the static pod it mirrors, empty for others.
+	Mirror string
+	// Gone: the API server said that there is no such object any more.
+	Gone bool
+}
+
+// Kind of a write.
+type Kind string
+
+// The writes.
+const (
+	None         Kind = ""
+	Patch        Kind = "patch"
+	Delete       Kind = "delete"
+	CreateMirror Kind = "create mirror"
+	DeleteMirror Kind = "delete mirror"
+)
+
+// Class is how urgent a write is; smaller goes first.
+type Class int
+
+// The classes, the most urgent first.
+const (
+	// Urgent: deletions, and statuses with a terminal phase or another Ready.
+	Urgent Class = iota
+	// Soon: mirror pods come and go.
+	Soon
+	// Settling: what is likely to change again in a moment.
+	Settling
+)
+
+// Action is one write. The zero value is none.
+type Action struct {
+	Kind            Kind
+	Class           Class
+	Namespace, Name string
+	UID             types.UID
+	// Body of a patch.
+	Body []byte
+	// Status that the object has after the patch.
+	Status *v1.PodStatus
+	// Pod to create.
+	Pod *v1.Pod
+}
+
+// Pod is what is known of a pod of the API server.
+type Pod struct {
+	// Object is nil when the API server has none.
+	Object *Object
+	// Status as rendered; nil while it is held.
+	Status *v1.PodStatus
+	// Released: nothing of the pod is left on the node (podworker).
+	Released bool
+}
+
+// Next is the next write about a pod of the API server.
+func (p Pod) Next() (Action, error) {
+	o := p.Object
+	if o == nil || o.Gone {
+		return Action{}, nil
+	}
+	action, err := status(o, p.Status)
+	if action.Kind != None || err != nil {
+		return action, err
+	}
+	if p.Released && o.Deleting && o.Status != nil && pod.IsTerminalPhase(o.Status.Phase) {
+		return Action{Kind: Delete, Class: Urgent, Namespace: o.Namespace, Name: o.Name, UID: o.UID}, nil
+	}
+	return Action{}, nil
+}
+
+// status writes a rendered status to an object, if that says anything new.
+func status(o *Object, rendered *v1.PodStatus) (Action, error) {
+	if rendered == nil {
+		return Action{}, nil
+	}
+	was := o.Status
+	if was == nil {
+		was = &v1.PodStatus{}
+	}
+	if pod.IsTerminalPhase(was.Phase) && !pod.IsTerminalPhase(rendered.Phase) && o.Mirror == "" {
+		return Action{}, nil
+	}
+	want := gather.Merge(rendered, was)
+	body, err := podstatus.Patch(o.UID, was, want)
+	if err != nil || body == nil {
+		if err != nil {
+			err = fmt.Errorf("pod %s/%s: %w", o.Namespace, o.Name, err)
+		}
+		return Action{}, err
+	}
+	return Action{
+		Kind: Patch, Class: class(was, want), Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		Body: body, Status: want,
+	}, nil
+}
+
+func class(was, want *v1.PodStatus) Class {
+	if pod.IsTerminalPhase(want.Phase) || ready(was) != ready(want) {
+		return Urgent
+	}
+	return Settling
+}
+
+func ready(s *v1.PodStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

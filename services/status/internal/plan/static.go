@@ -1,0 +1,84 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// Node is the Node object that owns mirror pods.
+type Node struct {
+	Name string
+	// UID is empty while the Node object does not exist or is being deleted: no
+	// mirror pod is made then.
+	UID types.UID
+}
+
+// Static is what is known of one static pod's name: the pod and its mirror.
+type Static struct {
+	// Pod is the static pod that is wanted; nil for none.
+	Pod *v1.Pod
+	// Known: "no Pod" means that no manifest asks for one. It is false while a
+	// source of manifests was not read whole.
+	Known bool
+	// Status of Pod as rendered; nil while it is held.
+	Status *v1.PodStatus
+	// Mirror is the pod of that name at the API server.
+	Mirror *Object
+	// MirrorKnown: "no Mirror" means that the API server has none.
+	MirrorKnown bool
+	Node        Node
+}
+
+// Next is the next write about a static pod.
+//
+// A mirror that is being deleted is let go at once, and made again; a mirror of
+// another version of the pod likewise. Neither touches the pod that runs.
+func (s Static) Next() (Action, error) {
+	m := s.Mirror
+	if m != nil && m.Gone {
+		m = nil
+	}
+	if m == nil {
+		if s.Pod == nil || !s.MirrorKnown || s.Node.UID == "" {
+			return Action{}, nil
+		}
+		return Action{Kind: CreateMirror, Class: Soon, Namespace: s.Pod.Namespace, Name: s.Pod.Name, Pod: Mirror(s.Pod, s.Node)}, nil
+	}
+	orphan := s.Pod == nil && s.Known
+	stale := s.Pod != nil && (m.Deleting || m.Mirror != Hash(s.Pod))
+	if orphan || stale {
+		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}, nil
+	}
+	if s.Pod == nil {
+		return Action{}, nil
+	}
+	return status(m, s.Status)
+}
+
+// Hash is the identity of a static pod's version, as its mirror carries it.
+func Hash(p *v1.Pod) string {
+	if h := p.Annotations[pod.ConfigHashAnnotation]; h != "" {
+		return h
+	}
+	return string(p.UID)
+}
+
+// Mirror is the API server's copy of a static pod: the same, marked with its
+// version and owned by the Node.
+func Mirror(p *v1.Pod, node Node) *v1.Pod {
+	m := p.DeepCopy()
+	m.Status = v1.PodStatus{}
+	m.ResourceVersion, m.UID = "", ""
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[pod.ConfigMirrorAnnotation] = Hash(p)
+	controller := true
+	m.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller,
+	}}
+	return m
+}

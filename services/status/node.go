@@ -1,0 +1,243 @@
+package status
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
+	"github.com/sextant-node/sextant/services/status/internal/events"
+	"github.com/sextant-node/sextant/services/status/internal/journal"
+	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
+	"github.com/sextant-node/sextant/services/status/internal/nodesync"
+	"github.com/sextant-node/sextant/services/status/internal/plan"
+)
+
+// settleLimit is how long registration waits for the node's resources.
+const settleLimit = 10 * time.Second
+
+// hosts tells what the machine says of its addresses; nil before it was read.
+type hosts interface{ Host() *nodestatus.Host }
+
+// node gathers what the Node is rendered from, and keeps what became of it.
+type node struct {
+	in       *inputs
+	settings *settings
+	host     hosts
+	journal  *journal.Journal
+	report   *feed.Owner[*statusv1.NodeReport]
+	recorder *events.Recorder
+	epoch    string
+	started  time.Time
+	changed  func() // what pods see of the node has changed
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	state  nodesync.State
+	away   map[string]time.Time
+	events int
+}
+
+// declared are the gates whose state a node declares.
+var declared = []string{
+	"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+	"RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport",
+}
+
+// Known implements nodeView.
+func (n *node) Known() bool { return n.settings.get() != nil }
+
+// Standalone implements nodeView.
+func (n *node) Standalone() bool { return n.settings.kubeconfig() == "" }
+
+// Owner implements nodeView.
+func (n *node) Owner() plan.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return plan.Node{Name: n.state.Name, UID: n.state.UID}
+}
+
+// HostIPs implements nodeView.
+func (n *node) HostIPs() []string {
+	n.mu.Lock()
+	status := n.state.Status
+	n.mu.Unlock()
+	if status != nil {
+		return nodestatus.HostIPs(status.Addresses)
+	}
+	return nil
+}
+
+// facts is what is known now (nodesync.Deps).
+func (n *node) facts() (nodesync.Facts, bool) {
+	config := n.settings.get()
+	name := n.settings.node()
+	host := n.host.Host()
+	if config == nil || name == "" || host == nil {
+		return nodesync.Facts{}, false
+	}
+	k := &config.Kubelet
+	f := nodesync.Facts{
+		Standalone: n.Standalone(), Register: k.RegisterNode == nil || *k.RegisterNode,
+		Period: period(k.NodeStatusUpdateFrequency.Duration, 10*time.Second),
+		Report: period(k.NodeStatusReportFrequency.Duration, 5*time.Minute),
+		Input:  n.input(config, name),
+		Registration: nodestatus.Registration{
+			Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: config.Node.Labels,
+			Taints: k.RegisterWithTaints, ProviderID: k.ProviderID, External: config.Node.ExternalCloudProvider,
+			NodeIPs:          config.Node.IPs,
+			ControllerAttach: k.EnableControllerAttachDetach == nil || *k.EnableControllerAttachDetach,
+		},
+	}
+	f.Addresses = func(existing []v1.NodeAddress) ([]v1.NodeAddress, error) {
+		return nodestatus.Addresses(nodestatus.AddressInput{
+			Hostname: name, NodeIPs: config.Node.IPs, External: config.Node.ExternalCloudProvider,
+			Existing: existing, Host: *host,
+		})
+	}
+	f.Settled = f.Input.Resources != nil || time.Since(n.started) > settleLimit
+	for _, candidate := range n.in.nodes.Items() {
+		if candidate != nil && candidate.Name == name {
+			f.Node = candidate
+		}
+	}
+	journaled, err := n.journal.Node(name)
+	if err != nil {
+		n.log.Error("journaled node skipped", service.KeyError, err.Error())
+	}
+	f.Journaled = journaled
+	return f, true
+}
+
+func period(d, fallback time.Duration) time.Duration {
+	if d <= 0 {
+		return fallback
+	}
+	return d
+}
+
+func (n *node) input(config *kubeconf.Config, name string) nodestatus.Input {
+	k := &config.Kubelet
+	in := nodestatus.Input{
+		Name: name, Started: n.started, Port: k.Port, MaxImages: 50,
+		EphemeralStorage: k.LocalStorageCapacityIsolation == nil || *k.LocalStorageCapacityIsolation,
+		Away:             n.absent(time.Now()), Features: features(config),
+	}
+	if k.NodeStatusMaxImages != nil {
+		in.MaxImages = int(*k.NodeStatusMaxImages)
+	}
+	in.Runtime, _ = n.in.runtime.Get(runtimeKey)
+	in.Resources, _ = n.in.resources.Get(nodeKey)
+	in.Images, _ = n.in.images.Get(imagesKey)
+	if n.in.sources.Synced() {
+		in.Sources = []nodestatus.Source{}
+		for _, s := range n.in.sources.Items() {
+			in.Sources = append(in.Sources, nodestatus.Source{Name: s.GetName(), Complete: s.GetComplete()})
+		}
+		if _, ok := n.in.sources.Get(pod.SourceAPI); !ok && !n.Standalone() {
+			in.Sources = append(in.Sources, nodestatus.Source{Name: pod.SourceAPI})
+		}
+	}
+	return in
+}
+
+// features are the declared features that are on and acted on here.
+func features(config *kubeconf.Config) (out []string) {
+	if !config.Gate("NodeDeclaredFeatures") {
+		return nil
+	}
+	for _, s := range kubeconf.GateSupport() {
+		if slices.Contains(declared, s.Name) && s.Level == kubeconf.Honoured && config.Gate(s.Name) {
+			out = append(out, s.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// absent lists the parts of the node without which no pod can be run, if they do not
+// answer, since when that was noticed.
+func (n *node) absent(now time.Time) (out []nodestatus.Away) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, part := range []struct {
+		name  string
+		state func() (feed.Revision, bool, int, error)
+	}{
+		{"config", n.in.pods.State}, {"pleg", n.in.runtime.State},
+		{"podworker", n.in.workers.State}, {"resource", n.in.resources.State},
+	} {
+		if _, _, _, err := part.state(); err == nil {
+			delete(n.away, part.name)
+			continue
+		}
+		if n.away[part.name].IsZero() {
+			n.away[part.name] = now
+		}
+		out = append(out, nodestatus.Away{Service: part.name, Since: n.away[part.name]})
+	}
+	return out
+}
+
+// publish hears of each rendering (nodesync.Deps).
+func (n *node) publish(s nodesync.State) {
+	n.mu.Lock()
+	was := n.state
+	n.state = s
+	n.mu.Unlock()
+	if err := n.journalStatus(was.Status, s); err != nil {
+		n.log.Error("node status not journaled", service.KeyError, err.Error())
+	}
+	report := &statusv1.NodeReport{Name: s.Name, Standalone: s.Standalone, Registered: s.UID != "", Error: s.Err}
+	for _, c := range s.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+			report.ReadySince = timestamppb.New(c.LastTransitionTime.Time)
+		}
+	}
+	ctx := context.Background()
+	data, err := s.Status.Marshal()
+	if err == nil {
+		report.Status = data
+		_, err = n.report.Set(ctx, nodeKey, report)
+	}
+	if err != nil {
+		n.log.Error("node not published", service.KeyError, err.Error())
+	}
+	n.report.SetComplete(ctx, true)
+	if was.UID != s.UID || was.Status == nil || !slices.Equal(nodestatus.HostIPs(was.Status.Addresses), nodestatus.HostIPs(s.Status.Addresses)) {
+		n.changed()
+	}
+}
+
+func (n *node) journalStatus(was *v1.NodeStatus, s nodesync.State) error {
+	if was != nil && nodestatus.Same(*was, *s.Status) {
+		return nil
+	}
+	return n.journal.PutNode(s.Name, s.Status)
+}
+
+// emit records an event about the Node; its UID is its name, as the kubelet has it.
+func (n *node) emit(e nodestatus.Event) {
+	n.mu.Lock()
+	n.events++
+	id := events.ID{Feed: "status", Epoch: n.epoch, Key: strconv.Itoa(n.events)}
+	n.mu.Unlock()
+	name := n.settings.node()
+	n.recorder.Emit(id, &eventv1.Event{
+		Object: &eventv1.ObjectReference{Kind: "Node", Name: name, Uid: name},
+		Type:   e.Type, Reason: e.Reason, Message: e.Message, Time: timestamppb.Now(),
+	})
+}
