@@ -94,7 +94,7 @@ func (p *planner) standing(c *v1.Container, kind pod.ContainerKind, sandbox stri
 		return due
 	case Unknown:
 		if !p.f.Dead[o.ID] {
-			p.kill(o, p.in.Now.Add(containerGrace(p.pod)), `Container is in "unknown" state, try killing it before restart`, false)
+			p.kill(o, p.in.Now.Add(containerGrace(p.pod)), `Container is in "unknown" state, try killing it before restart`, true)
 		}
 		return stopping
 	}

@@ -153,6 +153,8 @@ type Kill struct {
 	Deadline time.Time `json:"deadline"`
 	// HookDone: the preStop hook ran, or none is due.
 	HookDone bool `json:"hookDone,omitempty"`
+	// Told: the event Killing is out.
+	Told bool `json:"told,omitempty"`
 }
 
 // RestartAll is a RestartAllContainers rule being carried out.

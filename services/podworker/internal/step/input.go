@@ -33,6 +33,9 @@ type Input struct {
 	// Flights are the actions under way.
 	Flights  map[Key]Flight
 	Settings Settings
+	// Logged is how many instances of a container the log directory tells of,
+	// for a pod of which the journal knows nothing.
+	Logged map[string]int
 	// ObjectsChanged is when a ConfigMap, Secret or Service last changed,
 	// ResourcesChanged when the node's resources last did: what failed for want
 	// of them before is tried again.

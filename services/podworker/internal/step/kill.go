@@ -107,11 +107,10 @@ func (p *planner) carryOut() {
 		}
 		k := p.f.Kills[id]
 		left := k.Deadline.Sub(p.in.Now)
-		if !k.HookDone && !p.hook(id, &k, left) {
-			continue
+		if k.HookDone || p.hook(id, &k, left) {
+			p.stop(o, &k, left)
 		}
 		p.f.Kills[id] = k
-		p.stop(o, k, left)
 	}
 }
 
@@ -127,13 +126,14 @@ func (p *planner) hook(id string, k *Kill, left time.Duration) bool {
 	case under:
 		p.wake(k.Deadline)
 	default:
+		a.Tell, k.Told = true, true
 		p.start(a)
 		p.wake(k.Deadline)
 	}
 	return false
 }
 
-func (p *planner) stop(o *Instance, k Kill, left time.Duration) {
+func (p *planner) stop(o *Instance, k *Kill, left time.Duration) {
 	a := Action{Kind: Stop, ID: o.ID, Container: k.Container, Grace: max(left, minStopGrace), Message: k.Message}
 	if f, ok := p.in.Flights[a.Key()]; ok {
 		// Under way: only a shorter grace is worth another call.
@@ -152,6 +152,7 @@ func (p *planner) stop(o *Instance, k Kill, left time.Duration) {
 		p.waitFor("runtime", "stop", f.Message, f.Retry)
 		return
 	}
+	a.Tell, k.Told = !k.Told, true
 	p.start(a)
 }
 

@@ -83,7 +83,8 @@ func (p *planner) run(c *v1.Container, active *Sandbox, ref string) {
 
 // attempt is the restart count of the next instance.
 func (p *planner) attempt(name string) int {
-	if n := p.f.Containers[name].Instances; n > 0 || p.in.Desired == nil {
+	n := max(p.f.Containers[name].Instances, p.in.Logged[name])
+	if n > 0 || p.in.Desired == nil {
 		return n
 	}
 	status := &p.in.Desired.Pod.Status

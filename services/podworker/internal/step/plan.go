@@ -112,6 +112,10 @@ type Action struct {
 	Message string
 	// Running: the pod to be admitted runs already.
 	Running bool
+	// Tell: the event Killing is due.
+	Tell bool
+	// KeepLogs of a container that is removed.
+	KeepLogs bool
 }
 
 // Key identifies what at most one action at a time is done about.
@@ -143,8 +147,14 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " sandbox=%s restarts=%d image=%s", a.Sandbox, a.Attempt, a.Ref)
 	case PreStop, Stop:
 		fmt.Fprintf(&b, " container=%s grace=%s", a.Container, a.Grace)
+		if a.Tell {
+			b.WriteString(" tell")
+		}
 	case Remove:
 		fmt.Fprintf(&b, " container=%s", a.Container)
+		if a.KeepLogs {
+			b.WriteString(" keep-logs")
+		}
 	case Admit:
 		if a.Running {
 			b.WriteString(" running")

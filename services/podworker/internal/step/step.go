@@ -100,8 +100,6 @@ func (p *planner) unlisted() {
 	switch {
 	case !p.in.Config.SourcesComplete:
 		p.wait("config", "sources", "not every source of pods has been read")
-	case len(p.in.Observed.Sandboxes)+len(p.in.Observed.Containers) == 0:
-		p.leave()
 	default:
 		p.end(Orphan, nil)
 	}

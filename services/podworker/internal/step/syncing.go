@@ -89,7 +89,7 @@ func (p *planner) restartAll() bool {
 	}
 	if next := p.nextToReset(); next != nil {
 		if next.State == Exited || next.State == Created {
-			p.remove(Action{Kind: Remove, ID: next.ID, Container: next.Name})
+			p.remove(Action{Kind: Remove, ID: next.ID, Container: next.Name, KeepLogs: true})
 		}
 		return true
 	}
