@@ -2,6 +2,7 @@ package crisuite
 
 import (
 	"context"
+	"net/url"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -81,6 +82,26 @@ var execTests = []test{
 		c.exited()
 		_, err = c.exec(20, "true")
 		e.refused("in an exited container", err)
+	}},
+	{"by stream has a URL while the container runs", func(e *env) {
+		p := e.pod()
+		c := p.server()
+		exec, err := e.runtime.Exec(e.ctx, &runtimeapi.ExecRequest{ContainerId: c.id, Cmd: []string{"true"}, Stdout: true})
+		e.ok("Exec", err)
+		attach, err := e.runtime.Attach(e.ctx, &runtimeapi.AttachRequest{ContainerId: c.id, Stdout: true})
+		e.ok("Attach", err)
+		forward, err := e.runtime.PortForward(e.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: p.id, Port: []int32{80}})
+		e.ok("PortForward", err)
+		for _, raw := range []string{exec.GetUrl(), attach.GetUrl(), forward.GetUrl()} {
+			if u, err := url.Parse(raw); err != nil || u.Host == "" {
+				e.Errorf("URL %q, %v", raw, err)
+			}
+		}
+		e.ok("StopContainer", c.stop(0))
+		_, err = e.runtime.Exec(e.ctx, &runtimeapi.ExecRequest{ContainerId: c.id, Cmd: []string{"true"}, Stdout: true})
+		e.refused("Exec in an exited container", err)
+		_, err = e.runtime.Exec(e.ctx, &runtimeapi.ExecRequest{ContainerId: "ffffffffffffffff", Cmd: []string{"true"}, Stdout: true})
+		e.code("Exec in an unknown container", err, codes.NotFound)
 	}},
 	{"a container that dies takes it along", func(e *env) {
 		c := e.pod().server()

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/test/crisuite"
 	"github.com/sextant-node/sextant/test/fakecri"
@@ -14,10 +15,12 @@ func TestFake(t *testing.T) {
 		t.Run(flavor.String(), func(t *testing.T) {
 			t.Parallel()
 			rt := fakecri.Start(t, fakecri.Config{Flavor: flavor})
+			login := &runtimeapi.AuthConfig{Username: "user", Password: "secret"}
+			rt.Provide(fakecri.Image{Ref: "fake/private:1", Login: login})
 			modern := flavor != fakecri.Containerd16
 			crisuite.Run(t, crisuite.Target{
 				Conn:      func(t testing.TB) grpc.ClientConnInterface { return rt.Conn(t) },
-				Images:    crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1"},
+				Images:    crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1", Private: "fake/private:1", Login: login},
 				Features:  crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
 				Interrupt: func(_ testing.TB, during func()) { rt.Down(); during(); rt.Up() },
 			})

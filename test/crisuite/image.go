@@ -68,6 +68,38 @@ var imageTests = []test{
 		_, err := e.pull("Not A Reference!")
 		e.refused("PullImage", err)
 	}},
+	{"pulling a private image takes the right login", func(e *env) {
+		images := e.target.Images
+		_, err := e.pull(images.Private)
+		e.refused("PullImage without login", err)
+		wrong := &runtimeapi.AuthConfig{Username: images.Login.GetUsername(), Password: "not " + images.Login.GetPassword()}
+		_, err = e.images.PullImage(e.ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: images.Private}, Auth: wrong})
+		e.refused("PullImage with a wrong password", err)
+		_, err = e.images.PullImage(e.ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: images.Private}, Auth: images.Login})
+		e.ok("PullImage", err)
+		if e.image(images.Private) == nil {
+			e.Error("ImageStatus finds nothing")
+		}
+	}},
+	{"every name of an image leads to it", func(e *env) {
+		e.havePulled(e.target.Images.Shell)
+		img := e.image(e.target.Images.Shell)
+		if len(img.GetRepoDigests()) == 0 {
+			e.Fatalf("no digest: %v", img)
+		}
+		p := e.pod()
+		for _, name := range append(append([]string{img.GetId()}, img.GetRepoTags()...), img.GetRepoDigests()...) {
+			if got := e.image(name); got.GetId() != img.GetId() {
+				e.Errorf("%s leads to %v", name, got)
+			}
+			config := p.commandConfig("true")
+			config.Image = &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: e.target.Images.Shell}
+			st := p.create(config).status()
+			if st.GetImageRef() == "" || st.GetImage().GetImage() == "" {
+				e.Errorf("container of %s: %v", name, st)
+			}
+		}
+	}},
 	// The one test that removes an image does so with all that follows from it,
 	// since the tests run in parallel.
 	{"remove", func(e *env) {
@@ -93,9 +125,11 @@ var imageTests = []test{
 		if again != id {
 			e.Errorf("pulled %q, then %q", id, again)
 		}
-		_, err = p.tryCreate(config) // the failed one left no reservation behind
-		e.ok("CreateContainer with its image", err)
-		e.ok("RemoveImage by ID", e.removeImage(id))
+		c := p.create(config) // the failed one left no reservation behind
+		e.ok("RemoveImage by ID, of an image in use", e.removeImage(id))
+		if st := c.status(); st.GetImageRef() == "" || st.GetImage().GetImage() == "" {
+			e.Errorf("container without its image: %v", st)
+		}
 		if img := e.image(ref); img != nil {
 			e.Errorf("still there after removal by ID: %v", img)
 		}

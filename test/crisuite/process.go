@@ -78,6 +78,41 @@ var processTests = []test{
 			e.Error("wrote under a read-only mount")
 		}
 	}},
+	{"runs as the user and in the directory it is given", func(e *env) {
+		p := e.pod()
+		config := p.shellConfig("id -u; id -g; pwd")
+		config.WorkingDir = "/tmp"
+		config.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{Value: 1234}
+		config.Linux.SecurityContext.RunAsGroup = &runtimeapi.Int64Value{Value: 4321}
+		c := p.create(config)
+		e.ok("StartContainer", c.start())
+		c.exited()
+		for _, want := range []string{"1234", "4321", "/tmp"} {
+			c.logged(want)
+		}
+	}},
+	{"a read-only root is read-only", func(e *env) {
+		p := e.pod()
+		config := p.shellConfig("touch /new 2>/dev/null || exit 30")
+		config.Linux.SecurityContext.ReadonlyRootfs = true
+		c := p.create(config)
+		e.ok("StartContainer", c.start())
+		if st := c.exited(); st.GetExitCode() != 30 {
+			e.Errorf("exit code %d", st.GetExitCode())
+		}
+	}},
+	{"finds the pod's resolver configuration and host name", func(e *env) {
+		config := e.podConfig()
+		config.DnsConfig = &runtimeapi.DNSConfig{
+			Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local", "example.com"}, Options: []string{"ndots:5"},
+		}
+		p := e.runPod(config)
+		c := p.start("cat /etc/resolv.conf /etc/hostname")
+		c.exited()
+		for _, want := range []string{"nameserver 10.96.0.10", "search default.svc.cluster.local example.com", "options ndots:5", config.GetHostname()} {
+			c.logged(want)
+		}
+	}},
 	{"one pod's containers end apart", func(e *env) {
 		p := e.pod()
 		a, b := p.server(), p.server()

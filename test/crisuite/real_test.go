@@ -58,7 +58,7 @@ func TestReal(t *testing.T) {
 	if err := rt.ImportImage(t.Context(), archive, images.Pause); err != nil {
 		t.Fatal(err)
 	}
-	shell, spare, missing := serveImages(t)
+	served := serveImages(t)
 	modern := rt.Version().Major >= 2
 	crisuite.Run(t, crisuite.Target{
 		Conn: func(t testing.TB) grpc.ClientConnInterface {
@@ -69,7 +69,7 @@ func TestReal(t *testing.T) {
 			t.Cleanup(func() { conn.Close() })
 			return conn
 		},
-		Images:       crisuite.Images{Shell: shell, Spare: spare, Missing: missing},
+		Images:       served,
 		Features:     crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
 		CgroupParent: "/crisuite",
 		Interrupt: func(t testing.TB, during func()) {

@@ -14,14 +14,18 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/test/crisuite"
 	"github.com/sextant-node/sextant/test/images"
 )
 
 // serveImages starts a registry on loopback, which every containerd trusts
-// without TLS, with a busybox under two names and two digests.
-func serveImages(t *testing.T) (shell, spare, missing string) {
+// without TLS, with a busybox under three names and as many digests.
+func serveImages(t *testing.T) crisuite.Images {
 	t.Helper()
-	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	login := &runtimeapi.AuthConfig{Username: "user", Password: "secret"}
+	srv := httptest.NewServer(guard(registry.New(registry.Logger(log.New(io.Discard, "", 0))), "/v2/private/", login))
 	t.Cleanup(srv.Close)
 	host := strings.TrimPrefix(srv.URL, "http://")
 
@@ -29,13 +33,33 @@ func serveImages(t *testing.T) (shell, spare, missing string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := mutate.Config(img, v1.Config{Cmd: []string{"true"}, Env: []string{"PATH=/bin"}})
-	if err != nil {
-		t.Fatal(err)
+	variant := func(command string) v1.Image {
+		other, err := mutate.Config(img, v1.Config{Cmd: []string{command}, Env: []string{"PATH=/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return other
 	}
 	push(t, srv.URL+"/v2/crisuite/busybox", "1", img)
-	push(t, srv.URL+"/v2/crisuite/spare", "1", other)
-	return host + "/crisuite/busybox:1", host + "/crisuite/spare:1", host + "/crisuite/missing:1"
+	push(t, srv.URL+"/v2/crisuite/spare", "1", variant("true"))
+	push(t, strings.Replace(srv.URL, "//", "//"+login.GetUsername()+":"+login.GetPassword()+"@", 1)+"/v2/private/app", "1", variant("false"))
+	return crisuite.Images{
+		Shell: host + "/crisuite/busybox:1", Spare: host + "/crisuite/spare:1", Missing: host + "/crisuite/missing:1",
+		Private: host + "/private/app:1", Login: login,
+	}
+}
+
+// guard asks for a login below a path.
+func guard(next http.Handler, below string, login *runtimeapi.AuthConfig) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if strings.HasPrefix(r.URL.Path, below) && (user != login.GetUsername() || password != login.GetPassword()) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func push(t *testing.T, base, tag string, img v1.Image) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Target is a runtime and what must be known of it.
@@ -22,15 +23,18 @@ type Target struct {
 	Interrupt func(t testing.TB, during func())
 }
 
-// Images are references as a user would write them. All but Missing can be pulled.
+// Images are references as a user would write them.
 type Images struct {
 	// Shell has busybox's sh, sleep, echo, cat, printf, … in its PATH.
 	Shell string
-	// Spare is any other image, which nothing else on the node uses; it is
-	// pulled and removed repeatedly.
+	// Spare is any other image, whose content nothing else on the node uses; it
+	// is pulled and removed repeatedly.
 	Spare string
 	// Missing is in a registry that answers, which does not have it.
 	Missing string
+	// Private needs a user name and a password, those of Login.
+	Private string
+	Login   *runtimeapi.AuthConfig
 }
 
 // Features differ between runtimes that Sextant supports. What a runtime is

@@ -73,7 +73,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 		state:     runtimeapi.ContainerState_CONTAINER_CREATED,
 		created:   r.now(),
 		resources: proto.CloneOf(config.GetLinux().GetResources()),
-		files:     newFiles(config.GetMounts()),
+		files:     newFiles(sb, config),
 		signals:   make(chan shell.Signal, 16),
 		done:      make(chan struct{}),
 	}

@@ -15,7 +15,8 @@ import (
 // files is what the processes of a container see: a few files in memory, and
 // the host's own under each mount.
 type files struct {
-	mounts []*runtimeapi.Mount // longest container path first
+	mounts   []*runtimeapi.Mount // longest container path first
+	readonly bool                // what is not under a mount
 
 	mu   sync.Mutex
 	data map[string][]byte
@@ -26,12 +27,34 @@ var (
 	errReadOnly = errors.New("Read-only file system")     //nolint:staticcheck // the words of strerror
 )
 
-func newFiles(mounts []*runtimeapi.Mount) *files {
-	f := &files{mounts: slices.Clone(mounts), data: map[string][]byte{}}
+// newFiles begins with the two files that a runtime makes itself.
+func newFiles(sb *sandbox, config *runtimeapi.ContainerConfig) *files {
+	f := &files{
+		mounts:   slices.Clone(config.GetMounts()),
+		readonly: config.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
+		data: map[string][]byte{
+			"/etc/hostname":    []byte(sb.hostname() + "\n"),
+			"/etc/resolv.conf": resolvConf(sb.config.GetDnsConfig()),
+		},
+	}
 	slices.SortStableFunc(f.mounts, func(a, b *runtimeapi.Mount) int {
 		return len(b.GetContainerPath()) - len(a.GetContainerPath())
 	})
 	return f
+}
+
+func resolvConf(dns *runtimeapi.DNSConfig) []byte {
+	var b strings.Builder
+	if s := dns.GetSearches(); len(s) > 0 {
+		b.WriteString("search " + strings.Join(s, " ") + "\n")
+	}
+	for _, s := range dns.GetServers() {
+		b.WriteString("nameserver " + s + "\n")
+	}
+	if o := dns.GetOptions(); len(o) > 0 {
+		b.WriteString("options " + strings.Join(o, " ") + "\n")
+	}
+	return []byte(b.String())
 }
 
 // host finds the host's path of a path under a mount.
@@ -77,6 +100,9 @@ func (f *files) Write(name string, data []byte, appending bool) error {
 		_, err = w.Write(data)
 		return inContainer(errors.Join(err, w.Close()))
 	}
+	if f.readonly {
+		return errReadOnly
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if appending {
@@ -93,6 +119,9 @@ func (f *files) Remove(name string) error {
 			return errReadOnly
 		}
 		return inContainer(os.Remove(p))
+	}
+	if f.readonly {
+		return errReadOnly
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

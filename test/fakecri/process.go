@@ -54,12 +54,10 @@ func (r *Runtime) process(c *container, out, errw io.Writer) *shell.Proc {
 	for _, e := range c.config.GetEnvs() {
 		env[e.GetKey()] = string(e.GetValue())
 	}
-	hostname := c.sandbox.config.GetHostname()
-	if hostname == "" {
-		hostname = c.sandbox.id[:12]
-	}
+	user := c.user()
 	return &shell.Proc{
-		Clock: r.cfg.Clock, Files: c.files, Out: out, Err: errw, Env: env, Hostname: hostname,
+		Clock: r.cfg.Clock, Files: c.files, Out: out, Err: errw, Env: env,
+		Hostname: c.sandbox.hostname(), UID: user.GetUid(), GID: user.GetGid(), Dir: c.config.GetWorkingDir(),
 		Programs: c.image.program,
 		KillInit: func(sig shell.Signal) {
 			r.mu.Lock()

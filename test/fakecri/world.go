@@ -66,6 +66,13 @@ type sandbox struct {
 	ip      netip.Addr // invalid: host network, or given back
 }
 
+func (sb *sandbox) hostname() string {
+	if h := sb.config.GetHostname(); h != "" {
+		return h
+	}
+	return sb.id[:12]
+}
+
 // newID makes IDs that look random and repeat from run to run.
 func (w *world) newID() (id string, seq uint64) {
 	w.count++

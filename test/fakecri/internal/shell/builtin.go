@@ -46,6 +46,11 @@ func init() {
 			fmt.Fprintln(out, p.Hostname)
 			return 0, nil
 		},
+		"id": (*Proc).id,
+		"pwd": func(p *Proc, _ context.Context, _ []string, out io.Writer) (int32, error) {
+			fmt.Fprintln(out, path.Join("/", p.Dir))
+			return 0, nil
+		},
 		"printenv": (*Proc).printenv,
 		"touch":    (*Proc).touch,
 		"rm":       (*Proc).rm,

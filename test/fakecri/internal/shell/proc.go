@@ -38,6 +38,8 @@ type Proc struct {
 	Env      map[string]string
 	Args     []string // $0, $1, …
 	Hostname string
+	UID, GID int64
+	Dir      string // "" is "/"
 	// Programs finds executables that are not built in: the script and true.
 	Programs func(name string) (*Script, bool)
 	// Init says that the process is the first of its PID namespace: like a

@@ -55,6 +55,7 @@ func run(t *testing.T, script string) (exit shell.Exit, out, errout string, file
 	}
 	p := &shell.Proc{
 		Clock: clock.RealClock{}, Files: files, Out: &o, Err: &e, Hostname: "host", Init: true,
+		UID: 10, GID: 20, Dir: "/srv",
 		Env:  map[string]string{"COLOUR": "blue"},
 		Args: []string{"zero", "one"},
 		Programs: func(name string) (*shell.Script, bool) {
@@ -99,6 +100,7 @@ func TestScripts(t *testing.T) {
 		{"if test -f /etc/motd; then echo yes; else echo no; fi", 0, "yes\n", ""},
 		{"if false; then echo yes; else exit 8; fi", 8, "", ""},
 		{"while test ! -f /stop; do echo once; touch /stop; done", 0, "once\n", ""},
+		{"id -u; id -g; pwd", 0, "10\n20\n/srv\n", ""},
 		{"hostname; echo on $(hostname)", 0, "host\non host\n", ""},
 		{"printenv COLOUR; printenv NONE", 1, "blue\n", ""},
 		{`printf 'a\nb %s %d' x 5`, 0, "a\nb x 5", ""},

@@ -61,6 +61,20 @@ func (p *Proc) log(ctx context.Context, args []string, out io.Writer) (int32, er
 	return 0, nil
 }
 
+func (p *Proc) id(_ context.Context, args []string, out io.Writer) (int32, error) {
+	switch strings.Join(args, " ") {
+	case "":
+		fmt.Fprintf(out, "uid=%d gid=%d\n", p.UID, p.GID)
+	case "-u":
+		fmt.Fprintln(out, p.UID)
+	case "-g":
+		fmt.Fprintln(out, p.GID)
+	default:
+		return p.usage("id takes -u or -g")
+	}
+	return 0, nil
+}
+
 func (p *Proc) printenv(_ context.Context, args []string, out io.Writer) (int32, error) {
 	for _, name := range args {
 		v, ok := p.Env[name]
