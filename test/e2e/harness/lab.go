@@ -264,15 +264,15 @@ func writeOwner(dir string) error {
 	return os.WriteFile(filepath.Join(dir, ownerFile), b, 0o644)
 }
 
-// startTime is field 22 of /proc/PID/stat, or "" when there is no such process.
+// startTime is field 22 of /proc/PID/stat, or "" when no such process runs.
 func startTime(pid int) string {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return ""
 	}
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 20 {
-		return ""
+	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+		return "" // ended, and only its parent does not know
 	}
 	return f[19]
 }

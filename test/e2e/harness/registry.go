@@ -16,9 +16,9 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/sextant-node/sextant/test/images"
 )
@@ -174,7 +174,7 @@ func (r *Registry) apply(next http.Handler) http.Handler {
 		}
 		user, password, _ := req.BasicAuth()
 		switch {
-		case x.user != "" && !(equal(user, x.user) && equal(password, x.password)):
+		case x.user != "" && (!equal(user, x.user) || !equal(password, x.password)):
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			answer(w, http.StatusUnauthorized, "UNAUTHORIZED")
 		case x.status != 0:

@@ -1,0 +1,137 @@
+# Sextant. `make help` lists the targets.
+
+SHELL       := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+TOOL        := go tool -modfile=test/tools/go.mod
+LINTER      := go tool -modfile=$(CURDIR)/test/tools/golangci-lint/go.mod golangci-lint
+TESTSUM     := go tool -modfile=$(CURDIR)/test/tools/gotestsum/go.mod gotestsum --format=pkgname-and-test-fails --format-hide-empty-pkg
+SUDO        := $(if $(filter 0,$(shell id -u)),,sudo)
+VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BUILD       := CGO_ENABLED=0 go build -trimpath -ldflags "-X github.com/sextant-node/sextant/pkg/service.Version=$(VERSION)"
+
+# make up CRI=unix:///run/containerd/containerd.sock uses a runtime that is there.
+CRI         ?=
+WAIT_PODS   ?= 1
+IMAGES      := bin/images/pause.tar bin/images/hello.tar
+WIRE        := proto/sextant.binpb
+FUZZ_SECONDS ?= 30
+
+## Try it
+
+.PHONY: up
+up: setup build $(IMAGES) ## Start a node with an example pod, installing what is missing (root)
+ifneq ($(CRI),)
+	@for image in $(IMAGES); do \
+		$(SUDO) ctr --address $(patsubst unix://%,%,$(CRI)) --namespace k8s.io images import $$image >/dev/null || exit; done
+endif
+	@$(SUDO) bin/sextant up --demo --detach --demo-images=bin/images --demo-manifests=deploy/examples \
+		--wait-pods=$(WAIT_PODS) $(if $(CRI),--container-runtime-endpoint=$(CRI))
+
+.PHONY: down
+down: ## Stop the node and remove every trace of it
+	@if [ -x bin/sextant ]; then $(SUDO) bin/sextant down --purge; fi
+
+.PHONY: setup
+setup:
+	@$(SUDO) deploy/setup/setup.sh
+
+.PHONY: build
+build: ## Build bin/sextant
+	@$(BUILD) -o bin/sextant ./cmd/sextant
+
+.PHONY: images
+images: $(IMAGES) ## Assemble the local images
+
+$(IMAGES) &: $(shell find test/images -name '*.go') go.mod
+	@go run ./test/images/mkimages -o bin/images >/dev/null
+	@touch $(IMAGES)
+
+## Contracts
+
+.PHONY: generate
+generate: ## Generate code from proto/
+	@$(TOOL) buf format -w
+	@$(TOOL) buf generate
+
+.PHONY: check-generate
+check-generate: ## Fail if the generated code is not what proto/ yields
+	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
+		for f in $$(cd "$$new/proto" && find . -type f); do \
+			cmp -s "$$new/proto/$$f" "proto/$$f" || { echo "proto/$$f is not what proto/ yields: run make generate"; exit 1; }; done && \
+		for f in $$(cd proto && find . -name '*.pb.go'); do \
+			[ -e "$$new/proto/$$f" ] || { echo "proto/$$f has no contract any more"; exit 1; }; done
+
+.PHONY: buf
+buf: ## Check the contracts: lint, format, wire compatibility with the committed image
+	@$(TOOL) buf lint
+	@$(TOOL) buf format -d --exit-code
+	@[ -e $(WIRE) ] || { echo "$(WIRE) is missing: run make wire and commit it"; exit 1; }
+	@$(TOOL) buf breaking --against $(WIRE)
+
+.PHONY: wire
+wire: ## Accept the contracts as they are as the ones to stay compatible with
+	@$(TOOL) buf build -o $(WIRE)
+
+## Checks
+
+.PHONY: test
+test: ## Everything: what a change must pass
+	@$(MAKE) --no-print-directory test-setup
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory check-generate
+	@$(MAKE) --no-print-directory buf
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory race
+	@$(MAKE) --no-print-directory fuzz
+	@$(MAKE) --no-print-directory e2e
+	@echo "make test: everything passed"
+
+# The race detector and runc need a C compiler; one of the images is busybox.
+.PHONY: test-setup
+test-setup:
+	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static
+
+.PHONY: lint
+lint: ## Static checks: golangci-lint in every module, scripts
+	@echo "== lint"
+	@for s in deploy/setup/setup.sh test/env/*.sh; do sh -n $$s || exit; done
+	@bash -n .ci/run
+	@$(LINTER) run ./...
+	@cd test/e2e && $(LINTER) run --config=$(CURDIR)/.golangci.yml ./...
+
+.PHONY: unit
+unit: ## Tests that need no root and no real parts
+	@echo "== unit"
+	@$(TESTSUM) -- ./...
+
+.PHONY: race
+race: ## The same under the race detector
+	@echo "== race"
+	@CGO_ENABLED=1 $(TESTSUM) -- -race -timeout=10m ./cmd/... ./pkg/... ./services/...
+
+.PHONY: fuzz
+fuzz: ## Every fuzz test for a moment, FUZZ_SECONDS in all
+	@echo "== fuzz"
+	@test/env/fuzz.sh $(FUZZ_SECONDS)
+
+.PHONY: env
+env: ## Build the real parts that end-to-end tests need
+	@test/env/install.sh >/dev/null
+
+.PHONY: e2e
+e2e: ## End-to-end tests on real runtimes and a real API server (root)
+	@echo "== e2e"
+	@test/env/install.sh
+	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
+	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
+	@cd test/e2e && $(TESTSUM) -- -timeout=20m -count=1 -p=1 ./...
+
+.PHONY: bench
+bench: ## Benchmarks
+	@go test -run='^$$' -bench=. -benchmem ./pkg/... ./services/...
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } /^## / { printf "\n%s\n", substr($$0, 4) } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
