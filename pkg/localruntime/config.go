@@ -69,14 +69,14 @@ type Config struct {
 // cannot work.
 func (c Config) withDefaults() (Config, error) {
 	if !filepath.IsAbs(c.Dir) || filepath.Clean(c.Dir) == "/" {
-		return c, fmt.Errorf("Dir: %q is not an absolute directory below the root", c.Dir)
+		return c, fmt.Errorf("invalid Dir: %q is not an absolute directory below the root", c.Dir)
 	}
 	c.Dir = filepath.Clean(c.Dir)
 	if c.Socket == "" {
 		c.Socket = filepath.Join(c.Dir, "containerd.sock")
 	}
 	if len(c.Socket) > maxSocketPath {
-		return c, fmt.Errorf("Socket: %q has %d bytes, a Unix socket path holds %d", c.Socket, len(c.Socket), maxSocketPath)
+		return c, fmt.Errorf("invalid Socket: %q has %d bytes, a Unix socket path holds %d", c.Socket, len(c.Socket), maxSocketPath)
 	}
 	if c.SandboxImage == "" {
 		c.SandboxImage = DefaultSandboxImage
@@ -85,21 +85,21 @@ func (c Config) withDefaults() (Config, error) {
 		c.Bridge = "sxt" + shortHash(c.Dir)
 	}
 	if len(c.Bridge) > maxInterfaceName || strings.ContainsAny(c.Bridge, "/ \t") {
-		return c, fmt.Errorf("Bridge: %q is no interface name of at most %d characters", c.Bridge, maxInterfaceName)
+		return c, fmt.Errorf("invalid Bridge: %q is no interface name of at most %d characters", c.Bridge, maxInterfaceName)
 	}
 	if c.Subnet != "" {
 		p, err := netip.ParsePrefix(c.Subnet)
 		if err != nil {
-			return c, fmt.Errorf("Subnet: %w", err)
+			return c, fmt.Errorf("invalid Subnet: %w", err)
 		}
 		if !p.Addr().Is4() || p.Bits() > 30 {
-			return c, fmt.Errorf("Subnet: %q is no IPv4 range with room for pods", c.Subnet)
+			return c, fmt.Errorf("invalid Subnet: %q is no IPv4 range with room for pods", c.Subnet)
 		}
 		c.Subnet = p.Masked().String()
 	}
 	for _, r := range c.CgroupRoots {
 		if !strings.HasPrefix(r, "/") || filepath.Clean(r) != r || r == "/" {
-			return c, fmt.Errorf("CgroupRoots: %q is no clean path below the root cgroup", r)
+			return c, fmt.Errorf("invalid CgroupRoots: %q is no clean path below the root cgroup", r)
 		}
 	}
 	if c.LogLevel == "" {

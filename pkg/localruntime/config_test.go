@@ -24,7 +24,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := tc.cfg.withDefaults()
-			if err == nil || !strings.HasPrefix(err.Error(), tc.field+": ") {
+			if err == nil || !strings.HasPrefix(err.Error(), "invalid "+tc.field+": ") {
 				t.Errorf("error %v does not name %s", err, tc.field)
 			}
 		})

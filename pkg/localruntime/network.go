@@ -43,7 +43,7 @@ func (c Config) reserveNetwork() (string, error) {
 			return subnet, nil
 		}
 		if c.Subnet != "" {
-			return "", errors.Join(fmt.Errorf("Subnet: %s is already used by interface %s", subnet, older), deleteLink(c.Bridge))
+			return "", errors.Join(fmt.Errorf("invalid Subnet: %s is already used by interface %s", subnet, older), deleteLink(c.Bridge))
 		}
 		if err := deleteLink(c.Bridge); err != nil {
 			return "", err
@@ -66,7 +66,7 @@ func ensureBridge(name string, subnet netip.Prefix) (int, error) {
 		return 0, fmt.Errorf("find bridge %s: %w", name, err)
 	}
 	if link.Type() != "bridge" {
-		return 0, fmt.Errorf("Bridge: interface %s exists and is a %s", name, link.Type())
+		return 0, fmt.Errorf("invalid Bridge: interface %s exists and is a %s", name, link.Type())
 	}
 	gateway := &netlink.Addr{IPNet: &net.IPNet{
 		IP:   subnet.Masked().Addr().Next().AsSlice(),

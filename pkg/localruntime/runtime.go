@@ -135,7 +135,7 @@ func (c Config) claimDir() (marker, error) {
 		return m, err
 	}
 	if len(entries) > 0 {
-		return m, fmt.Errorf("Dir: %s is not empty and has no %s", c.Dir, filepath.Base(c.markerFile()))
+		return m, fmt.Errorf("invalid Dir: %s is not empty and has no %s", c.Dir, filepath.Base(c.markerFile()))
 	}
 	// The group of the socket must be able to reach it.
 	if err := os.MkdirAll(c.Dir, 0o711); err != nil {

@@ -28,15 +28,15 @@ func main() {
 	if len(refs) == 0 {
 		refs = []string{images.Pause, images.Hello}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *out, *source, refs); err != nil {
+	if err := run(*out, *source, refs); err != nil {
 		fmt.Fprintln(os.Stderr, "mkimages:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out, source string, refs []string) error {
+func run(out, source string, refs []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
