@@ -74,15 +74,14 @@ func (r *Runtime) WaitCall(ctx context.Context, m Match, n int) error {
 }
 
 // begin opens the record of a call and takes the rules that act on it.
-func (r *Runtime) begin(fullMethod string, req any) (c *Call, gates []*Stall, fail, after error, lies []func(req, resp proto.Message)) {
-	c = &Call{Method: path.Base(fullMethod), At: r.cfg.Clock.Now()}
+func (r *Runtime) begin(fullMethod string, req any) (*Call, orders) {
+	c := &Call{Method: path.Base(fullMethod), At: r.cfg.Clock.Now()}
 	c.Request, _ = req.(proto.Message)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inFlight++
 	r.describe(c)
-	gates, fail, after, lies = r.apply(c)
-	return c, gates, fail, after, lies
+	return c, r.apply(c)
 }
 
 func (r *Runtime) finish(c *Call, resp any, err error) {
@@ -133,29 +132,29 @@ func (r *Runtime) describe(c *Call) {
 
 // unary is the way of every unary call: gates, failures, the work, lies.
 func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	call, gates, fail, after, lies := r.begin(info.FullMethod, req)
+	call, o := r.begin(info.FullMethod, req)
 	defer func() { r.finish(call, resp, err) }()
 	if d := r.cfg.Delay; d > 0 {
 		if err := r.sleep(ctx, d); err != nil {
 			return nil, err
 		}
 	}
-	if err := pass(ctx, gates); err != nil {
+	if err := pass(ctx, o.gates); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	if fail != nil {
-		return nil, fail
+	if o.fail != nil {
+		return nil, o.fail
 	}
 	resp, err = handler(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if after != nil {
-		return nil, after
+	if o.after != nil {
+		return nil, o.after
 	}
-	if len(lies) > 0 {
+	if len(o.lies) > 0 {
 		m := proto.Clone(resp.(proto.Message))
-		for _, lie := range lies {
+		for _, lie := range o.lies {
 			lie(call.Request, m)
 		}
 		resp = m
@@ -166,21 +165,21 @@ func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 // stream is the same for streams. Their request is read by the handler, so a
 // stream is matched by its method alone.
 func (r *Runtime) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	call, gates, fail, after, lies := r.begin(info.FullMethod, nil)
+	call, o := r.begin(info.FullMethod, nil)
 	defer func() { r.finish(call, nil, err) }()
-	if err := pass(ss.Context(), gates); err != nil {
+	if err := pass(ss.Context(), o.gates); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	if fail != nil {
-		return fail
+	if o.fail != nil {
+		return o.fail
 	}
-	if len(lies) > 0 {
-		ss = &lyingStream{ServerStream: ss, lies: lies}
+	if len(o.lies) > 0 {
+		ss = &lyingStream{ServerStream: ss, lies: o.lies}
 	}
 	if err := handler(srv, ss); err != nil {
 		return err
 	}
-	return after
+	return o.after
 }
 
 type lyingStream struct {

@@ -165,7 +165,7 @@ func TestCalls(t *testing.T) {
 	if len(n.Calls(fakecri.Match{})) != 0 {
 		t.Error("calls remain")
 	}
-	go n.tryRun("later") //nolint:errcheck // waited for below
+	go n.tryRun("later")
 	n.must(n.WaitCall(n.ctx, fakecri.Match{Name: "later"}, 1))
 }
 

@@ -187,13 +187,21 @@ func (r *Runtime) SetCondition(typ string, ok bool, reason, message string) {
 	r.conditions = append(r.conditions, cond)
 }
 
+// orders are what the rules say about one call.
+type orders struct {
+	gates []*Stall
+	fail  error
+	after error
+	lies  []func(req, resp proto.Message)
+}
+
 // apply takes the rules for a call. The caller holds mu.
-func (r *Runtime) apply(c *Call) (gates []*Stall, fail, after error, lies []func(req, resp proto.Message)) {
+func (r *Runtime) apply(c *Call) (o orders) {
 	for _, ru := range r.rules {
 		if ru.left == 0 || !ru.match.matches(c) {
 			continue
 		}
-		if ru.fail != nil && fail != nil {
+		if ru.fail != nil && o.fail != nil {
 			continue // one failure per call; the next rule keeps its count
 		}
 		if ru.left > 0 {
@@ -202,20 +210,20 @@ func (r *Runtime) apply(c *Call) (gates []*Stall, fail, after error, lies []func
 		switch {
 		case ru.stall != nil:
 			ru.stall.caught++
-			gates = append(gates, ru.stall)
+			o.gates = append(o.gates, ru.stall)
 		case ru.fail != nil:
-			fail = ru.fail
+			o.fail = ru.fail
 		case ru.after != nil:
-			after = ru.after
+			o.after = ru.after
 		case ru.lie != nil:
-			lies = append(lies, ru.lie)
+			o.lies = append(o.lies, ru.lie)
 		}
 	}
 	r.rules = slices.DeleteFunc(r.rules, func(ru *rule) bool { return ru.left == 0 })
-	if len(gates) > 0 {
+	if len(o.gates) > 0 {
 		r.notify()
 	}
-	return gates, fail, after, lies
+	return o
 }
 
 // pass waits until all gates are open.

@@ -37,10 +37,11 @@ func (l *logFile) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if l.f != nil {
-		l.f.Close()
-	}
+	old := l.f
 	l.f = f
+	if old != nil {
+		return old.Close()
+	}
 	return nil
 }
 
@@ -62,7 +63,7 @@ func (l *logFile) close() {
 			s.line("P", s.rest)
 		}
 	}
-	l.f.Close()
+	l.f.Close() //nolint:errcheck // each line was written by itself
 	l.f = nil
 }
 
@@ -103,5 +104,6 @@ func (s *logStream) Write(p []byte) (int, error) {
 
 func (s *logStream) line(tag string, text []byte) {
 	// One write per line, so that readers never see half of one.
-	s.l.f.Write(fmt.Appendf(nil, "%s %s %s %s\n", s.l.stamp().Format(time.RFC3339Nano), s.name, tag, text))
+	// A log that cannot be written does not end the process, as in containerd.
+	_, _ = s.l.f.Write(fmt.Appendf(nil, "%s %s %s %s\n", s.l.stamp().Format(time.RFC3339Nano), s.name, tag, text))
 }

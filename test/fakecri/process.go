@@ -21,7 +21,7 @@ func (r *Runtime) launch(c *container) error {
 	if err != nil {
 		return err
 	}
-	var out, errw io.Writer = io.Discard, io.Discard
+	out, errw := io.Discard, io.Discard
 	if c.logPath != "" {
 		l, err := openLog(c.logPath, r.now)
 		if err != nil {

@@ -139,7 +139,7 @@ func (r *Runtime) end() {
 		}
 	}
 	if r.ownDir != "" {
-		os.RemoveAll(r.ownDir)
+		os.RemoveAll(r.ownDir) //nolint:errcheck // a leftover in the temporary directory harms nothing
 	}
 	r.notify()
 }

@@ -164,7 +164,7 @@ func (r *Runtime) sandboxStatus(sb *sandbox, lies bool) *runtimeapi.PodSandboxSt
 	if o := sb.config.GetLinux().GetSecurityContext().GetNamespaceOptions(); o != nil {
 		st.Linux.Namespaces.Options = proto.CloneOf(o)
 	}
-	if sb.ip.IsValid() && !(lies && r.hiddenIPs[sb.id]) {
+	if hidden := lies && r.hiddenIPs[sb.id]; sb.ip.IsValid() && !hidden {
 		st.Network.Ip = sb.ip.String()
 	}
 	if state, lied := r.sandboxStates[sb.id]; lied && lies {

@@ -53,6 +53,6 @@ func (r *Runtime) Conn(tb testing.TB) *grpc.ClientConn {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { conn.Close() })
+	tb.Cleanup(func() { conn.Close() }) //nolint:errcheck // nothing follows
 	return conn
 }

@@ -16,7 +16,7 @@ var builtins map[string]func(p *Proc, ctx context.Context, args []string, out io
 
 func init() {
 	builtins = map[string]func(*Proc, context.Context, []string, io.Writer) (int32, error){
-		":": succeed, "true": succeed,
+		":": (*Proc).succeed, "true": (*Proc).succeed,
 		"false": func(*Proc, context.Context, []string, io.Writer) (int32, error) { return 1, nil },
 		"exit":  (*Proc).exit,
 		"sleep": (*Proc).sleep,
@@ -77,7 +77,7 @@ func builtin(name string) string {
 	return name
 }
 
-func succeed(*Proc, context.Context, []string, io.Writer) (int32, error) { return 0, nil }
+func (p *Proc) succeed(context.Context, []string, io.Writer) (int32, error) { return 0, nil }
 
 // usage reports a misused command the way a shell does.
 func (p *Proc) usage(format string, args ...any) (int32, error) {
