@@ -67,6 +67,9 @@ func (a *Actuator) execHook(ctx context.Context, h hook) (output string, err err
 }
 
 func (a *Actuator) sleepHook(ctx context.Context, secs int64) error {
+	if secs <= 0 {
+		return nil
+	}
 	timer := a.deps.Clock.NewTimer(seconds(secs))
 	defer timer.Stop()
 	select {
