@@ -1,0 +1,45 @@
+package resource
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+)
+
+func decodeKubelet(_ string, value []byte) (*kubeconf.Config, error) {
+	m := &configv1.KubeletConfig{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	c, err := kubeconf.Unmarshal(m.GetConfig())
+	if err != nil {
+		return nil, fmt.Errorf("generation %d: %w", m.GetGeneration(), err)
+	}
+	return c, nil
+}
+
+// decodeNode decodes Nodes and keeps nothing of other objects.
+func decodeNode(_ string, value []byte) (*v1.Node, error) {
+	o := &configv1.Object{}
+	if err := proto.Unmarshal(value, o); err != nil {
+		return nil, err
+	}
+	if o.GetKind() != "Node" || len(o.GetObject()) == 0 {
+		return nil, nil
+	}
+	n := &v1.Node{}
+	return n, n.Unmarshal(o.GetObject())
+}
+
+// nodeObject is the node's own object in the API, or nil.
+func (s *Service) nodeObject(name string) *v1.Node {
+	n, ok := s.nodes.Get("Node//" + name)
+	if !ok {
+		return nil
+	}
+	return n
+}

@@ -1,0 +1,224 @@
+// Package admit judges whether a pod fits the node. It is pure: pods and node
+// facts in, a decision with the kubelet's reason out.
+package admit
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1helper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// Node is what a pod is judged against.
+type Node struct {
+	Name        string
+	Labels      map[string]string
+	Taints      []v1.Taint
+	Allocatable v1.ResourceList
+	// Sysctls a pod may set; nil refuses none.
+	Sysctls *pod.SysctlAllowlist
+	// Under pressure, new pods of lower classes are refused.
+	MemoryPressure, DiskPressure, PIDPressure bool
+}
+
+// Rejection is why a pod does not fit; Reason goes into its status.
+type Rejection struct{ Reason, Message string }
+
+// Judge returns nil when p fits beside the pods that were admitted before it.
+// The order of the checks is the kubelet's: the first reason found is given.
+func Judge(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
+	for _, check := range []func(*v1.Pod, []*v1.Pod, Node) *Rejection{
+		pressure, sysctls, operatingSystem, fit, general, taints,
+	} {
+		if r := check(p, admitted, node); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// pressure: critical pods pass; under memory pressure alone, all but BestEffort
+// pass, and those pass that tolerate it.
+func pressure(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
+	if !node.MemoryPressure && !node.DiskPressure && !node.PIDPressure || pod.IsCritical(p) {
+		return nil
+	}
+	var conditions []string
+	for condition, under := range map[string]bool{
+		string(v1.NodeMemoryPressure): node.MemoryPressure, string(v1.NodeDiskPressure): node.DiskPressure, string(v1.NodePIDPressure): node.PIDPressure,
+	} {
+		if under {
+			conditions = append(conditions, condition)
+		}
+	}
+	slices.Sort(conditions)
+	if node.MemoryPressure && len(conditions) == 1 {
+		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if pod.QOS(p) != v1.PodQOSBestEffort || tolerates(p, taint) {
+			return nil
+		}
+	}
+	return &Rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
+}
+
+func sysctls(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
+	if node.Sysctls == nil {
+		return nil
+	}
+	if err := node.Sysctls.Check(p); err != nil {
+		return &Rejection{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %v", err)}
+	}
+	return nil
+}
+
+func operatingSystem(p *v1.Pod, _ []*v1.Pod, _ Node) *Rejection {
+	if os, ok := p.Labels[v1.LabelOSStable]; ok && os != string(v1.Linux) {
+		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	if p.Spec.OS != nil && p.Spec.OS.Name != v1.Linux {
+		return &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	return nil
+}
+
+// fit: requests of the admitted pods and of this one stay within allocatable.
+// An extended resource the node does not have is no reason (it may be another
+// owner's), as with the kubelet.
+func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
+	if n, ok := node.Allocatable[v1.ResourcePods]; ok && int64(len(admitted))+1 > n.Value() {
+		return &Rejection{"OutOfpods", outOf(v1.ResourcePods, 1, int64(len(admitted)), n.Value())}
+	}
+	used := v1.ResourceList{}
+	for _, other := range admitted {
+		for name, q := range pod.Requests(other) {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	requests := pod.Requests(p)
+	names := make([]v1.ResourceName, 0, len(requests))
+	for name := range requests {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		want, has := requests[name], node.Allocatable[name]
+		if _, known := node.Allocatable[name]; !known || want.IsZero() {
+			continue
+		}
+		have := used[name]
+		sum := have.DeepCopy()
+		sum.Add(want)
+		if sum.Cmp(has) > 0 {
+			return &Rejection{"OutOf" + string(name), outOf(name, amount(name, want), amount(name, have), amount(name, has))}
+		}
+	}
+	return nil
+}
+
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+func outOf(name v1.ResourceName, requested, used, capacity int64) string {
+	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)
+}
+
+// general: node name, node affinity, host ports.
+func general(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
+	const failed = "Predicate %s failed"
+	if p.Spec.NodeName != "" && p.Spec.NodeName != node.Name {
+		return &Rejection{"NodeName", fmt.Sprintf(failed, "NodeName")}
+	}
+	if !pod.IsStatic(p) {
+		object := &v1.Node{}
+		object.Name, object.Labels = node.Name, node.Labels
+		if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(object); err != nil || !ok {
+			return &Rejection{"NodeAffinity", fmt.Sprintf(failed, "NodeAffinity")}
+		}
+	}
+	if portsConflict(p, admitted) {
+		return &Rejection{"NodePorts", fmt.Sprintf(failed, "NodePorts")}
+	}
+	return nil
+}
+
+type hostPort struct {
+	protocol v1.Protocol
+	ip       string
+	port     int32
+}
+
+func hostPorts(p *v1.Pod) []hostPort {
+	var ports []hostPort
+	for kind, c := range pod.Containers(p) {
+		if kind == pod.Init || kind == pod.Ephemeral {
+			continue
+		}
+		for _, port := range c.Ports {
+			if port.HostPort <= 0 {
+				continue
+			}
+			h := hostPort{port.Protocol, port.HostIP, port.HostPort}
+			if h.protocol == "" {
+				h.protocol = v1.ProtocolTCP
+			}
+			if h.ip == "" {
+				h.ip = "0.0.0.0"
+			}
+			ports = append(ports, h)
+		}
+	}
+	return ports
+}
+
+func portsConflict(p *v1.Pod, admitted []*v1.Pod) bool {
+	wanted := hostPorts(p)
+	if len(wanted) == 0 {
+		return false
+	}
+	for _, other := range admitted {
+		for _, have := range hostPorts(other) {
+			if slices.ContainsFunc(wanted, have.conflicts) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (h hostPort) conflicts(o hostPort) bool {
+	anywhere := func(ip string) bool { return ip == "0.0.0.0" || ip == "::" }
+	return h.port == o.port && h.protocol == o.protocol && (h.ip == o.ip || anywhere(h.ip) || anywhere(o.ip))
+}
+
+// taints: only NoExecute counts here, and static pods are exempt.
+func taints(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
+	if pod.IsStatic(p) {
+		return nil
+	}
+	for i := range node.Taints {
+		t := &node.Taints[i]
+		if t.Effect != v1.TaintEffectNoExecute {
+			continue
+		}
+		if !tolerates(p, t) {
+			return &Rejection{"TaintToleration", "Predicate TaintToleration failed"}
+		}
+	}
+	return nil
+}
+
+func tolerates(p *v1.Pod, taint *v1.Taint) bool {
+	return v1helper.TolerationsTolerateTaint(klog.Logger{}, p.Spec.Tolerations, taint, false)
+}

@@ -1,0 +1,204 @@
+package resource
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/store"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
+	"github.com/sextant-node/sextant/services/resource/internal/machine"
+	"github.com/sextant-node/sextant/services/resource/internal/pressure"
+)
+
+// schema of the checkpoint.
+const schema = 1
+
+// Config is what resource is told at start.
+type Config struct {
+	// RootDir is the kubelet's root directory: its disk is the node's.
+	RootDir string
+}
+
+// Cgroups makes and removes cgroups; cgroup.Tree is the real one.
+type Cgroups interface {
+	Ensure(name pod.CgroupName, values cgroup.Values) error
+	Remove(name pod.CgroupName) error
+}
+
+// Deps are what resource runs on.
+type Deps struct {
+	Kit *service.Kit
+	// Machine defaults to this one.
+	Machine machine.Host
+	// Cgroups makes a tree for a driver; the real one when nil.
+	Cgroups func(pod.CgroupDriver) Cgroups
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// allocation is what the checkpoint keeps of a pod.
+type allocation struct {
+	// Pod as Kubernetes protobuf.
+	Pod []byte `json:"pod"`
+	// Cgroup is the pod's, part by part from the root.
+	Cgroup pod.CgroupName   `json:"cgroup"`
+	Driver pod.CgroupDriver `json:"driver"`
+	// Releasing: the pod is to lose what it holds.
+	Releasing bool `json:"releasing,omitempty"`
+}
+
+// held is an allocation in memory.
+type held struct {
+	allocation
+	pod *v1.Pod
+	err string // what holds the release up
+}
+
+// settings is what a configuration and the machine come to.
+type settings struct {
+	conf                  *kubeconf.Config
+	driver                pod.CgroupDriver
+	root                  pod.CgroupName
+	capacity, allocatable v1.ResourceList
+	sysctls               *pod.SysctlAllowlist
+}
+
+// Service is resource.
+type Service struct {
+	resourcev1.UnimplementedResourceServiceServer
+	cfg     Config
+	kit     *service.Kit
+	host    machine.Host
+	facts   *machine.Facts
+	tree    func(pod.CgroupDriver) Cgroups
+	now     func() time.Time
+	table   *store.Table[allocation]
+	metrics *metrics
+
+	pods   *feed.Owner[*resourcev1.PodAllocation]
+	node   *feed.Owner[*resourcev1.NodeResources]
+	events *feed.Events
+
+	kubelet *feed.Mirror[*kubeconf.Config]
+	runtime *feed.Mirror[*plegv1.RuntimeState]
+	nodes   *feed.Mirror[*v1.Node]
+
+	wake chan struct{} // capacity 1
+
+	mu       sync.Mutex
+	settings *settings // nil until config and pleg have spoken
+	held     map[string]*held
+	pressure map[pressure.Condition]pressure.State
+}
+
+// New wires resource into its process; everything runs in the kit.
+func New(cfg Config, deps Deps) (*Service, error) {
+	kit := deps.Kit
+	s := &Service{
+		cfg: cfg, kit: kit, host: deps.Machine, tree: deps.Cgroups, now: deps.Now, metrics: newMetrics(kit.Metrics),
+		pods:   service.Owner[*resourcev1.PodAllocation](kit, house.ResourcePods),
+		node:   service.Owner[*resourcev1.NodeResources](kit, house.ResourceNode),
+		events: kit.Events(),
+		wake:   make(chan struct{}, 1),
+		held:   map[string]*held{},
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.tree == nil {
+		s.tree = func(d pod.CgroupDriver) Cgroups { return cgroup.Tree{Driver: d} }
+	}
+	var err error
+	if s.facts, err = s.host.Read(); err != nil {
+		return nil, err
+	}
+	s.metrics.cgroupVersion.Set(float64(s.facts.CgroupVersion))
+	if err := s.restore(); err != nil {
+		return nil, err
+	}
+	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, decodeKubelet); err != nil {
+		return nil, err
+	}
+	if s.runtime, err = service.Mirror(kit, house.PlegRuntime, feed.Message[*plegv1.RuntimeState]); err != nil {
+		return nil, err
+	}
+	if s.nodes, err = service.Mirror(kit, house.ConfigObjects, decodeNode); err != nil {
+		return nil, err
+	}
+	for _, watch := range []func(func([]string)){s.kubelet.Watch, s.runtime.Watch} {
+		watch(func([]string) { s.look() })
+	}
+	resourcev1.RegisterResourceServiceServer(kit.Server, s)
+	kit.Go("resources", s.loop)
+	kit.Waiting("config.kubelet")
+	return s, nil
+}
+
+func (s *Service) restore() error {
+	file, damage, err := store.Open(store.Config{Path: filepath.Join(s.kit.StateDir(), "state.db"), Schema: schema, Log: s.kit.Log})
+	if err != nil {
+		return err
+	}
+	if damage != nil {
+		s.kit.Log.Error("allocations lost: podworker will ask again", "error", damage.String())
+	}
+	if s.table, err = store.NewTable(file, "allocations", store.JSON[allocation]()); err != nil {
+		return err
+	}
+	all, err := s.table.All()
+	if err != nil {
+		return err
+	}
+	for uid, a := range all {
+		h := &held{allocation: a, pod: &v1.Pod{}}
+		if err := h.pod.Unmarshal(a.Pod); err != nil {
+			s.kit.Log.Error("allocation skipped", "uid", uid, "error", err.Error())
+			continue
+		}
+		s.held[uid] = h
+	}
+	ctx := context.Background()
+	for uid, h := range s.held {
+		if err := s.publish(ctx, uid, h); err != nil {
+			return fmt.Errorf("publish %s: %w", uid, err)
+		}
+	}
+	s.pods.SetComplete(ctx, true)
+	return nil
+}
+
+func (s *Service) look() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// publish writes a pod's item; callers hold mu or are alone.
+func (s *Service) publish(ctx context.Context, uid string, h *held) error {
+	_, err := s.pods.Set(ctx, uid, &resourcev1.PodAllocation{
+		Uid: uid, Namespace: h.pod.Namespace, Name: h.pod.Name,
+		CgroupParent: h.parent(), Releasing: h.Releasing, Error: h.err,
+	})
+	return err
+}
+
+// parent is the pod's cgroup as the CRI's cgroup_parent takes it.
+func (h *held) parent() string {
+	if len(h.Cgroup) == 0 {
+		return ""
+	}
+	return h.Cgroup.Parent(h.Driver)
+}
