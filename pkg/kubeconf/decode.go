@@ -146,7 +146,7 @@ func cleanYAML(err error) string {
 	if loc := yamlLine.FindStringIndex(msg); loc != nil && loc[0] == 0 {
 		msg = msg[loc[1]:]
 	}
-	return strings.Join(strings.Fields(msg), " ")
+	return clipTo(strings.Join(strings.Fields(msg), " "), 200)
 }
 
 // describe names the kind of a JSON value for error messages.
@@ -157,7 +157,7 @@ func describe(v any) string {
 	case bool:
 		return strconv.FormatBool(v)
 	case json.Number:
-		return v.String()
+		return clip(v.String())
 	case string:
 		return strconv.Quote(clip(v))
 	case []any:
@@ -168,8 +168,10 @@ func describe(v any) string {
 }
 
 // clip shortens a value that is only quoted to be recognised.
-func clip(s string) string {
-	const most = 80
+func clip(s string) string { return clipTo(s, 80) }
+
+// clipTo shortens s to a number of characters.
+func clipTo(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"
 	}

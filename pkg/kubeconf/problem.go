@@ -82,8 +82,17 @@ func Problems(err error) []*Problem {
 	return Problems(errors.Unwrap(err))
 }
 
+// maxProblems is how many problems one error tells of. Whoever has more has
+// one, such as the wrong file.
+const maxProblems = 50
+
 // join turns problems into one error, nil when there are none.
 func join(ps []*Problem) error {
+	if rest := len(ps) - maxProblems; rest > 0 {
+		last := *ps[maxProblems]
+		last.Detail += fmt.Sprintf(" (and %d more problems)", rest-1)
+		ps = append(ps[:maxProblems:maxProblems], &last)
+	}
 	errs := make([]error, 0, len(ps))
 	for _, p := range ps {
 		errs = append(errs, p)
@@ -95,7 +104,7 @@ func join(ps []*Problem) error {
 func problemsOf(errs field.ErrorList, origins Origins) []*Problem {
 	ps := make([]*Problem, 0, len(errs))
 	for _, e := range errs {
-		ps = append(ps, &Problem{Source: origins.Of(e.Field), Field: e.Field, Detail: e.ErrorBody()})
+		ps = append(ps, &Problem{Source: origins.Of(e.Field), Field: e.Field, Detail: clipTo(e.ErrorBody(), 500)})
 	}
 	return ps
 }
