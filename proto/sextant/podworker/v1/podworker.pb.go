@@ -659,7 +659,10 @@ type ContainerLogsRequest struct {
 	TailLines    *int64                 `protobuf:"varint,9,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
 	LimitBytes   *int64                 `protobuf:"varint,10,opt,name=limit_bytes,json=limitBytes,proto3,oneof" json:"limit_bytes,omitempty"`
 	// "All" (or empty), "Stdout" or "Stderr".
-	Stream        string `protobuf:"bytes,11,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream string `protobuf:"bytes,11,opt,name=stream,proto3" json:"stream,omitempty"`
+	// Go on after the answer that carried this cursor; previous, since and tail
+	// then do not matter. So a reader outlives a restart of podworker.
+	After         []byte `protobuf:"bytes,12,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,9 +774,18 @@ func (x *ContainerLogsRequest) GetStream() string {
 	return ""
 }
 
+func (x *ContainerLogsRequest) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 type ContainerLogsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// Where data ends, for ContainerLogsRequest.after.
+	Cursor        []byte `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,6 +823,13 @@ func (*ContainerLogsResponse) Descriptor() ([]byte, []int) {
 func (x *ContainerLogsResponse) GetData() []byte {
 	if x != nil {
 		return x.Data
+	}
+	return nil
+}
+
+func (x *ContainerLogsResponse) GetCursor() []byte {
+	if x != nil {
+		return x.Cursor
 	}
 	return nil
 }
@@ -976,7 +995,7 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
-	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xb0\x03\n" +
+	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xc6\x03\n" +
 	"\x14ContainerLogsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x1c\n" +
@@ -994,12 +1013,14 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\vlimit_bytes\x18\n" +
 	" \x01(\x03H\x02R\n" +
 	"limitBytes\x88\x01\x01\x12\x16\n" +
-	"\x06stream\x18\v \x01(\tR\x06streamB\x10\n" +
+	"\x06stream\x18\v \x01(\tR\x06stream\x12\x14\n" +
+	"\x05after\x18\f \x01(\fR\x05afterB\x10\n" +
 	"\x0e_since_secondsB\r\n" +
 	"\v_tail_linesB\x0e\n" +
-	"\f_limit_bytes\"+\n" +
+	"\f_limit_bytes\"C\n" +
 	"\x15ContainerLogsResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"=\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"=\n" +
 	"\x06Images\x123\n" +
 	"\x06images\x18\x01 \x03(\v2\x1b.sextant.podworker.v1.ImageR\x06images\"T\n" +
 	"\x05Image\x12\x14\n" +
