@@ -20,9 +20,9 @@ type loop struct {
 	state     merge.State
 	published merge.State
 	// kept is the version of each pod that is in the store, or on its way.
-	kept map[types.UID]*merge.Pod
-	problems  map[problemKey]bool
-	direct    map[types.UID]directRefs
+	kept     map[types.UID]*merge.Pod
+	problems map[problemKey]bool
+	direct   map[types.UID]directRefs
 }
 
 // directRefs remembers what a pod names.

@@ -68,7 +68,6 @@ func (s *Source) Listing() merge.Listing {
 
 // Run reads until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
-	s.refresh()
 	return watch.Run(ctx, watch.Config{
 		Paths: []string{s.cfg.Path}, Period: s.cfg.Period, Look: s.refresh, Log: s.cfg.Log,
 	})

@@ -33,14 +33,22 @@ var (
 	named = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"`)
 	// typed matches the decoder's errors about a value of the wrong type.
 	typed = regexp.MustCompile(`(?:Go struct field|cannot unmarshal \S+ into) \w+\.([\w.\[\]]+)`)
+	// item matches the place of a pod in a list.
+	item = regexp.MustCompile(`^(items\[\d+\]) \([^)]*\): `)
 	// leading matches a message that begins with a field path.
-	leading = regexp.MustCompile(`^(?:invalid pod: )?\[?((?:[a-z]\w*|items\[\d+\])(?:\.\w+|\[[^\]\s]*\])*)(?: \([^)]*\))?: `)
+	leading = regexp.MustCompile(`^(?:invalid pod: )?\[?((?:[a-z]\w*|items\[\d+\])(?:\.\w+|\[[^\]\s]*\])*): `)
 	// prose are words that begin a message and are no field.
 	prose = regexp.MustCompile(`^(?:error|invalid|json|yaml|strict|not|empty|larger|more|manifest)$`)
 )
 
 // fieldOf finds the first field an error names.
 func fieldOf(err error, text string) string {
+	if m := item.FindStringSubmatch(text); m != nil {
+		if within := fieldOf(err, text[len(m[0]):]); within != "" {
+			return m[1] + "." + within
+		}
+		return m[1]
+	}
 	if f := fieldError(err); f != nil {
 		return f.Field
 	}

@@ -33,8 +33,8 @@ type Config struct {
 // dataLink is the link that ConfigMap-like folders swap to change all files.
 const dataLink = "..data"
 
-// Run calls Look after each change and each period until ctx ends. It returns
-// no error but nil: without inotify the period remains.
+// Run calls Look once it watches, after each change and each period until ctx
+// ends. It returns no error but nil: without inotify the period remains.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Quiet == 0 {
 		cfg.Quiet = 50 * time.Millisecond
@@ -48,6 +48,7 @@ func Run(ctx context.Context, cfg Config) error {
 	w := &watcher{cfg: cfg, paths: paths}
 	defer w.close()
 	w.arm()
+	cfg.Look()
 	w.run(ctx)
 	return nil
 }

@@ -1,0 +1,183 @@
+package merge
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+var update = flag.Bool("update", false, "write what the stories give")
+
+// TestStories replays testdata/*.txtar. A file named "say" is what the sources
+// say, in this form, and the file "get" after it what comes of it:
+//
+//	file heard                  a source: heard or unheard, then perhaps its error
+//	  a.yaml web:u1             an origin and its pods, name:uid
+//	  b.yaml ! spec.x: bad      an origin that is broken
+//	api heard
+//	  - web:u9 ~web-n1:m1       ~ is a mirror pod
+//	restart                     the process starts anew from what it kept
+//
+// Sources listed nowhere are not configured. Time is the number of the step.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) { play(t, name) })
+	}
+}
+
+func play(t *testing.T, name string) {
+	story, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, raw, step := State{}, map[string]*v1.Pod{}, 0
+	var got string
+	for i := range story.Files {
+		f := &story.Files[i]
+		switch f.Name {
+		case "say":
+			step++
+			listings, restart := parse(t, string(f.Data), raw)
+			if restart {
+				state = restarted(state)
+			}
+			next := Next(state, listings, at(step))
+			got = render(state, next)
+			state = next
+		case "get":
+			if *update {
+				f.Data = []byte(got)
+			} else if want := string(f.Data); got != want {
+				t.Errorf("step %d\n--- got\n%s--- want\n%s", step, got, want)
+			}
+		default:
+			t.Fatalf("file %q: want say or get", f.Name)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(name, txtar.Format(story), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func at(step int) time.Time { return time.Unix(int64(step), 0).UTC() }
+
+// restarted is the state an earlier life leaves behind.
+func restarted(was State) State {
+	var kept []*Pod
+	for _, p := range sorted(was.Pods) {
+		kept = append(kept, &Pod{Pod: p.Pod.DeepCopy(), Source: p.Source, Origin: p.Origin, Seen: p.Seen})
+	}
+	return Restore(kept)
+}
+
+func parse(t *testing.T, text string, raw map[string]*v1.Pod) (all []Listing, restart bool) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "restart":
+			restart = true
+			clear(raw)
+		case !strings.HasPrefix(line, " "):
+			all = append(all, Listing{Source: words[0], Heard: words[1] == "heard", Err: strings.Join(words[2:], " ")})
+		default:
+			l := &all[len(all)-1]
+			e := Entry{Origin: strings.TrimPrefix(words[0], "-")}
+			if len(words) > 1 && words[1] == "!" {
+				e.Problem = &Problem{Origin: e.Origin, Field: strings.TrimSuffix(words[2], ":"), Message: strings.Join(words[3:], " ")}
+				words = nil
+			}
+			for _, w := range words[min(1, len(words)):] {
+				e.Pods = append(e.Pods, give(raw, l.Source+e.Origin, w))
+			}
+			l.Entries = append(l.Entries, e)
+		}
+	}
+	return all, restart
+}
+
+// give makes the pod that a source gives; the same words are the same pointer,
+// as from a source that saw no change.
+func give(raw map[string]*v1.Pod, origin, word string) *v1.Pod {
+	if p, ok := raw[origin+word]; ok {
+		return p
+	}
+	name, uid, _ := strings.Cut(strings.TrimPrefix(word, "~"), ":")
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(uid)}}
+	if strings.HasPrefix(word, "~") {
+		p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "hash"}
+	}
+	raw[origin+word] = p
+	return p
+}
+
+// render writes a state down, with what Compare says about the way to it.
+func render(was, next State) string {
+	var b strings.Builder
+	for _, p := range sorted(next.Pods) {
+		fmt.Fprintf(&b, "pod %s:%s from %s", p.Pod.Name, p.Pod.UID, p.Source)
+		if p.Origin != "" {
+			fmt.Fprintf(&b, " %s", p.Origin)
+		}
+		fmt.Fprintf(&b, " seen %d", p.Seen.Unix())
+		if p.Mirror != nil {
+			fmt.Fprintf(&b, " mirror %s", p.Mirror.UID)
+		}
+		b.WriteString("\n")
+	}
+	for _, m := range slices.Sorted(maps.Keys(next.Mirrors)) {
+		fmt.Fprintf(&b, "mirror %s\n", m)
+	}
+	for _, s := range next.Sources {
+		for _, p := range s.Problems {
+			fmt.Fprintf(&b, "problem %s %s: %s: %s\n", s.Name, p.Origin, p.Field, p.Message)
+		}
+	}
+	diff := Compare(was, next)
+	for _, uid := range diff.Removed {
+		fmt.Fprintf(&b, "- %s\n", uid)
+	}
+	for _, p := range diff.Changed {
+		fmt.Fprintf(&b, "+ %s\n", p.Pod.UID)
+	}
+	fmt.Fprintf(&b, "complete %v mirrors known %v\n", next.Complete, next.MirrorsKnown)
+	return b.String()
+}
+
+func TestAnnotations(t *testing.T) {
+	given := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "ns", UID: "u", Annotations: map[string]string{pod.ConfigSourceAnnotation: pod.SourceFile, "a": "b"},
+	}}
+	state := Next(State{}, []Listing{{Source: pod.SourceAPI, Heard: true, Entries: []Entry{{Pods: []*v1.Pod{given}}}}}, at(7))
+	want := map[string]string{
+		pod.ConfigSourceAnnotation: pod.SourceAPI, // whatever the object claims
+		pod.ConfigSeenAnnotation:   "1970-01-01T00:00:07Z",
+		"a":                        "b",
+	}
+	if got := state.Pods["u"].Pod.Annotations; !maps.Equal(got, want) {
+		t.Errorf("annotations %v, want %v", got, want)
+	}
+	if given.Annotations[pod.ConfigSourceAnnotation] != pod.SourceFile {
+		t.Error("the source's own pod was written to")
+	}
+}
