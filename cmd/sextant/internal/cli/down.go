@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
+)
+
+func downCommand() *cobra.Command {
+	var n nodeFlags
+	var purge bool
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Stop the services; the pods go on running",
+		Long: `Stop the services. The pods go on running, and the next start adopts them.
+
+With --purge nothing is left: pods, sandboxes, mounts, cgroups, the node's state,
+and the demo's own containerd with its interfaces.`,
+		Example: `  sextant down
+  sextant down --purge`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("down needs root")
+			}
+			plan, err := node.ReadPlan(n.paths.Run)
+			if errors.Is(err, node.ErrNoNode) && purge {
+				return nil // purged already
+			}
+			if err != nil {
+				return err
+			}
+			p := &progress{out: c.OutOrStdout(), start: time.Now()}
+			var pods []string
+			if purge {
+				pods = plan.PodUIDs(c.Context())
+			}
+			if err := p.step("services stopped", func() (string, error) { return "", node.Stop(c.Context(), plan.Run) }); err != nil {
+				return err
+			}
+			if !purge {
+				return nil
+			}
+			return p.step("traces removed", func() (string, error) { return "", plan.Purge(c.Context(), pods) })
+		},
+	}
+	n.register(c)
+	c.Flags().BoolVar(&purge, "purge", false, "remove every pod and every trace as well")
+	return c
+}
+
+func superviseCommand() *cobra.Command {
+	var n nodeFlags
+	c := &cobra.Command{
+		Use:    "supervise",
+		Short:  "Keep the services of a planned node running",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			plan, err := node.ReadPlan(n.paths.Run)
+			if err != nil {
+				return err
+			}
+			return plan.Supervise(c.Context(), supervisorLog(c.ErrOrStderr()))
+		},
+	}
+	n.register(c)
+	return c
+}

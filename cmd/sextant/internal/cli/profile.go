@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sextant-node/sextant/pkg/house"
+)
+
+func profileCommand() *cobra.Command {
+	var n nodeFlags
+	var kind, file string
+	var seconds int
+	c := &cobra.Command{
+		Use:   "profile SERVICE",
+		Short: "Take a CPU, heap or goroutine profile of one service",
+		Example: `  sextant profile podworker --seconds 30
+  sextant profile pleg --kind heap -o pleg.heap && go tool pprof pleg.heap`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: services,
+		RunE: func(c *cobra.Command, args []string) error {
+			s := house.Service(args[0])
+			if !house.IsService(s) {
+				return fmt.Errorf("%q is not a service; there are %v", args[0], house.Services())
+			}
+			path, ok := map[string]string{
+				"cpu": fmt.Sprintf("profile?seconds=%d", seconds), "heap": "heap", "goroutine": "goroutine",
+				"allocs": "allocs", "mutex": "mutex", "block": "block", "trace": fmt.Sprintf("trace?seconds=%d", seconds),
+			}[kind]
+			if !ok {
+				return fmt.Errorf("--kind: %q is not cpu, heap, goroutine, allocs, mutex, block or trace", kind)
+			}
+			if file == "" {
+				file = fmt.Sprintf("%s-%s-%s.pprof", s, kind, time.Now().Format("150405"))
+			}
+			size, err := fetch(c.Context(), n.paths.DebugSocket(s), "/debug/pprof/"+path, file)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %d bytes; read it with: go tool pprof %s\n", file, size, file)
+			return err
+		},
+	}
+	n.register(c)
+	c.Flags().StringVar(&kind, "kind", "cpu", "cpu, heap, goroutine, allocs, mutex, block or trace")
+	c.Flags().IntVar(&seconds, "seconds", 10, "how long to sample (cpu, trace)")
+	c.Flags().StringVarP(&file, "file", "o", "", "where to write it")
+	return c
+}
+
+func fetch(ctx context.Context, socket, path, file string) (int64, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://unix"+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end below
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return 0, fmt.Errorf("%s: %s: %s", path, resp.Status, text)
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return 0, err
+	}
+	size, err := io.Copy(out, resp.Body)
+	if closeErr := out.Close(); err == nil {
+		err = closeErr
+	}
+	return size, err
+}

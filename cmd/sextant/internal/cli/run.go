@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+)
+
+// runCommand holds a sub-command for each service. They are below `run` because
+// `sextant status` is the operator's.
+func runCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run SERVICE",
+		Short: "Run one service of the node in the foreground",
+		Example: `  sextant run bus
+  sextant run podworker --container-runtime-endpoint unix:///run/containerd/containerd.sock
+  sextant run config --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf`,
+	}
+	for _, s := range serve.Services() {
+		c.AddCommand(runOne(s))
+	}
+	return c
+}
+
+func runOne(s serve.Service) *cobra.Command {
+	opts := service.Options{Service: s.Name}
+	level := "info"
+	c := &cobra.Command{
+		Use:   string(s.Name),
+		Short: s.Short,
+		Args:  cobra.NoArgs,
+	}
+	build := s.Flags(c.Flags())
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		// A service never gains rights, whatever it executes.
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("no_new_privs: %w", err)
+		}
+		parsed, err := service.ParseLevel(level)
+		if err != nil {
+			return fmt.Errorf("--log-level: %w", err)
+		}
+		opts.Log = service.NewLogger(os.Stderr, string(s.Name), parsed)
+		kit, err := service.New(opts)
+		if err != nil {
+			return err
+		}
+		if err := build(kit); err != nil {
+			kit.Log.Error("not started", service.KeyError, err.Error())
+			return err
+		}
+		return kit.Run(c.Context())
+	}
+	c.Flags().StringVar(&opts.Paths.Run, "run-dir", defaultRun, "the node's run directory")
+	c.Flags().StringVar(&opts.Paths.State, "state-dir", defaultState, "the node's state directory")
+	c.Flags().StringVar(&opts.Bus, "bus", "", `"off", or the URL of a NATS server to use instead of the node's own`)
+	c.Flags().StringVar(&level, "log-level", level, "debug, info, warn or error")
+	c.Flags().SortFlags = !strings.EqualFold(string(s.Name), string(house.Config))
+	return c
+}
+
+func supervisorLog(w io.Writer) *slog.Logger {
+	return service.NewLogger(w, "supervisor", slog.LevelInfo)
+}

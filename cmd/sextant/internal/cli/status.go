@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+)
+
+// serviceRow is one service as `sextant status` shows it.
+type serviceRow struct {
+	Service string `json:"service"`
+	PID     int64  `json:"pid,omitempty"`
+	UID     uint32 `json:"uid"`
+	Version string `json:"version,omitempty"`
+	// CPUPercent of one core, over the last moment.
+	CPUPercent float64 `json:"cpuPercent"`
+	CPUSeconds float64 `json:"cpuSeconds"`
+	// MemoryBytes is the proportional set size.
+	MemoryBytes int64     `json:"memoryBytes"`
+	Health      string    `json:"health"`
+	Reason      string    `json:"reason,omitempty"`
+	Started     time.Time `json:"started,omitzero"`
+	Epoch       string    `json:"epoch,omitempty"`
+	Bus         bool      `json:"bus"`
+	Feeds       []feedRow `json:"feeds,omitempty"`
+	Reads       []feedRow `json:"reads,omitempty"`
+}
+
+type feedRow struct {
+	Name     string `json:"name"`
+	Items    uint64 `json:"items"`
+	Revision uint64 `json:"revision"`
+	Complete bool   `json:"complete"`
+	Error    string `json:"error,omitempty"`
+}
+
+func statusCommand() *cobra.Command {
+	var n nodeFlags
+	var o output
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show the services of the node: pid, version, CPU, memory, health",
+		Example: `  sextant status
+  sextant status -o json | jq '.[] | select(.health != "serving")'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			rows, err := serviceRows(c.Context(), n.paths, 300*time.Millisecond)
+			if err != nil {
+				return err
+			}
+			return printServices(c.OutOrStdout(), &o, rows, time.Now())
+		},
+	}
+	n.register(c)
+	o.register(c)
+	return c
+}
+
+func printServices(w io.Writer, o *output, rows []serviceRow, now time.Time) error {
+	var cells [][]string
+	for _, r := range rows {
+		cells = append(cells, []string{
+			r.Service, fmt.Sprint(r.PID), r.Version, fmt.Sprintf("%.1f%%", r.CPUPercent),
+			fmt.Sprintf("%.1f MiB", float64(r.MemoryBytes)/(1<<20)), r.Health, ageOf(r.Started, now), r.Reason,
+		})
+	}
+	return o.print(w, rows, []string{"SERVICE", "PID", "VERSION", "CPU", "MEMORY", "HEALTH", "AGE", "REASON"}, cells)
+}
+
+// serviceRows asks every service who it is; one that does not answer within a
+// second is a row that says so. CPU is measured over window.
+func serviceRows(ctx context.Context, paths house.Paths, window time.Duration) ([]serviceRow, error) {
+	all := house.Services()
+	rows := make([]serviceRow, len(all))
+	ids, err := house.ReadIdentities(paths.Identities(), 0)
+	if err != nil {
+		return nil, err
+	}
+	var wait sync.WaitGroup
+	for i, s := range all {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			rows[i] = serviceRowOf(ctx, paths, s)
+			rows[i].UID = ids[s]
+			measure(&rows[i], window)
+		}()
+	}
+	wait.Wait()
+	return rows, nil
+}
+
+func serviceRowOf(ctx context.Context, paths house.Paths, s house.Service) serviceRow {
+	row := serviceRow{Service: string(s), Health: "down"}
+	hello, err := helloOf(ctx, paths, s)
+	if err != nil {
+		row.Reason = err.Error()
+		return row
+	}
+	row.PID, row.Version, row.Epoch = hello.GetPid(), hello.GetVersion(), hello.GetEpoch()
+	row.Health = strings.ToLower(strings.TrimPrefix(hello.GetHealth().String(), "HEALTH_"))
+	row.Reason, row.Started, row.Bus = hello.GetHealthReason(), hello.GetStartedAt().AsTime(), hello.GetBusConnected()
+	for _, f := range hello.GetFeeds() {
+		row.Feeds = append(row.Feeds, feedRow{f.GetName(), f.GetItems(), f.GetRevision().GetN(), f.GetComplete(), ""})
+	}
+	for _, m := range hello.GetMirrors() {
+		row.Reads = append(row.Reads, feedRow{m.GetName(), m.GetItems(), m.GetRevision().GetN(), m.GetComplete(), m.GetError()})
+	}
+	return row
+}
+
+func helloOf(ctx context.Context, paths house.Paths, s house.Service) (*nodev1.HelloResponse, error) {
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(s), Timeout: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing was left to send
+	return nodev1.NewNodeServiceClient(conn).Hello(ctx, &nodev1.HelloRequest{Service: string(house.Operator), Protocol: house.Protocol})
+}
+
+// measure fills in what /proc says; without root some of it stays zero.
+func measure(row *serviceRow, window time.Duration) {
+	if row.PID == 0 {
+		return
+	}
+	before, err := node.CPU(int(row.PID))
+	if err != nil {
+		return
+	}
+	began := time.Now()
+	if pss, err := node.PSS(int(row.PID)); err == nil {
+		row.MemoryBytes = pss
+	}
+	time.Sleep(window)
+	after, err := node.CPU(int(row.PID))
+	if err != nil {
+		return
+	}
+	row.CPUSeconds = after.Seconds()
+	row.CPUPercent = 100 * (after - before).Seconds() / time.Since(began).Seconds()
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/sextant-node/sextant/pkg/bus"
+	"github.com/sextant-node/sextant/pkg/house"
+)
+
+// Prepare lays out folders, identities, bus keys and credentials, as root.
+// Idempotent.
+func (p *Plan) Prepare() error {
+	ids := p.Identities()
+	for _, dir := range []string{p.Run, p.State, p.LogDir, p.RootDir, filepath.Dir(p.PodLogsDir)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	worker := ids[house.PodWorker]
+	owned := []ownedFolder{
+		{filepath.Join(p.RootDir, "pods"), 0o751, worker},
+		{p.PodLogsDir, 0o755, worker},
+		{p.LinksDir, 0o755, worker},
+	}
+	for s, uid := range ids {
+		owned = append(owned,
+			ownedFolder{filepath.Join(p.Run, string(s)), 0o755, uid},
+			ownedFolder{p.Paths().StateOf(s), 0o700, uid})
+	}
+	for _, dir := range owned {
+		if err := dir.ensure(); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(p.Paths().Identities(), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := p.keys(ids); err != nil {
+		return err
+	}
+	if err := p.Credentials(); err != nil {
+		return err
+	}
+	return p.Write()
+}
+
+type ownedFolder struct {
+	path string
+	mode fs.FileMode
+	uid  uint32
+}
+
+func (o ownedFolder) ensure() error {
+	if err := os.MkdirAll(o.path, o.mode); err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(o.path, o.mode), os.Chown(o.path, int(o.uid), int(o.uid)))
+}
+
+// keys are kept with the state, so that a reboot keeps them, and linked into the
+// run directory where the services look.
+func (p *Plan) keys(ids house.Identities) error {
+	dir := filepath.Join(p.State, "bus-keys")
+	if err := bus.EnsureKeys(dir, ids); err != nil {
+		return err
+	}
+	link := p.Paths().BusKeys()
+	if at, err := os.Readlink(link); err == nil && at == dir {
+		return touchAddress(p, ids)
+	}
+	if err := os.RemoveAll(link); err != nil {
+		return err
+	}
+	if err := os.Symlink(dir, link); err != nil {
+		return err
+	}
+	return touchAddress(p, ids)
+}
+
+// touchAddress makes the file the bus writes its address into.
+func touchAddress(p *Plan, ids house.Identities) error {
+	f, err := os.OpenFile(p.Paths().BusAddress(), os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	uid := int(ids[house.Bus])
+	return errors.Join(f.Chown(uid, uid), f.Close())
+}
+
+// CredentialFile is a service's own copy of the kubeconfig.
+func (p *Plan) CredentialFile(s house.Service) string {
+	return filepath.Join(p.Run, string(s), "kubeconfig")
+}
+
+// Credentials gives config and status, and nobody else, a copy of the node
+// credential that needs no other file.
+func (p *Plan) Credentials() error {
+	if p.KubeConfig == "" {
+		return nil
+	}
+	loaded, err := clientcmd.LoadFromFile(p.KubeConfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	if err := clientcmd.ResolveLocalPaths(loaded); err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	if err := clientcmdapi.FlattenConfig(loaded); err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	data, err := clientcmd.Write(*loaded)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	for _, s := range []house.Service{house.Config, house.Status} {
+		path := p.CredentialFile(s)
+		if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, data) {
+			continue // unchanged: nothing to reload
+		}
+		if err := writeFile(path, data, 0o400); err != nil {
+			return err
+		}
+		uid := int(p.Identities()[s])
+		if err := os.Chown(path, uid, uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sextant-node/sextant/pkg/house"
+)
+
+// args of one service's process.
+func (p *Plan) args(s house.Service) []string {
+	args := []string{"run", string(s), "--run-dir=" + p.Run, "--state-dir=" + p.State, "--log-level=" + p.LogLevel}
+	if p.Bus != "" {
+		args = append(args, "--bus="+p.Bus)
+	}
+	switch s {
+	case house.Config:
+		// The operator's flags first: the paths below are where this node's own
+		// copies are, and the last one said counts.
+		args = append(args, p.Kubelet...)
+		args = append(args, "--root-dir="+p.RootDir, "--hostname-override="+p.NodeName)
+		if p.KubeConfig != "" {
+			args = append(args, "--kubeconfig="+p.CredentialFile(s))
+		}
+	case house.Status:
+		args = append(args, "--node-name="+p.NodeName)
+		if p.KubeConfig != "" {
+			args = append(args, "--kubeconfig="+p.CredentialFile(s))
+		}
+	case house.PodWorker:
+		args = append(args, "--container-runtime-endpoint="+p.Endpoint, "--root-dir="+p.RootDir,
+			"--pod-logs-dir="+p.PodLogsDir, "--links-dir="+p.LinksDir, "--node-name="+p.NodeName)
+		if p.ImageEndpoint != "" {
+			args = append(args, "--image-service-endpoint="+p.ImageEndpoint)
+		}
+	case house.Volume, house.Resource:
+		args = append(args, "--root-dir="+p.RootDir)
+	case house.NodeAPI:
+		args = append(args, "--node-name="+p.NodeName)
+	}
+	return args
+}
+
+func (p *Plan) pidFile(s house.Service) string {
+	return filepath.Join(p.Run, string(s)+".pid")
+}
+
+// keep starts a service and starts it again whenever it ends, at once the first
+// time and at most every three seconds if it keeps ending.
+func (p *Plan) keep(ctx context.Context, binary string, s house.Service, log *slog.Logger) error {
+	const most = 3 * time.Second
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.once(ctx, binary, s)
+		if ctx.Err() != nil {
+			return nil
+		}
+		lived := time.Since(began)
+		log.Warn("service ended", "service", string(s), "lived", lived.String(), "error", fmt.Sprint(err))
+		if pause = min(max(2*pause, 100*time.Millisecond), most); lived > 10*time.Second {
+			pause = 0
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// once runs a service's process until it ends. When ctx ends the process gets
+// SIGTERM, and SIGKILL seven seconds later.
+func (p *Plan) once(ctx context.Context, binary string, s house.Service) error {
+	rights, err := p.rights(s)
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(filepath.Join(p.LogDir, string(s)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer out.Close() //nolint:errcheck // the process has its own descriptor
+	cmd := exec.CommandContext(ctx, binary, p.args(s)...)
+	cmd.SysProcAttr = rights
+	cmd.Dir = p.WorkDir
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "GOTRACEBACK=all")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 7 * time.Second
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := writeFile(p.pidFile(s), []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o644); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// readPID reads a pid file and checks that the process is one of ours; 0 when
+// there is none.
+func readPID(path, marker string) int {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !strings.Contains(strings.ReplaceAll(string(cmdline), "\x00", " "), marker) {
+		return 0
+	}
+	return pid
+}

@@ -1,0 +1,198 @@
+package node
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/localruntime"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+)
+
+// EnsureRuntime starts the node's private containerd and imports the archives
+// of a folder into it.
+func (p *Plan) EnsureRuntime(ctx context.Context, images string) (remark string, err error) {
+	if err := os.MkdirAll(p.Local.Dir, 0o755); err != nil {
+		return "", err
+	}
+	runtime, err := localruntime.Ensure(ctx, p.Local.Config())
+	if err != nil {
+		return "", err
+	}
+	archives, err := filepath.Glob(filepath.Join(images, "*.tar"))
+	if err != nil {
+		return "", err
+	}
+	for _, archive := range archives {
+		name := "sextant.local/" + strings.TrimSuffix(filepath.Base(archive), ".tar") + ":v1"
+		if has, err := runtime.HasImage(ctx, name); err == nil && has {
+			continue
+		}
+		if err := runtime.ImportImage(ctx, archive, name); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%s, %s", runtime.Version(), runtime.Endpoint()), nil
+}
+
+// PodUIDs are the pods podworker knows, best effort: it may be down already.
+func (p *Plan) PodUIDs(ctx context.Context) []string {
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: p.Paths().Socket(house.PodWorker), Timeout: 2 * time.Second})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close() //nolint:errcheck // nothing was left to send
+	m := feed.NewMirror(feed.MirrorConfig{
+		Feed: house.PodWorkerPods, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)},
+	}, feed.Message[*podworkerv1.PodState])
+	if err := m.Pull(ctx); err != nil {
+		return nil
+	}
+	uids := make([]string, 0, len(m.Items()))
+	for uid := range m.Items() {
+		uids = append(uids, uid)
+	}
+	return uids
+}
+
+// Purge removes what the node leaves behind once its services are stopped. A
+// runtime that is not the node's own loses only this node's pods.
+func (p *Plan) Purge(ctx context.Context, pods []string) error {
+	var all []error
+	if p.Local != nil {
+		all = append(all, localruntime.Teardown(ctx, p.Local.Config()))
+	} else {
+		all = append(all, removePods(ctx, p.Endpoint, pods))
+	}
+	all = append(all, unmountBelow(p.RootDir), p.removeCgroups(), p.removePodFiles(pods))
+	for _, dir := range append([]string{p.Run}, p.Disposable...) {
+		all = append(all, unmountBelow(dir), os.RemoveAll(dir))
+	}
+	return errors.Join(all...)
+}
+
+// removePods removes this node's pods from a runtime that stays. podworker is
+// stopped by now, so this is the only connection to the runtime.
+func removePods(ctx context.Context, endpoint string, uids []string) error {
+	if len(uids) == 0 {
+		return nil
+	}
+	conn, err := localruntime.Dial(strings.TrimPrefix(endpoint, "unix://"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing was left to send
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, s := range list.GetItems() {
+		if !slices.Contains(uids, s.GetLabels()[pod.PodUIDLabel]) {
+			continue
+		}
+		_, stopErr := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+		_, removeErr := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
+		all = append(all, stopErr, removeErr)
+	}
+	return errors.Join(all...)
+}
+
+// unmountBelow unmounts everything below a folder, deepest first.
+func unmountBelow(dir string) error {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	var points []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			points = append(points, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`).Replace(fields[4]))
+		}
+	}
+	slices.SortFunc(points, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	all := []error{lines.Err()}
+	for _, point := range points {
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			all = append(all, fmt.Errorf("unmount %s: %w", point, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// removeCgroups removes the pods' cgroups of a node that had a root of its own;
+// below a shared root other agents' pods may live.
+func (p *Plan) removeCgroups() error {
+	if p.CgroupRoot == "" || p.CgroupRoot == "/" {
+		return nil
+	}
+	controllers, err := filepath.Glob("/sys/fs/cgroup/*")
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, hierarchy := range append(controllers, "/sys/fs/cgroup") {
+		root := filepath.Join(hierarchy, p.CgroupRoot)
+		if info, err := os.Stat(root); err != nil || !info.IsDir() {
+			continue
+		}
+		var dirs []string
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		all = append(all, err)
+		slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+		for _, dir := range dirs {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+				all = append(all, fmt.Errorf("cgroup %s: %w", dir, err))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// removePodFiles removes the pods' folders, logs and log links.
+func (p *Plan) removePodFiles(uids []string) error {
+	var all []error
+	for _, uid := range uids {
+		all = append(all, os.RemoveAll(filepath.Join(p.RootDir, "pods", uid)))
+		logs, err := filepath.Glob(filepath.Join(p.PodLogsDir, "*_"+uid))
+		all = append(all, err)
+		for _, dir := range logs {
+			all = append(all, os.RemoveAll(dir))
+		}
+	}
+	links, err := os.ReadDir(p.LinksDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		all = append(all, err)
+	}
+	for _, link := range links {
+		path := filepath.Join(p.LinksDir, link.Name())
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, os.Remove(path)) // its log is gone
+		}
+	}
+	return errors.Join(all...)
+}

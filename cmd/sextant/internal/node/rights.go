@@ -1,0 +1,59 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/house"
+)
+
+// capabilities are what a service may do beyond its uid; those not listed have
+// none (docs/architecture.md, the owner table).
+var capabilities = map[house.Service][]uintptr{
+	house.Volume:   {unix.CAP_SYS_ADMIN, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE},
+	house.Resource: {unix.CAP_DAC_OVERRIDE},
+}
+
+// rights are how a service's process is started.
+func (p *Plan) rights(s house.Service) (*syscall.SysProcAttr, error) {
+	uid := p.Identities()[s]
+	cred := &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{}}
+	if s == house.PodWorker {
+		groups, err := runtimeGroups(uid, p.Endpoint, p.ImageEndpoint)
+		if err != nil {
+			return nil, err
+		}
+		cred.Groups = groups
+	}
+	return &syscall.SysProcAttr{Setsid: true, Credential: cred, AmbientCaps: capabilities[s]}, nil
+}
+
+// runtimeGroups are the groups that may open the runtime's sockets. The right
+// to connect is all podworker gets of them.
+func runtimeGroups(uid uint32, endpoints ...string) ([]uint32, error) {
+	var groups []uint32
+	for _, endpoint := range endpoints {
+		path := strings.TrimPrefix(endpoint, "unix://")
+		if path == "" {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("container runtime: %w", err)
+		}
+		owner := info.Sys().(*syscall.Stat_t)
+		mode := info.Mode().Perm()
+		switch {
+		case owner.Uid == uid, mode&0o006 == 0o006, owner.Gid == uid:
+		case mode&0o060 == 0o060:
+			groups = append(groups, owner.Gid)
+		default:
+			return nil, fmt.Errorf("container runtime: %s has mode %#o: its group must be able to read and write, for podworker runs without root's rights", path, mode)
+		}
+	}
+	return groups, nil
+}

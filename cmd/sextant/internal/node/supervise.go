@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+)
+
+// credentialPeriod is how often the operator's kubeconfig is looked at for a
+// rotation.
+const credentialPeriod = 10 * time.Second
+
+func supervisorFile(run string) string { return filepath.Join(run, "supervisor.pid") }
+
+// Supervise runs every service of the plan until ctx ends.
+func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := writeFile(supervisorFile(p.Run), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+		return err
+	}
+	var tasks []service.Task
+	for _, s := range house.Services() {
+		if s == house.Bus && p.Bus != "" {
+			continue // switched off, or the user's own
+		}
+		tasks = append(tasks, service.Task{Name: string(s), Run: func(ctx context.Context) error {
+			return p.keep(ctx, binary, s, log)
+		}})
+	}
+	tasks = append(tasks, service.Task{Name: "credentials", Run: func(ctx context.Context) error {
+		return p.keepCredentials(ctx, log)
+	}})
+	err = service.RunTasks(ctx, 10*time.Second, tasks...)
+	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
+}
+
+// keepCredentials copies the kubeconfig again when it or a file it names was
+// rotated.
+func (p *Plan) keepCredentials(ctx context.Context, log *slog.Logger) error {
+	tick := time.NewTicker(credentialPeriod)
+	defer tick.Stop()
+	last := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if p.KubeConfig == "" {
+			continue
+		}
+		if err := p.Credentials(); err != nil && err.Error() != last {
+			last = err.Error()
+			log.Error("kubeconfig not copied", "error", last)
+		}
+	}
+}
+
+// Detach starts a supervisor that outlives the caller.
+func (p *Plan) Detach() error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(filepath.Join(p.LogDir, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer out.Close() //nolint:errcheck // the process has its own descriptor
+	cmd := exec.Command(binary, "supervise", "--run-dir="+p.Run)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return cmd.Process.Release()
+}
+
+// Stop ends the supervisor and every service. Pods go on running.
+func Stop(ctx context.Context, run string) error {
+	marker := "--run-dir=" + run
+	files := []string{supervisorFile(run)} // first, or it starts the others again
+	for _, s := range house.Services() {
+		files = append(files, (&Plan{Run: run}).pidFile(s))
+	}
+	for _, file := range files {
+		if err := end(ctx, file, marker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end stops the process of a pid file: SIGTERM, and SIGKILL after ten seconds.
+func end(ctx context.Context, file, marker string) error {
+	pid := readPID(file, marker)
+	if pid == 0 {
+		return nil
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop %d: %w", pid, err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(10 * time.Second)
+	for readPID(file, marker) == pid && !zombie(pid) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit:
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill %d: %w", pid, err)
+			}
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// zombie tells whether a process has ended and only waits to be reaped.
+func zombie(pid int) bool {
+	stat, err := readStat(pid)
+	return err != nil || stat.state == "Z"
+}

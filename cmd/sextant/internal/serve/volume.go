@@ -1,0 +1,22 @@
+package serve
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/volume"
+)
+
+var volumeService = Service{
+	Name:  house.Volume,
+	Short: "Mounts the volumes of pods",
+	Flags: func(fs *pflag.FlagSet) func(*service.Kit) error {
+		var cfg volume.Config
+		fs.StringVar(&cfg.RootDir, "root-dir", "/var/lib/kubelet", "the kubelet's root directory")
+		return func(kit *service.Kit) error {
+			_, err := volume.New(cfg, volume.Deps{Kit: kit})
+			return err
+		}
+	},
+}
