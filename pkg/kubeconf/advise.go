@@ -98,11 +98,9 @@ func supportOf(flags *Flags, c *Config, baseline *kubeletv1beta1.KubeletConfigur
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kubelet.FeatureGates)) {
-		gate, changed := gateIndex()[name], c.Kubelet.FeatureGates[name] != gateIndex()[name].Default
-		// AllBeta: false is the default of AllBeta, and yet it changes gates.
-		if changed && gate.Node && !gatesHonoured[name] || name == allBeta || (changed && name == allAlpha) {
+		if why := gateIgnored(name, c.Kubelet.FeatureGates[name]); why != "" {
 			path := "featureGates[" + name + "]"
-			judge(Warned, c.Origins.Of(path), path, gateNotActedOn)
+			judge(Warned, c.Origins.Of(path), path, why)
 		}
 	}
 	return warnings, refusals

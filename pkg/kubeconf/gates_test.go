@@ -89,16 +89,16 @@ func TestGateTable(t *testing.T) {
 	if errs := validateGates(nil, field.NewPath("featureGates")); len(errs) > 0 {
 		t.Error(errs)
 	}
-	for name := range gatesHonoured {
-		if g, ok := gateIndex()[name]; !ok || !g.Node {
-			t.Errorf("%s is honoured but no gate of the node", name)
+	for name := range gatesActedOn {
+		if g, ok := gateIndex()[name]; !ok || !g.Node || g.Locked {
+			t.Errorf("%s is acted on but no gate of the node that can be changed", name)
 		}
 	}
 }
 
 func TestGateWarnings(t *testing.T) {
-	_, warnings := setup{args: withAPI("--feature-gates=EventedPLEG=true"), config: file(
-		"featureGates:\n  DRAPrioritizedList: true\n  ChangeContainerStatusOnKubeletRestart: true\n  AllBeta: false\n  HPAScaleToZero: true\n  LoggingAlphaOptions: true\n")}.mustLoad(t)
+	_, warnings := setup{args: withAPI("--feature-gates=PodsAPI=true"), config: file(
+		"featureGates:\n  EventedPLEG: true\n  EnvFiles: false\n  MemoryQoS: true\n  DRAPrioritizedList: true\n  ChangeContainerStatusOnKubeletRestart: true\n  AllBeta: false\n  HPAScaleToZero: true\n  LoggingAlphaOptions: true\n")}.mustLoad(t)
 	var got []string
 	for _, w := range warnings {
 		if strings.HasPrefix(w.Name, "featureGates[") {
@@ -110,7 +110,8 @@ func TestGateWarnings(t *testing.T) {
 		"deprecated featureGates[DRAPrioritizedList]",
 		"not honoured featureGates[AllBeta]",
 		"not honoured featureGates[ChangeContainerStatusOnKubeletRestart]",
-		"not honoured featureGates[EventedPLEG]",
+		"not honoured featureGates[EnvFiles]",
+		"not honoured featureGates[PodsAPI]",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("warnings (-want +got):\n%s", d)

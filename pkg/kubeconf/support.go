@@ -27,13 +27,13 @@ type Support struct {
 	Level Level  `json:"level"`
 	// Values are those that are honoured although others are not.
 	Values []string `json:"values,omitempty"`
-	// Reason says what happens instead, empty for Honoured.
+	// Reason says what happens instead; empty when all of it is honoured.
 	Reason string `json:"reason,omitempty"`
 	// Field is the field behind a flag, empty for a flag of its own.
 	Field string `json:"field,omitempty"`
 	// Deprecated says why the flag is going away, empty when it is not.
 	Deprecated string `json:"deprecated,omitempty"`
-	// Default is the default as text; of flags only.
+	// Default is the default as text; of flags and gates.
 	Default string `json:"default,omitempty"`
 	// Usage is one line of explanation; of flags only.
 	Usage string `json:"usage,omitempty"`
@@ -80,18 +80,15 @@ func FlagSupport() []Support {
 }
 
 // GateSupport returns the support of the feature gates that touch a node. A
-// gate is honoured when Sextant behaves as its setting says, whichever that is.
+// gate with Values ["true"] cannot be switched off: what it stands for is done.
 func GateSupport() []Support {
 	var out []Support
 	for _, g := range Gates() {
-		if !g.Node {
-			continue
+		if g.Node {
+			s := supportOfGate(g.Name)
+			s.Default = fmt.Sprint(g.Default)
+			out = append(out, s)
 		}
-		s := Support{Name: g.Name, Level: Warned, Reason: gateNotActedOn, Default: fmt.Sprint(g.Default)}
-		if gatesHonoured[g.Name] {
-			s.Level, s.Reason = Honoured, ""
-		}
-		out = append(out, s)
 	}
 	return out
 }
