@@ -27,22 +27,32 @@ const (
 // sidecars started before it) and the sum of regular containers and sidecars; pod-level
 // requests replace them; overhead is added.
 func Requests(p *v1.Pod) v1.ResourceList {
-	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	return resourcehelper.PodRequests(own(p), resourcehelper.PodResourcesOptions{})
 }
 
 // Limits are a pod's effective limits, by the rule of Requests.
 func Limits(p *v1.Pod) v1.ResourceList {
-	return resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})
+	return resourcehelper.PodLimits(own(p), resourcehelper.PodResourcesOptions{})
 }
 
 // RequestsWithoutOverhead and LimitsWithoutOverhead are what the sandbox is told.
 func RequestsWithoutOverhead(p *v1.Pod) v1.ResourceList {
-	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	return resourcehelper.PodRequests(own(p), resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 }
 
 // LimitsWithoutOverhead: see RequestsWithoutOverhead.
 func LimitsWithoutOverhead(p *v1.Pod) v1.ResourceList {
-	return resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	return resourcehelper.PodLimits(own(p), resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+}
+
+// own returns a pod whose quantities nobody else holds. The helpers hand pod-level
+// quantities out as they are and add the overhead to them; one that is kept as a decimal
+// (1.5Gi) would be changed in the pod itself.
+func own(p *v1.Pod) *v1.Pod {
+	if p.Spec.Resources == nil {
+		return p
+	}
+	return &v1.Pod{Spec: *p.Spec.DeepCopy()}
 }
 
 // MilliCPUToShares converts a CPU request to cpu.shares.
@@ -97,7 +107,7 @@ type CgroupResources struct {
 func PodCgroupResources(p *v1.Pod, enforceCPULimits bool, period time.Duration) CgroupResources {
 	requests := Requests(p)
 	cpuLimited, memoryLimited := true, true
-	limits := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{
+	limits := resourcehelper.PodLimits(own(p), resourcehelper.PodResourcesOptions{
 		ContainerFn: func(res v1.ResourceList, _ resourcehelper.ContainerType) {
 			cpuLimited = cpuLimited && !res.Cpu().IsZero()
 			memoryLimited = memoryLimited && !res.Memory().IsZero()
