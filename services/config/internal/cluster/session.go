@@ -45,7 +45,11 @@ func Run(ctx context.Context, cfg Config) error {
 			Paths: now.files, Period: period, Log: cfg.Log,
 			Look: func() {
 				next, nextErr := cfg.connect()
-				if text(nextErr) != text(err) || next.sum != now.sum {
+				switch {
+				case err == nil && nextErr != nil:
+					// Half written, perhaps: what works goes on.
+					cfg.Log.Warn("credentials not read, the former stay", "error", nextErr.Error())
+				case text(nextErr) != text(err) || next.sum != now.sum:
 					end()
 				}
 			},

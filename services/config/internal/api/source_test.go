@@ -1,0 +1,135 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sextant-node/sextant/services/config/internal/apitest"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
+)
+
+func boundPod(name, uid, node string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)},
+		Spec:       v1.PodSpec{NodeName: node},
+	}
+}
+
+type rig struct {
+	*Source
+	news   chan struct{}
+	client kubernetes.Interface
+}
+
+func newRig(t *testing.T, s *apitest.Server) *rig {
+	r := &rig{news: make(chan struct{}, 1)}
+	r.Source = New(Config{Log: slog.New(slog.DiscardHandler), Changed: func() {
+		select {
+		case r.news <- struct{}{}:
+		default:
+		}
+	}})
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.client, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) follow(t *testing.T) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Follow(ctx, r.client, "n1"); close(done) }()
+	end = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(end)
+	return end
+}
+
+func (r *rig) until(t *testing.T, what string, ok func(merge.Listing, string) bool) {
+	t.Helper()
+	limit := time.After(10 * time.Second)
+	for {
+		l := r.Listing()
+		var uids []string
+		for _, p := range l.Entries[0].Pods {
+			uids = append(uids, string(p.UID))
+			if len(p.ManagedFields) > 0 {
+				t.Fatal("managed fields kept")
+			}
+		}
+		text := strings.Join(uids, " ")
+		if ok(l, text) {
+			return
+		}
+		select {
+		case <-r.news:
+		case <-limit:
+			t.Fatalf("%s: heard %v, error %q, pods %s", what, l.Heard, l.Err, text)
+		}
+	}
+}
+
+func (r *rig) pods(t *testing.T, want string) {
+	t.Helper()
+	r.until(t, "want "+want, func(l merge.Listing, got string) bool { return l.Heard && l.Err == "" && got == want })
+}
+
+func TestFollow(t *testing.T) {
+	server := apitest.New(t)
+	server.Put("pods", boundPod("b", "u2", "n1"))
+	server.Put("pods", boundPod("x", "u9", "other"))
+	r := newRig(t, server)
+	if r.Listing().Heard {
+		t.Fatal("heard before anybody spoke")
+	}
+	end := r.follow(t)
+	r.pods(t, "u2")
+	first := r.Listing().Entries[0].Pods[0]
+	server.Put("pods", boundPod("a", "u1", "n1"))
+	r.pods(t, "u1 u2")
+	server.Put("pods", boundPod("a", "u3", "n1")) // replaced under its name
+	r.pods(t, "u3 u2")
+	server.Delete("pods", "ns", "a")
+	r.pods(t, "u2")
+
+	// The API server goes: what was heard stays, and the error is told.
+	server.Away(true)
+	r.until(t, "error", func(l merge.Listing, got string) bool {
+		return l.Heard && strings.Contains(l.Err, "connection refused") && got == "u2"
+	})
+	server.Put("pods", boundPod("c", "u4", "n1"))
+	server.Away(false)
+	r.pods(t, "u2 u4")
+	if r.Listing().Entries[0].Pods[0] != first {
+		t.Error("a pod that did not change is another after the reconnect")
+	}
+
+	// Another session: a whole list, with deletions honoured.
+	end()
+	server.Delete("pods", "ns", "b")
+	r.follow(t)
+	r.pods(t, "u4")
+}
+
+func TestAwayAtFirst(t *testing.T) {
+	server := apitest.New(t)
+	server.Away(true)
+	r := newRig(t, server)
+	r.follow(t)
+	r.until(t, "error", func(l merge.Listing, _ string) bool { return !l.Heard && l.Err != "" })
+	server.Away(false)
+	r.pods(t, "")
+}

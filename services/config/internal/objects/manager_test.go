@@ -1,0 +1,395 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/apitest"
+	"github.com/sextant-node/sextant/services/config/internal/refs"
+)
+
+// told collects what a manager tells.
+type told struct {
+	mu      sync.Mutex
+	objects map[refs.Ref]*configv1.Object
+	changes int
+	news    chan struct{}
+}
+
+func newManager() (*Manager, *told) {
+	d := &told{objects: map[refs.Ref]*configv1.Object{}, news: make(chan struct{}, 1)}
+	tell := func(f func()) {
+		d.mu.Lock()
+		f()
+		d.mu.Unlock()
+		select {
+		case d.news <- struct{}{}:
+		default:
+		}
+	}
+	return New(Config{
+		Publish:  func(r refs.Ref, o *configv1.Object) { tell(func() { d.objects[r] = o }) },
+		Withdraw: func(r refs.Ref) { tell(func() { delete(d.objects, r) }) },
+		Changed:  func() { tell(func() { d.changes++ }) },
+		Log:      slog.New(slog.DiscardHandler),
+	}), d
+}
+
+func (d *told) until(t *testing.T, what string, ok func(map[refs.Ref]*configv1.Object) bool) {
+	t.Helper()
+	limit := time.After(10 * time.Second)
+	for {
+		d.mu.Lock()
+		is := ok(d.objects)
+		text := fmt.Sprint(d.objects)
+		d.mu.Unlock()
+		if is {
+			return
+		}
+		select {
+		case <-d.news:
+		case <-limit:
+			t.Fatalf("%s: told %s", what, text)
+		}
+	}
+}
+
+// has waits until an object is told with some text in its bytes.
+func (d *told) has(t *testing.T, r refs.Ref, text string) {
+	t.Helper()
+	d.until(t, r.Key()+" with "+text, func(all map[refs.Ref]*configv1.Object) bool {
+		return all[r].GetError() == "" && strings.Contains(string(all[r].GetObject()), text)
+	})
+}
+
+func (d *told) absent(t *testing.T, r refs.Ref) {
+	t.Helper()
+	d.until(t, r.Key()+" absent", func(all map[refs.Ref]*configv1.Object) bool {
+		return all[r].GetAbsent() && len(all[r].GetObject()) == 0
+	})
+}
+
+// connect runs a manager with a client of the server until it is ended.
+func connect(t *testing.T, m *Manager, s *apitest.Server, ttl time.Duration) (end func()) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { m.Run(ctx, client, ttl); close(done) }()
+	end = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(end)
+	return end
+}
+
+func configMap(name, value string) *v1.ConfigMap {
+	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"k": value}}
+}
+
+var (
+	refMap    = refs.Ref{Kind: refs.ConfigMap, Namespace: "ns", Name: "m"}
+	refSecret = refs.Ref{Kind: refs.Secret, Namespace: "ns", Name: "s"}
+)
+
+func set(all ...refs.Ref) refs.Set {
+	s := refs.Set{}
+	s.Add(all...)
+	return s
+}
+
+func TestWatched(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	server.Put("configmaps", configMap("m", "one"))
+	server.Put("configmaps", configMap("other", "secret of another pod"))
+	m.Want(set(refMap, refSecret), false)
+	end := connect(t, m, server, 0)
+	told.has(t, refMap, "one")
+	told.absent(t, refSecret)
+	server.Put("configmaps", configMap("m", "two"))
+	told.has(t, refMap, "two")
+	server.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("pw")}})
+	told.has(t, refSecret, "pw")
+	server.Delete("secrets", "ns", "s")
+	told.absent(t, refSecret)
+
+	// Not wanted any more: withdrawn. Wanted again: read again.
+	m.Want(set(refSecret), false)
+	told.until(t, "withdrawn", func(all map[refs.Ref]*configv1.Object) bool { return len(all) == 1 && all[refMap] == nil })
+	m.Want(set(refMap), false)
+	told.has(t, refMap, "two")
+
+	// Away: it stays. A new session takes up what changed meanwhile.
+	server.Away(true)
+	end()
+	server.Put("configmaps", configMap("m", "three"))
+	told.has(t, refMap, "two")
+	server.Away(false)
+	connect(t, m, server, 0)
+	told.has(t, refMap, "three")
+	for _, o := range told.objects {
+		if strings.Contains(string(o.GetObject()), "another pod") {
+			t.Error("told what nobody wanted")
+		}
+	}
+}
+
+func TestReconnectWithinASession(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	server.Put("configmaps", configMap("m", "one"))
+	m.Want(set(refMap), false)
+	connect(t, m, server, 0)
+	told.has(t, refMap, "one")
+	server.Away(true)
+	server.Put("configmaps", configMap("m", "two"))
+	server.Away(false)
+	told.has(t, refMap, "two")
+}
+
+func TestErrors(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	server.Put("configmaps", configMap("m", "one"))
+	server.Refuse("configmaps", "ns", "m", true)
+	m.Want(set(refMap), false)
+	end := connect(t, m, server, 0)
+	told.until(t, "forbidden", func(all map[refs.Ref]*configv1.Object) bool {
+		o := all[refMap]
+		return strings.Contains(o.GetError(), "forbidden") && !o.GetAbsent() && len(o.GetObject()) == 0
+	})
+	server.Refuse("configmaps", "ns", "m", false)
+	told.has(t, refMap, "one")
+	server.Refuse("configmaps", "ns", "m", true)
+	end()
+	connect(t, m, server, 0)
+	told.until(t, "forbidden after it was read", func(all map[refs.Ref]*configv1.Object) bool {
+		o := all[refMap]
+		return strings.Contains(o.GetError(), "forbidden") && strings.Contains(string(o.GetObject()), "one")
+	})
+}
+
+func TestNeverReadWhileAway(t *testing.T) {
+	server := apitest.New(t)
+	server.Away(true)
+	m, told := newManager()
+	m.Want(set(refMap), false)
+	connect(t, m, server, 0)
+	told.until(t, "error", func(all map[refs.Ref]*configv1.Object) bool {
+		return all[refMap].GetError() != "" && !all[refMap].GetAbsent()
+	})
+}
+
+func TestImmutableIsNotWatched(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	yes := true
+	fixed := configMap("m", "one")
+	fixed.Immutable = &yes
+	server.Put("configmaps", fixed)
+	server.Put("configmaps", configMap("n", "one"))
+	other := refs.Ref{Kind: refs.ConfigMap, Namespace: "ns", Name: "n"}
+	m.Want(set(refMap, other), false)
+	connect(t, m, server, 0)
+	told.has(t, refMap, "one")
+	told.has(t, other, "one")
+	server.Put("configmaps", configMap("m", "two"))
+	server.Put("configmaps", configMap("n", "two"))
+	told.has(t, other, "two")
+	told.has(t, refMap, "one")
+}
+
+func TestTTLAsks(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	server.Put("configmaps", configMap("m", "one"))
+	m.Want(set(refMap, refSecret), false)
+	connect(t, m, server, 10*time.Millisecond)
+	told.has(t, refMap, "one")
+	told.absent(t, refSecret)
+	server.Put("configmaps", configMap("m", "two"))
+	told.has(t, refMap, "two")
+	if n := server.Requests("watch configmaps") + server.Requests("list configmaps"); n != 0 {
+		t.Errorf("%d lists and watches", n)
+	}
+}
+
+func TestClaimsAreFollowedToTheirVolumes(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	claim := refs.Ref{Kind: refs.PersistentVolumeClaim, Namespace: "ns", Name: "data"}
+	volume := refs.Ref{Kind: refs.PersistentVolume, Name: "pv"}
+	server.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}})
+	server.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}})
+	direct := [][]refs.Ref{{claim}}
+	m.Want(refs.Collect(direct, m.Lookup), false)
+	connect(t, m, server, 0)
+	told.has(t, claim, "data")
+	server.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	})
+	told.until(t, "told that it names a volume", func(map[refs.Ref]*configv1.Object) bool {
+		return told.changes > 1 && refs.Collect(direct, m.Lookup).Has(volume) // the first is for the services
+	})
+	m.Want(refs.Collect(direct, m.Lookup), false)
+	told.has(t, volume, "pv")
+}
+
+func TestKindsOfTheirOwnGroups(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	class := refs.Ref{Kind: refs.RuntimeClass, Name: "gvisor"}
+	driver := refs.Ref{Kind: refs.CSIDriver, Name: "csi.example"}
+	claim := refs.Ref{Kind: refs.ResourceClaim, Namespace: "ns", Name: "gpu"}
+	node := refs.Ref{Kind: refs.Node, Name: "n1"}
+	server.Put("runtimeclasses", &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"})
+	server.Put("resourceclaims", &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu"}})
+	server.Put("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	server.Put("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	m.Want(set(class, driver, claim, node), false)
+	connect(t, m, server, 0)
+	told.has(t, class, "runsc")
+	told.has(t, claim, "gpu")
+	told.has(t, node, "n1")
+	told.absent(t, driver)
+}
+
+func service(namespace, name, ip string) *v1.Service {
+	return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1.ServiceSpec{ClusterIP: ip}}
+}
+
+func TestServices(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	for _, s := range []*v1.Service{
+		service("default", "kubernetes", "10.0.0.1"), service("default", "other", "10.0.0.2"),
+		service("ns", "web", "10.0.0.3"), service("ns", "headless", "None"), service("ns", "named", ""),
+	} {
+		server.Put("services", s)
+	}
+	keys := func(want ...string) func(map[refs.Ref]*configv1.Object) bool {
+		return func(all map[refs.Ref]*configv1.Object) bool {
+			var got []string
+			for r := range all {
+				got = append(got, r.Namespace+"/"+r.Name)
+			}
+			slices.Sort(got)
+			return slices.Equal(got, want)
+		}
+	}
+	m.WantServices(map[string]bool{"ns": true}, false)
+	connect(t, m, server, 0)
+	told.until(t, "first", keys("default/kubernetes", "ns/web"))
+	if !m.ServicesHeard() {
+		t.Error("services told but not heard")
+	}
+	server.Put("services", service("ns", "db", "10.0.0.4"))
+	told.until(t, "added", keys("default/kubernetes", "ns/db", "ns/web"))
+	server.Put("services", service("ns", "web", "None"))
+	told.until(t, "headless now", keys("default/kubernetes", "ns/db"))
+	m.WantServices(map[string]bool{"default": true}, true)
+	told.until(t, "kept, and another namespace", keys("default/kubernetes", "default/other", "ns/db"))
+	m.WantServices(map[string]bool{"default": true}, false)
+	told.until(t, "not kept", keys("default/kubernetes", "default/other"))
+	server.Delete("services", "default", "other")
+	told.until(t, "deleted", keys("default/kubernetes"))
+	m.Want(set(), false)
+	told.until(t, "Want leaves services alone", keys("default/kubernetes"))
+}
+
+func TestRestored(t *testing.T) {
+	m, told := newManager()
+	data, err := configMap("m", "kept").Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc, err := service("ns", "gone", "10.0.0.9").Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refService := refs.Ref{Kind: refs.Service, Namespace: "ns", Name: "gone"}
+	for r, d := range map[refs.Ref][]byte{refMap: data, refService: svc} {
+		if err := m.Restore(r, &configv1.Object{Object: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Restore(refSecret, &configv1.Object{Object: []byte("\xff\xff")}); err == nil {
+		t.Error("garbage was restored")
+	}
+	if err := m.Restore(refs.Ref{Kind: "Nonsense", Name: "x"}, &configv1.Object{}); err == nil {
+		t.Error("an unknown kind was restored")
+	}
+	told.has(t, refMap, "kept")
+	told.has(t, refService, "gone")
+	m.Want(set(), true) // the pods are not all known yet
+	told.has(t, refMap, "kept")
+
+	server := apitest.New(t)
+	m.Want(set(refMap), true)
+	m.WantServices(map[string]bool{"ns": true}, true)
+	connect(t, m, server, 0)
+	told.absent(t, refMap) // deleted meanwhile
+	told.until(t, "service is gone", func(all map[refs.Ref]*configv1.Object) bool { return all[refService] == nil })
+}
+
+func TestNext(t *testing.T) {
+	bound := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	for name, c := range map[string]struct {
+		was    time.Duration
+		object Object
+		ttl    time.Duration
+		want   time.Duration
+	}{
+		"absent":              {askFirst, nil, 0, 2 * askFirst},
+		"absent for long":     {askMost, nil, 0, askMost},
+		"unbound":             {askFirst, &v1.PersistentVolumeClaim{}, 0, 2 * askFirst},
+		"bound":               {askFirst, bound, 0, askSettled},
+		"lost after settled":  {askSettled, nil, 0, askMost},
+		"unallocated":         {askFirst, &resourcev1.ResourceClaim{}, 0, 2 * askFirst},
+		"cached":              {askFirst, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
+		"settled without ttl": {askFirst, &v1.PersistentVolume{}, 0, askSettled},
+	} {
+		if got := next(c.was, c.object, c.ttl); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	for err, want := range map[error]bool{
+		apierrors.NewForbidden(schema.GroupResource{}, "x", nil): true,
+		apierrors.NewTooManyRequests("later", 1):                 false,
+		apierrors.NewInternalError(errors.New("x")):              false,
+		http.ErrHandlerTimeout:                                   false,
+	} {
+		if got := answered(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
