@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 )
@@ -15,6 +16,9 @@ type Sandboxes interface {
 	RunSandbox(ctx context.Context, spec actuate.SandboxSpec) (id string, err error)
 	StopSandbox(ctx context.Context, pod *v1.Pod, id string) error
 	RemoveSandbox(ctx context.Context, pod *v1.Pod, id string) error
+	// RestartCountFromLogs is how many instances of a container the pod's log
+	// directory tells of.
+	RestartCountFromLogs(pod *v1.Pod, container string) int
 	// CleanPodDirs removes the pod's directory and its logs. The pod may carry
 	// no more than name, namespace and UID.
 	CleanPodDirs(ctx context.Context, pod *v1.Pod) error
@@ -37,6 +41,10 @@ type Containers interface {
 	// StopContainer stops a container. Called again with less grace while a
 	// call is under way it shortens it; the former call's context is cancelled.
 	StopContainer(ctx context.Context, spec actuate.KillSpec) error
+	// RemoveContainer removes a container with its logs, RemoveContainerKeepLogs
+	// without them.
 	RemoveContainer(ctx context.Context, pod *v1.Pod, id string) error
+	RemoveContainerKeepLogs(ctx context.Context, pod *v1.Pod, id string) error
+	// TerminationMessage is what an exited container left to say.
+	TerminationMessage(ctx context.Context, status *runtimeapi.ContainerStatus) string
 }
-

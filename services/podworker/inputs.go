@@ -1,0 +1,220 @@
+package podworker
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/observe"
+	"github.com/sextant-node/sextant/services/podworker/internal/step"
+)
+
+// Inputs are the mirrors the workers read. What they hold is shared.
+type Inputs struct {
+	Pods        *feed.Mirror[*step.Desired]
+	Sources     *feed.Mirror[*configv1.Source]
+	Objects     *feed.Mirror[*object]
+	Secrets     *feed.Mirror[*object]
+	Kubelet     *feed.Mirror[*configuration]
+	Records     *feed.Mirror[*observe.Record]
+	Runtime     *feed.Mirror[*runtimeState]
+	Verdicts    *feed.Mirror[map[string]step.Probes]
+	Volumes     *feed.Mirror[*volumev1.PodVolumes]
+	Allocations *feed.Mirror[*resourcev1.PodAllocation]
+	Node        *feed.Mirror[*resourcev1.NodeResources]
+}
+
+// mirrors makes the inputs of a process.
+func mirrors(kit *service.Kit) (*Inputs, error) {
+	in := &Inputs{}
+	var err error
+	mirror(kit, &err, house.ConfigPods, decodeDesired, &in.Pods)
+	mirror(kit, &err, house.ConfigSources, feed.Message[*configv1.Source], &in.Sources)
+	mirror(kit, &err, house.ConfigObjects, decodeObject, &in.Objects)
+	mirror(kit, &err, house.ConfigSecrets, decodeObject, &in.Secrets)
+	mirror(kit, &err, house.ConfigKubelet, decodeConfiguration, &in.Kubelet)
+	mirror(kit, &err, house.PlegPods, decodeRecord, &in.Records)
+	mirror(kit, &err, house.PlegRuntime, decodeRuntime, &in.Runtime)
+	mirror(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.Verdicts)
+	mirror(kit, &err, house.VolumePods, feed.Message[*volumev1.PodVolumes], &in.Volumes)
+	mirror(kit, &err, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &in.Allocations)
+	mirror(kit, &err, house.ResourceNode, feed.Message[*resourcev1.NodeResources], &in.Node)
+	return in, err
+}
+
+func mirror[T any](kit *service.Kit, err *error, name string, decode func(string, []byte) (T, error), into **feed.Mirror[T]) {
+	if *err == nil {
+		*into, *err = service.Mirror(kit, name, decode)
+	}
+}
+
+// decodeDesired reads a DesiredPod.
+func decodeDesired(_ string, value []byte) (*step.Desired, error) {
+	message := &configv1.DesiredPod{}
+	if err := proto.Unmarshal(value, message); err != nil {
+		return nil, err
+	}
+	p := &v1.Pod{}
+	if err := p.Unmarshal(message.GetPod()); err != nil {
+		return nil, fmt.Errorf("pod: %w", err)
+	}
+	print, err := fingerprint(p)
+	if err != nil {
+		return nil, err
+	}
+	return &step.Desired{Pod: p, Source: message.GetSource(), Fingerprint: print}, nil
+}
+
+// fingerprint changes with what volumes depend on: the specification, labels and
+// annotations. It is never 0.
+func fingerprint(p *v1.Pod) (uint64, error) {
+	part := &v1.Pod{Spec: p.Spec}
+	part.Labels, part.Annotations = p.Labels, p.Annotations
+	raw, err := part.Marshal()
+	if err != nil {
+		return 0, fmt.Errorf("pod: %w", err)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(raw)
+	return max(h.Sum64(), 1), nil
+}
+
+// object is an API object as config has it.
+type object struct {
+	// known: it was read, or the API server said that it does not exist.
+	known     bool
+	err       string
+	configMap *v1.ConfigMap
+	secret    *v1.Secret
+	service   *v1.Service
+	node      *v1.Node
+	class     *nodev1.RuntimeClass
+}
+
+// decodeObject reads an Object of the kinds containers are made from; of other
+// kinds nothing is kept.
+func decodeObject(_ string, value []byte) (*object, error) {
+	message := &configv1.Object{}
+	if err := proto.Unmarshal(value, message); err != nil {
+		return nil, err
+	}
+	o := &object{err: message.GetError(), known: message.GetAbsent() || len(message.GetObject()) > 0}
+	if len(message.GetObject()) == 0 {
+		return o, nil
+	}
+	var into interface{ Unmarshal([]byte) error }
+	switch message.GetKind() {
+	case "ConfigMap":
+		o.configMap = &v1.ConfigMap{}
+		into = o.configMap
+	case "Secret":
+		o.secret = &v1.Secret{}
+		into = o.secret
+	case "Service":
+		o.service = &v1.Service{}
+		into = o.service
+	case "Node":
+		o.node = &v1.Node{}
+		into = o.node
+	case "RuntimeClass":
+		o.class = &nodev1.RuntimeClass{}
+		into = o.class
+	default:
+		return o, nil
+	}
+	if err := into.Unmarshal(message.GetObject()); err != nil {
+		return nil, fmt.Errorf("%s: %w", message.GetKind(), err)
+	}
+	return o, nil
+}
+
+// configuration is the effective configuration and its wire form.
+type configuration struct {
+	*kubeconf.Config
+	raw []byte
+}
+
+func decodeConfiguration(_ string, value []byte) (*configuration, error) {
+	message := &configv1.KubeletConfig{}
+	if err := proto.Unmarshal(value, message); err != nil {
+		return nil, err
+	}
+	c, err := kubeconf.Unmarshal(message.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &configuration{c, message.GetConfig()}, nil
+}
+
+func decodeRecord(_ string, value []byte) (*observe.Record, error) {
+	message := &plegv1.PodRecord{}
+	if err := proto.Unmarshal(value, message); err != nil {
+		return nil, err
+	}
+	return observe.Decode(message)
+}
+
+// runtimeState is what pods depend on of the runtime as a whole.
+type runtimeState struct {
+	network step.Network
+	status  *runtimeapi.StatusResponse
+}
+
+func decodeRuntime(_ string, value []byte) (*runtimeState, error) {
+	message := &plegv1.RuntimeState{}
+	if err := proto.Unmarshal(value, message); err != nil {
+		return nil, err
+	}
+	s := &runtimeState{status: &runtimeapi.StatusResponse{}, network: step.Network{Message: "runtime network not ready: status is not known yet"}}
+	if len(message.GetStatus()) == 0 {
+		if e := message.GetError(); e != "" {
+			s.network.Message = e
+		}
+		return s, nil
+	}
+	if err := proto.Unmarshal(message.GetStatus(), s.status); err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	for _, c := range s.status.GetStatus().GetConditions() {
+		if c.GetType() == runtimeapi.NetworkReady {
+			s.network = step.Network{Ready: c.GetStatus(), Message: fmt.Sprintf(
+				"container runtime network not ready: NetworkReady=%t reason:%s message:%s", c.GetStatus(), c.GetReason(), c.GetMessage())}
+		}
+	}
+	return s, nil
+}
+
+func decodeVerdicts(_ string, value []byte) (map[string]step.Probes, error) {
+	message := &proberv1.PodVerdicts{}
+	if err := proto.Unmarshal(value, message); err != nil {
+		return nil, err
+	}
+	verdicts := map[string]step.Probes{}
+	for _, v := range message.GetVerdicts() {
+		p := verdicts[v.GetContainerId()]
+		failed := v.GetResult() == proberv1.Result_RESULT_FAILURE
+		switch v.GetKind() {
+		case proberv1.ProbeKind_PROBE_KIND_LIVENESS:
+			p.LivenessFailed = failed
+		case proberv1.ProbeKind_PROBE_KIND_STARTUP:
+			p.StartupFailed = failed
+			p.Started = v.GetResult() == proberv1.Result_RESULT_SUCCESS
+		}
+		verdicts[v.GetContainerId()] = p
+	}
+	return verdicts, nil
+}

@@ -1,0 +1,140 @@
+package podworker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
+	"github.com/sextant-node/sextant/services/podworker/internal/step"
+)
+
+// lookups gives actuators the facts of other services.
+type lookups struct {
+	in *Inputs
+	// nodeName is used until the configuration tells.
+	nodeName string
+	config   func() *kubeconf.Config
+}
+
+var errNotRead = errors.New("has not been read yet")
+
+// find looks an object up: known, known to be absent, or not known.
+func find(m *feed.Mirror[*object], kind, namespace, name, plural string) (*object, error) {
+	o, ok := m.Get(kind + "/" + namespace + "/" + name)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s %s/%s %w", kind, namespace, name, errNotRead)
+	case !o.known && o.err != "":
+		return nil, fmt.Errorf("%s %s/%s: %s", kind, namespace, name, o.err)
+	case !o.known:
+		return nil, fmt.Errorf("%s %s/%s %w", kind, namespace, name, errNotRead)
+	case o.configMap == nil && o.secret == nil && o.class == nil && o.node == nil:
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: plural}, name)
+	}
+	return o, nil
+}
+
+// ConfigMap implements actuate.Lookups.
+func (l *lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	o, err := find(l.in.Objects, "ConfigMap", namespace, name, "configmaps")
+	if err != nil {
+		return nil, err
+	}
+	return o.configMap, nil
+}
+
+// Secret implements actuate.Lookups.
+func (l *lookups) Secret(namespace, name string) (*v1.Secret, error) {
+	o, err := find(l.in.Secrets, "Secret", namespace, name, "secrets")
+	if err != nil {
+		return nil, err
+	}
+	return o.secret, nil
+}
+
+// Services implements actuate.Lookups.
+func (l *lookups) Services(namespace string) ([]*v1.Service, error) {
+	if !l.in.Objects.Complete() {
+		return nil, errors.New("services have not been read yet")
+	}
+	var found []*v1.Service
+	for _, o := range l.in.Objects.Items() {
+		if o.service != nil && (o.service.Namespace == namespace || o.service.Namespace == v1.NamespaceDefault) {
+			found = append(found, o.service)
+		}
+	}
+	slices.SortFunc(found, func(a, b *v1.Service) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	return found, nil
+}
+
+// Node implements actuate.Lookups.
+func (l *lookups) Node() actuate.NodeFacts {
+	facts := actuate.NodeFacts{Name: l.nodeName, CgroupVersion: 2}
+	if c := l.config(); c != nil {
+		facts.Name, facts.IPs = c.Node.Name, specific(c.Node.IPs)
+	}
+	if o, ok := l.in.Objects.Get("Node//" + facts.Name); ok && o.node != nil && len(facts.IPs) == 0 {
+		for _, a := range o.node.Status.Addresses {
+			if a.Type == v1.NodeInternalIP {
+				facts.IPs = append(facts.IPs, a.Address)
+			}
+		}
+	}
+	if node, ok := l.in.Node.Get("node"); ok {
+		facts.Allocatable = quantities(node.GetAllocatable())
+		memory := quantities(node.GetCapacity())[v1.ResourceMemory]
+		facts.MemoryCapacity, facts.SwapCapacity = memory.Value(), node.GetSwapCapacityBytes()
+		if v := node.GetCgroupVersion(); v != 0 {
+			facts.CgroupVersion = int(v)
+		}
+	}
+	if state, ok := l.in.Runtime.Get("runtime"); ok && len(state.status.GetRuntimeHandlers()) > 0 {
+		facts.Handlers = map[string]actuate.HandlerFeatures{}
+		for _, h := range state.status.GetRuntimeHandlers() {
+			facts.Handlers[h.GetName()] = actuate.HandlerFeatures{
+				RecursiveReadOnly: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+				UserNamespaces:    h.GetFeatures().GetUserNamespaces(),
+			}
+		}
+	}
+	return facts
+}
+
+// specific are addresses that name a host: --node-ip may also only name a family.
+func specific(ips []string) []string {
+	return slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return ip == "0.0.0.0" || ip == "::" })
+}
+
+func quantities(in map[string]string) v1.ResourceList {
+	list := v1.ResourceList{}
+	for name, text := range in {
+		if q, err := resource.ParseQuantity(text); err == nil {
+			list[v1.ResourceName(name)] = q
+		}
+	}
+	return list
+}
+
+// handler is the runtime handler of a pod's RuntimeClass.
+func (l *lookups) handler(p *v1.Pod) step.Handler {
+	if p == nil || p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
+		return step.Handler{}
+	}
+	name := *p.Spec.RuntimeClassName
+	o, err := find(l.in.Objects, "RuntimeClass", "", name, "runtimeclasses.node.k8s.io")
+	if err != nil {
+		return step.Handler{Waiting: fmt.Sprintf("failed to look up RuntimeClass %q: %v", name, err)}
+	}
+	return step.Handler{Name: o.class.Handler}
+}

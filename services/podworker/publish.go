@@ -1,0 +1,147 @@
+package podworker
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/step"
+)
+
+var lifecycles = map[step.State]podworkerv1.Lifecycle{
+	step.Pending:     podworkerv1.Lifecycle_LIFECYCLE_PENDING,
+	step.Syncing:     podworkerv1.Lifecycle_LIFECYCLE_SYNCING,
+	step.Terminating: podworkerv1.Lifecycle_LIFECYCLE_TERMINATING,
+	step.Terminated:  podworkerv1.Lifecycle_LIFECYCLE_TERMINATED,
+	step.Released:    podworkerv1.Lifecycle_LIFECYCLE_RELEASED,
+	step.Rejected:    podworkerv1.Lifecycle_LIFECYCLE_REJECTED,
+}
+
+// publish tells the house what is known of the pod.
+func (w *worker) publish(ctx context.Context, plan *step.Plan) {
+	if w.identity != nil { // else nothing has a name yet
+		if _, err := w.l.states.Set(ctx, string(w.uid), w.state(ctx, plan)); err != nil {
+			w.l.log.Error("state not published", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+		}
+	}
+	w.l.mu.Lock()
+	first := !w.published
+	w.published = true
+	w.heedsResources = w.facts.NotYet != nil
+	w.heedsObjects = w.facts.State == step.Syncing && plan.Wait != nil
+	w.l.mu.Unlock()
+	if first {
+		w.l.settle()
+	}
+}
+
+func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodState {
+	f := &plan.Facts
+	state := &podworkerv1.PodState{
+		Uid: string(w.uid), Namespace: w.identity.Namespace, Name: w.identity.Name,
+		Lifecycle: lifecycles[f.State], Pod: w.packed, Source: w.source,
+		StartedAt: stamp(f.StartedAt), Messages: w.terminationMessages(ctx),
+		AllContainersRestarting: f.RestartAll != nil,
+	}
+	if state.Source == "" {
+		state.Source = "runtime"
+	}
+	if f.Admitted != nil {
+		state.AdmittedAt = stamp(f.Admitted.At)
+	}
+	if r := f.Rejected; r != nil {
+		state.Reason, state.Message = r.Reason, r.Message
+		state.Verdict = &podworkerv1.Verdict{Kind: "Rejected", Time: stamp(r.At)}
+	}
+	if t := f.Termination; t != nil {
+		state.TerminatingAt, state.GraceSeconds = stamp(t.Started), int64(t.Grace/time.Second)
+		if v := t.Verdict; v != nil {
+			state.Reason, state.Message = v.Reason, v.Message
+			state.Verdict = &podworkerv1.Verdict{Kind: v.Kind, Disruption: v.Disruption, Time: stamp(v.At)}
+		}
+	}
+	for _, c := range plan.Waits {
+		wait := &podworkerv1.ContainerWait{
+			Container: c.Container, Reason: c.Reason, Message: c.Message, RetryAt: stamp(c.Retry), LastError: c.LastError,
+		}
+		if c.BackOff > 0 {
+			wait.BackOff = durationpb.New(c.BackOff)
+		}
+		state.Waits = append(state.Waits, wait)
+	}
+	if c := plan.Wait; c != nil {
+		state.Wait = &podworkerv1.Wait{Owner: c.Owner, Step: c.Step, Message: c.Message, Since: stamp(c.Since), RetryAt: stamp(c.Retry)}
+	}
+	if w.accepted != nil {
+		for _, c := range pod.Containers(w.accepted) {
+			n := f.Containers[c.Name].Instances
+			state.Containers = append(state.Containers, &podworkerv1.ContainerFacts{
+				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0,
+			})
+		}
+	}
+	return state
+}
+
+// terminationMessages are those of the containers that have exited; each is read
+// once.
+func (w *worker) terminationMessages(ctx context.Context) []*podworkerv1.ContainerMessage {
+	record, _ := w.current()
+	if record == nil {
+		return nil
+	}
+	kept := map[string]*podworkerv1.ContainerMessage{}
+	var out []*podworkerv1.ContainerMessage
+	for _, c := range record.Containers {
+		if c.State != step.Exited {
+			continue
+		}
+		m, ok := w.messages[c.ID]
+		if !ok {
+			m = &podworkerv1.ContainerMessage{ContainerId: c.ID, Message: w.l.containers.TerminationMessage(ctx, record.Statuses[c.ID])}
+		}
+		kept[c.ID] = m
+		if m.GetMessage() != "" {
+			out = append(out, m)
+		}
+	}
+	w.messages = kept
+	slices.SortFunc(out, func(a, b *podworkerv1.ContainerMessage) int {
+		return strings.Compare(a.GetContainerId(), b.GetContainerId())
+	})
+	return out
+}
+
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// emit tells a decision as a Kubernetes Event.
+func (w *worker) emit(ctx context.Context, e step.Event) {
+	p := w.subject()
+	kind := "Normal"
+	if e.Warning {
+		kind = "Warning"
+	}
+	event := &eventv1.Event{
+		Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID)},
+		Type:   kind, Reason: e.Reason, Message: e.Message, Time: timestamppb.New(w.l.clock.Now()),
+	}
+	if e.Container != "" {
+		event.Object.FieldPath = pod.ContainerFieldPath(p, e.Container)
+	}
+	if err := w.l.events.Emit(ctx, event); err != nil {
+		w.l.log.Warn("event lost", "reason", e.Reason, service.KeyUID, string(w.uid), service.KeyError, err.Error())
+	}
+}
