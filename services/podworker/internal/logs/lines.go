@@ -1,0 +1,116 @@
+package logs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"k8s.io/cri-client/pkg/logs"
+
+	"github.com/sextant-node/sextant/pkg/rpc"
+)
+
+// cursor is how far a log was read: behind the count-th line with that time,
+// and parts pieces of a line that came in pieces.
+type cursor struct {
+	// ID of the container.
+	ID    string    `json:"id"`
+	Time  time.Time `json:"time"`
+	Count int       `json:"count"`
+	Parts int       `json:"parts,omitempty"`
+}
+
+func parseCursor(raw []byte) (*cursor, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	c := &cursor{}
+	if err := json.Unmarshal(raw, c); err != nil || c.ID == "" {
+		return nil, rpc.Invalid.Errorf("after: not a cursor of this service")
+	}
+	return c, nil
+}
+
+// bytes of the cursor, as given to readers.
+func (c cursor) bytes() []byte {
+	raw, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // a string, a time and two numbers always marshal
+	}
+	return raw
+}
+
+// errEnough ends reading at the limit.
+var errEnough = errors.New("byte limit reached")
+
+// lines takes a log line by line, with a timestamp before each, as the reader of
+// cri-client writes it, and hands on what was asked for. It counts where it is.
+type lines struct {
+	timestamps bool
+	// limit is how many bytes are left; negative for no limit.
+	limit int64
+	// after is what a former reader has had already; nil for nothing.
+	after *cursor
+	out   func(data []byte, at cursor) error
+
+	at      cursor
+	midLine bool
+}
+
+// Write implements io.Writer; each call is one line, or a piece of one.
+func (l *lines) Write(line []byte) (int, error) {
+	content := line
+	if stamp, rest, ok := stamped(line); ok && !l.midLine {
+		if stamp.Equal(l.at.Time) {
+			l.at.Count++
+		} else {
+			l.at.Time, l.at.Count = stamp, 1
+		}
+		l.at.Parts = 0
+		if !l.timestamps {
+			content = rest
+		}
+	} else {
+		l.at.Parts++
+	}
+	l.midLine = !bytes.HasSuffix(line, []byte("\n"))
+	if l.seen() {
+		return len(line), nil
+	}
+	enough := l.limit >= 0 && int64(len(content)) >= l.limit
+	if enough {
+		content = content[:l.limit]
+	}
+	if l.limit >= 0 {
+		l.limit -= int64(len(content))
+	}
+	if err := l.out(content, l.at); err != nil {
+		return 0, err
+	}
+	if enough {
+		return len(line), errEnough
+	}
+	return len(line), nil
+}
+
+// seen tells whether a former reader has had this line.
+func (l *lines) seen() bool {
+	switch a := l.after; {
+	case a == nil || l.at.Time.After(a.Time):
+		return false
+	case l.at.Time.Before(a.Time) || l.at.Count < a.Count:
+		return true
+	default:
+		return l.at.Count == a.Count && l.at.Parts <= a.Parts
+	}
+}
+
+func stamped(line []byte) (stamp time.Time, rest []byte, ok bool) {
+	first, rest, found := bytes.Cut(line, []byte(" "))
+	if !found {
+		return time.Time{}, nil, false
+	}
+	stamp, err := time.Parse(logs.RFC3339NanoFixed, string(first))
+	return stamp, rest, err == nil
+}

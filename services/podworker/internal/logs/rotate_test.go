@@ -1,0 +1,173 @@
+package logs
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+func TestPlan(t *testing.T) {
+	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	const rotate = "/l/0.log.20260203-040506"
+	limits := Limits{MaxSize: 100, MaxFiles: 3}
+	for _, tc := range []struct {
+		name    string
+		log     live
+		rotated []string
+		limits  Limits
+		want    Plan
+	}{
+		{"small", live{"/l/0.log", true, 100}, nil, limits, Plan{}},
+		{"large", live{"/l/0.log", true, 101}, nil, limits, Plan{Rotate: rotate}},
+		{"no limit", live{"/l/0.log", true, 1 << 40}, nil, Limits{-1, 3}, Plan{}},
+		{"missing", live{"/l/0.log", false, 0}, nil, limits, Plan{Reopen: true}},
+		{
+			"compress the last", live{"/l/0.log", true, 101}, []string{"/l/0.log.20260101-000000"}, limits,
+			Plan{Compress: []string{"/l/0.log.20260101-000000"}, Rotate: rotate},
+		},
+		{
+			"too many", live{"/l/0.log", true, 101}, []string{"/l/0.log.20260102-000000", "/l/0.log.20260101-000000.gz"}, limits,
+			Plan{Remove: []string{"/l/0.log.20260101-000000.gz"}, Compress: []string{"/l/0.log.20260102-000000"}, Rotate: rotate},
+		},
+		{
+			"two files only", live{"/l/0.log", true, 101}, []string{"/l/0.log.20260102-000000"}, Limits{100, 2},
+			Plan{Remove: []string{"/l/0.log.20260102-000000"}, Rotate: rotate},
+		},
+		{
+			"left by a kill", live{"/l/0.log", true, 101},
+			[]string{"/l/0.log.20260101-000000", "/l/0.log.20260101-000000.gz", "/l/0.log.20260102-000000.tmp", "/l/0.log.20260102-000000.gz.tmp"}, Limits{100, 5},
+			Plan{Remove: []string{"/l/0.log.20260101-000000", "/l/0.log.20260102-000000.tmp", "/l/0.log.20260102-000000.gz.tmp"}, Rotate: rotate},
+		},
+		{
+			"others' files stay", live{"/l/0.log", true, 101},
+			[]string{"/l/0.log", "/l/1.log", "/l/0.log.keep", "/l/0.log.20260101-000000.bak", "/l/10.log.20260101-000000"}, Limits{100, 2}, Plan{Rotate: rotate},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := plan(tc.log, tc.rotated, tc.limits, now); !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("got  %+v\nwant %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSettings(t *testing.T) {
+	cfg := &kubeconf.Config{}
+	kubeconf.SetDefaults(&cfg.Kubelet)
+	got, err := settingsOf(cfg)
+	if want := (settings{Limits{10 << 20, 5}, 10 * time.Second, 1}); err != nil || got != want {
+		t.Errorf("defaults: %+v, %v", got, err)
+	}
+	cfg.Kubelet.ContainerLogMaxSize = "lots"
+	if got, err := settingsOf(cfg); err == nil || got.MaxSize != defaultMaxSize || !strings.Contains(err.Error(), "containerLogMaxSize") {
+		t.Errorf("a bad size: %+v, %v", got, err)
+	}
+}
+
+func TestRotation(t *testing.T) {
+	w := newWorld(t)
+	id := w.run(0, "trap 'exit 0' TERM; log lines 20; while true; do if test -f /more; then rm /more; log lines 20; echo done; fi; sleep 5ms; done")
+	log := filepath.Join(w.dir, "c", "0.log")
+	cfg := &kubeconf.Config{}
+	kubeconf.SetDefaults(&cfg.Kubelet)
+	cfg.Kubelet.ContainerLogMaxSize, cfg.Kubelet.ContainerLogMaxFiles = "100", ptr(int32(3))
+	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := NewRotator(RotatorDeps{
+		Runtime: w.rc, Running: func() []Container { return []Container{{id, log}} }, Config: func() *kubeconf.Config { return cfg },
+		Clock: now, Log: slog.New(slog.DiscardHandler),
+	})
+	filled := func(want string) {
+		t.Helper()
+		if err := w.rt.WaitFor(w.ctx(), func() bool {
+			content, err := os.ReadFile(log)
+			return err == nil && strings.Contains(string(content), want)
+		}); err != nil {
+			t.Fatalf("log never had %q: %v", want, err)
+		}
+	}
+	more := func() {
+		t.Helper()
+		if _, err := w.rc.ExecSync(w.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"touch", "/more"}}); err != nil {
+			t.Fatal(err)
+		}
+		filled("done")
+	}
+	more()
+	first, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// A runtime that does not reopen keeps its log.
+	w.rt.Fail(fakecri.Match{Method: "ReopenContainerLog"}, 1, status.Error(codes.Internal, "no"))
+	r.Round(w.ctx())
+	if again, err := os.ReadFile(log); err != nil || !strings.HasPrefix(string(again), string(first)) {
+		t.Fatalf("after a failed rotation: %v", err)
+	}
+
+	r.Round(w.ctx())
+	rotated := log + ".20260101-000000"
+	if _, err := os.Stat(rotated); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		now.Step(time.Second)
+		more()
+		r.Round(w.ctx())
+	}
+	if _, err := os.Stat(rotated); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the oldest is left uncompressed: %v", err)
+	}
+	if _, err := os.Stat(rotated + gzipSuffix); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("more files than allowed: %v", err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != "0.log 0.log.20260101-000001.gz 0.log.20260101-000002" {
+		t.Errorf("files: %s", got)
+	}
+	// What was compressed is what was there.
+	packed, err := os.Open(filepath.Join(filepath.Dir(log), "0.log.20260101-000001.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = packed.Close() }()
+	unpacked, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if content, err := io.ReadAll(unpacked); err != nil || !strings.Contains(string(content), "stdout F done\n") {
+		t.Errorf("compressed log: %q, %v", content, err)
+	}
+
+	// A log somebody removed is made anew.
+	if err := os.Remove(log); err != nil {
+		t.Fatal(err)
+	}
+	r.Round(w.ctx())
+	if _, err := os.Stat(log); err != nil {
+		t.Errorf("after a reopen: %v", err)
+	}
+}
