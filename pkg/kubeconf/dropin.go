@@ -55,7 +55,7 @@ func readFile(files fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, reason(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
 		return nil, reason(err)

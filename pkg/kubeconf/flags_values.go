@@ -110,7 +110,7 @@ func parseReservation(s string) (kubeletv1beta1.MemoryReservation, error) {
 	none := kubeletv1beta1.MemoryReservation{}
 	numa, limits, ok := strings.Cut(s, ":")
 	if !ok || strings.Contains(limits, ":") {
-		return none, fmt.Errorf("%q is not of the form numa:type=quantity,...", s)
+		return none, fmt.Errorf("%q is not of the form numa:type=quantity", s)
 	}
 	id, err := strconv.ParseInt(numa, 10, 32)
 	if err != nil {

@@ -10,8 +10,8 @@ const (
 type gateSupport int
 
 const (
-	// neither: the setting does not matter; nothing is promised either way.
-	neither gateSupport = iota
+	// The zero value: the setting does not matter.
+	_ gateSupport = iota
 	// onlyOn: what the gate stands for is done, whatever its setting.
 	onlyOn
 	// bothWays: what the gate stands for is done when it is on only.

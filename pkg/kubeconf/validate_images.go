@@ -1,7 +1,6 @@
 package kubeconf
 
 import (
-	"math"
 	"net/url"
 	"strings"
 	"time"
@@ -123,7 +122,7 @@ func (v *validator) containerLogs() {
 	k := v.k
 	if q, err := parseQuantity(k.ContainerLogMaxSize); err != nil {
 		v.invalid(at("containerLogMaxSize"), k.ContainerLogMaxSize, "%v", err)
-	} else if n, ok := q.AsInt64(); !ok || n == math.MaxInt64 {
+	} else if _, ok := q.AsInt64(); !ok {
 		v.invalid(at("containerLogMaxSize"), k.ContainerLogMaxSize, "must be a whole number of bytes")
 	}
 	if *k.ContainerLogMaxFiles <= 1 {
