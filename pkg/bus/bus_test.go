@@ -1,0 +1,247 @@
+package bus_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sextant-node/sextant/pkg/bus"
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+type lab struct {
+	t            *testing.T
+	dir, address string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	dir := t.TempDir()
+	if err := bus.EnsureKeys(dir, house.Identities{}); err != nil {
+		t.Fatal(err)
+	}
+	return &lab{t, dir, filepath.Join(dir, "url")}
+}
+
+func (l *lab) start() (stop func()) {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- bus.NewServer(bus.ServerConfig{Keys: l.dir, AddressFile: l.address, Log: quiet}).Run(ctx, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		l.t.Fatal(err)
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Error(err)
+		}
+	}
+}
+
+func (l *lab) client(s house.Service) *bus.Client {
+	l.t.Helper()
+	c, err := bus.Connect(bus.ClientConfig{Service: s, AddressFile: l.address, KeyFile: bus.KeyFile(l.dir, s), Log: quiet})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(c.Close)
+	return c
+}
+
+func (l *lab) until(what string, ok func() bool) {
+	l.t.Helper()
+	limit, tick := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-limit:
+			l.t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func heard(looks chan struct{}) func() bool {
+	return func() bool {
+		select {
+		case <-looks:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+func listen(c *bus.Client, name string) chan struct{} {
+	looks := make(chan struct{}, 100)
+	c.Listen(name, func() { looks <- struct{}{} })
+	return looks
+}
+
+func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
+	l := newLab(t)
+	owner, reader := l.client(house.Pleg), l.client(house.Status) // before there is a bus
+	looks := listen(reader, house.PlegPods)
+	if owner.Connected() {
+		t.Error("connected to nothing")
+	}
+	owner.Announce(t.Context(), house.PlegPods, "a", feed.Revision{}) // goes nowhere, harms nobody
+	stop := l.start()
+	l.until("connected", func() bool { return owner.Connected() && reader.Connected() })
+	l.until("a look at the connection", heard(looks))
+	l.until("an announcement", func() bool {
+		owner.Announce(t.Context(), house.PlegPods, "a.b *>", feed.Revision{Epoch: "e", N: 1})
+		return heard(looks)()
+	})
+	before, err := os.ReadFile(l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	l.until("disconnected", func() bool { return !reader.Connected() })
+	stop = l.start()
+	defer stop()
+	l.until("connected again", reader.Connected)
+	l.until("a look at the reconnection", heard(looks))
+	if after, err := os.ReadFile(l.address); err != nil || string(after) != string(before) {
+		t.Errorf("address %q, was %q (%v)", after, before, err)
+	}
+}
+
+// TestSubjectsAreLimited: a service can neither announce for another nor listen
+// to what it does not read.
+func TestSubjectsAreLimited(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	prober, pleg, status, operator := l.client(house.Prober), l.client(house.Pleg), l.client(house.Status), l.client(house.Operator)
+	l.until("connected", func() bool {
+		return prober.Connected() && pleg.Connected() && status.Connected() && operator.Connected()
+	})
+	var subjects []string
+	followed := make(chan string, 100)
+	if err := operator.Follow(func(subject string, data []byte) {
+		a := &feedv1.Announcement{}
+		if err := proto.Unmarshal(data, a); err != nil {
+			t.Error(err)
+		}
+		followed <- subject
+	}); err != nil {
+		t.Fatal(err)
+	}
+	secrets := listen(prober, house.ConfigSecrets)
+	for len(secrets) > 0 {
+		<-secrets
+	}
+	// The forger speaks first, the owner after it: what arrives is the owner's.
+	l.until("the owner's announcement", func() bool {
+		prober.Announce(t.Context(), house.PlegPods, "forged", feed.Revision{})
+		operator.Announce(t.Context(), house.PlegPods, "forged", feed.Revision{})
+		pleg.Announce(t.Context(), house.PlegPods, "true", feed.Revision{})
+		select {
+		case s := <-followed:
+			subjects = append(subjects, s)
+			return true
+		default:
+			return false
+		}
+	})
+	for _, s := range subjects {
+		if strings.Contains(s, "forged") {
+			t.Errorf("a forged announcement arrived: %s", s)
+		}
+	}
+	if got := bus.Subscribes(house.Prober); strings.Contains(strings.Join(got, " "), house.ConfigSecrets) {
+		t.Errorf("prober may subscribe to %v", got)
+	}
+}
+
+func TestStrangersGetNoConnection(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	other := newLab(t) // keys of another node
+	stranger, err := bus.Connect(bus.ClientConfig{Service: house.Pleg, AddressFile: l.address, KeyFile: bus.KeyFile(other.dir, house.Pleg), Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	friend := l.client(house.Pleg)
+	l.until("the friend is connected", friend.Connected)
+	if stranger.Connected() {
+		t.Error("a key of another node was let in")
+	}
+}
+
+func TestGarbageOnTheBus(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	data, err := os.ReadFile(l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(strings.TrimSpace(string(data)), "nats://")
+	for _, junk := range []string{"GET / HTTP/1.0\r\n\r\n", "CONNECT {\r\n", "PUB a 99999999999\r\n", strings.Repeat("\xff\x00", 5000), "SUB > 1\r\nPING\r\n"} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write([]byte(junk)) // it may be closed at once
+		_ = conn.Close()
+	}
+	c := l.client(house.Pleg)
+	l.until("a client after garbage", c.Connected)
+}
+
+func TestKeysAreKeptAndRepaired(t *testing.T) {
+	dir := t.TempDir()
+	read := func() string {
+		t.Helper()
+		if err := bus.EnsureKeys(dir, house.Identities{}); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(bus.KeyFile(dir, house.Pleg))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(bus.KeyFile(dir, house.Pleg))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		return string(data)
+	}
+	first := read()
+	if again := read(); again != first {
+		t.Error("a second start made new keys")
+	}
+	if err := os.WriteFile(bus.KeyFile(dir, house.Pleg), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if repaired := read(); repaired == first || repaired == "damaged" {
+		t.Error("a damaged key was kept")
+	}
+}
+
+func TestTheBusSwitchedOff(t *testing.T) {
+	var off *bus.Client
+	if off.Connected() {
+		t.Error("connected")
+	}
+	off.Announce(t.Context(), house.PlegPods, "a", feed.Revision{})
+	off.Listen(house.PlegPods, func() { t.Error("heard something") })()
+	off.Close()
+}

@@ -1,0 +1,287 @@
+// Package rules states the rules of the house that a compiler does not check,
+// each with its reason, and fails when one is broken.
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+)
+
+const module = "github.com/sextant-node/sextant/"
+
+// root of the repository, seen from here.
+const root = "../.."
+
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Name       string
+	GoFiles    []string
+	Imports    []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles,Imports", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	decoder := json.NewDecoder(bytes.NewReader(out))
+	for decoder.More() {
+		var p pkg
+		if err := decoder.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
+		all = append(all, p)
+	}
+	if len(all) < 30 {
+		t.Fatalf("only %d packages found", len(all))
+	}
+	return all
+}
+
+func within(path string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool {
+		return path == prefix || strings.HasPrefix(path, strings.TrimSuffix(prefix, "/")+"/")
+	})
+}
+
+// product tells whether a package ends up in the program.
+func product(path string) bool { return within(path, "cmd", "pkg", "services", "proto") }
+
+func TestImports(t *testing.T) {
+	// cores are where judgements are made: each must be reproducible from a text
+	// file.
+	cores := []string{
+		"services/podworker/internal/step", "services/prober/internal/schedule", "services/pleg/internal/record",
+		"services/resource/internal/admit", "services/resource/internal/pressure", "services/volume/internal/content",
+		"services/config/internal/merge", "services/status/internal/nodestatus", "services/status/internal/plan",
+		"services/nodeapi/internal/metrics",
+		"pkg/pod",
+	}
+	impure := []string{
+		"google.golang.org/grpc", "github.com/nats-io", "net", "net/http", "os", "log", "log/slog",
+		"k8s.io/client-go/kubernetes", "k8s.io/utils/clock",
+	}
+	rules := []struct {
+		reason  string
+		applies func(string) bool
+		forbids func(from, to string) bool
+	}{
+		{
+			"the product takes facts from Kubernetes, never its code",
+			func(string) bool { return true },
+			func(_, to string) bool { return within(to, "k8s.io/kubernetes") },
+		},
+		{
+			"a service that needs another one's code has a fact in the wrong place: move the fact",
+			func(from string) bool { return within(from, "services") },
+			func(from, to string) bool {
+				if !within(to, module+"services") {
+					return false
+				}
+				service := func(path string) string { return strings.Split(path, "/")[1] }
+				return service(from) != service(strings.TrimPrefix(to, module))
+			},
+		},
+		{
+			"a judgement must be reproducible from a text file: no I/O, no clock, no log in decision cores",
+			func(from string) bool { return within(from, cores...) },
+			func(_, to string) bool { return slices.Contains(impure, to) || within(to, "google.golang.org/grpc", "github.com/nats-io") },
+		},
+		{
+			"only the broker dials the container runtime; image services and purging of demos are cmd's, after the services stopped",
+			func(from string) bool { return within(from, "services") && !within(from, "services/podworker/internal/broker") },
+			func(_, to string) bool { return within(to, "k8s.io/cri-client/pkg") && !within(to, "k8s.io/cri-client/pkg/logs") || within(to, module+"pkg/localruntime") },
+		},
+		{
+			"only config and status hold the node credential",
+			func(from string) bool { return within(from, "services", "pkg") && !within(from, "services/config", "services/status") },
+			func(_, to string) bool {
+				return within(to, "k8s.io/client-go/kubernetes", "k8s.io/client-go/rest", "k8s.io/client-go/informers", "k8s.io/client-go/dynamic") && !within(to, "k8s.io/client-go/kubernetes/scheme")
+			},
+		},
+		{
+			"the shared packages know no service",
+			func(from string) bool { return within(from, "pkg", "proto") },
+			func(_, to string) bool { return within(to, module+"services", module+"cmd") },
+		},
+		{
+			"what ships does not depend on what tests it",
+			product,
+			func(_, to string) bool { return within(to, module+"test") },
+		},
+		{
+			"only the bus package speaks NATS, so that it can be away everywhere else",
+			func(from string) bool { return product(from) && from != "pkg/bus" },
+			func(_, to string) bool { return within(to, "github.com/nats-io") },
+		},
+	}
+	applied := make([]int, len(rules))
+	for _, p := range packages(t) {
+		for i, rule := range rules {
+			if !rule.applies(p.ImportPath) {
+				continue
+			}
+			applied[i]++
+			for _, to := range p.Imports {
+				if rule.forbids(p.ImportPath, to) {
+					t.Errorf("%s imports %s: %s", p.ImportPath, to, rule.reason)
+				}
+			}
+		}
+	}
+	for i, n := range applied {
+		if n == 0 {
+			t.Errorf("no package is subject to the rule %q", rules[i].reason)
+		}
+	}
+}
+
+// TestPackageDocs: a stranger reads the package comment first.
+func TestPackageDocs(t *testing.T) {
+	for _, p := range packages(t) {
+		documented := len(p.GoFiles) == 0
+		for _, file := range p.GoFiles {
+			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documented = documented || parsed.Doc != nil || strings.HasSuffix(file, ".pb.go")
+		}
+		if !documented {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+// TestHouseTable: the one table of the house agrees with the contracts and with
+// itself.
+func TestHouseTable(t *testing.T) {
+	for _, f := range house.Feeds() {
+		if owner, _, ok := strings.Cut(f.Name, "."); !ok || owner != string(f.Owner) {
+			t.Errorf("feed %s belongs to %s: its name must begin with its owner", f.Name, f.Owner)
+		}
+		if house.NewMessage(f.Name) == nil {
+			t.Errorf("feed %s has no message type", f.Name)
+		}
+		for _, reader := range f.Readers {
+			if !house.IsService(reader) {
+				t.Errorf("feed %s is read by %q, which is no service", f.Name, reader)
+			}
+			if reader == f.Owner {
+				t.Errorf("feed %s is read by its owner", f.Name)
+			}
+		}
+	}
+	if nodev1.NodeService_ServiceDesc.ServiceName != "sextant.node.v1.NodeService" {
+		t.Error("the node contract was renamed")
+	}
+	declared := map[string]bool{}
+	contract := regexp.MustCompile(`(?m)^\s*rpc (\w+)\(|^service (\w+) \{|^package ([\w.]+);`)
+	err := filepath.WalkDir(filepath.Join(root, "proto"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".proto") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		pkg, service := "", ""
+		for _, m := range contract.FindAllStringSubmatch(string(data), -1) {
+			switch {
+			case m[3] != "":
+				pkg = m[3]
+			case m[2] != "":
+				service = m[2]
+			default:
+				declared["/"+pkg+"."+service+"/"+m[1]] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := house.Methods()
+	for method := range declared {
+		if len(methods[method]) == 0 {
+			t.Errorf("nobody may call %s: the house table does not list it", method)
+		}
+	}
+	for method := range methods {
+		if strings.HasPrefix(method, "/sextant.") && !declared[method] {
+			t.Errorf("the house table lists %s, which no contract declares", method)
+		}
+	}
+}
+
+// TestArchitecturePage: the owner table that people read is the one that runs.
+func TestArchitecturePage(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	for _, s := range house.Services() {
+		if !strings.Contains(page, "**"+string(s)+"**") {
+			t.Errorf("docs/architecture.md does not present the service %s", s)
+		}
+	}
+	for _, f := range house.Feeds() {
+		if !strings.Contains(page, "`"+f.Name+"`") {
+			t.Errorf("docs/architecture.md does not name the feed %s", f.Name)
+		}
+	}
+	for _, name := range regexp.MustCompile("`([a-z]+\\.[a-z]+)`").FindAllStringSubmatch(page, -1) {
+		owner, _, _ := strings.Cut(name[1], ".")
+		if house.IsService(house.Service(owner)) {
+			if _, ok := house.FeedNamed(name[1]); !ok {
+				t.Errorf("docs/architecture.md names the feed %s, which does not exist", name[1])
+			}
+		}
+	}
+}
+
+// TestNoSleepInTests: time is an input, or a channel says when.
+func TestNoSleepInTests(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." && d.Name() != "." {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "rules_test.go") {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(data, []byte("time.Sleep(")) {
+			t.Errorf("%s sleeps: wait for what it waits for", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
