@@ -91,7 +91,7 @@ func TestDamage(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole.db")
 	s, table, _ := open(t, config(whole))
 	for i := range 80 {
-		if err := table.Put(strings.Repeat("k", 4*i+1), record{i}); err != nil {
+		if err := table.Put(strings.Repeat("k", 40*i+1), record{i}); err != nil {
 			t.Fatal(err)
 		}
 	}
