@@ -131,7 +131,7 @@ func TestUnreadableFiles(t *testing.T) {
 		want string
 	}{
 		{[]string{"--config=/missing.yaml"}, "/missing.yaml: file does not exist"},
-		{[]string{"--config=missing.yaml"}, "/work/missing.yaml: file does not exist"},
+		{[]string{"--config=missing.yaml"}, "/cwd/missing.yaml: file does not exist"},
 		{[]string{"--config=/dir"}, "/dir: is a directory"},
 		{[]string{"--config=/"}, "/: is a directory"},
 		{[]string{"--config=/pipe"}, "/pipe: is not a regular file (p---------)"},
@@ -143,7 +143,7 @@ func TestUnreadableFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := Load(f, Inputs{Files: files, WorkDir: "/work", Hostname: "h"})
+		c, _, err := Load(f, Inputs{Files: files, WorkDir: "/cwd", Hostname: "h"})
 		if d := cmp.Diff([]string{tc.want}, problemLines(err)); d != "" || c != nil {
 			t.Errorf("%v (-want +got):\n%s", tc.args, d)
 		}

@@ -151,8 +151,8 @@ func TestRelativePaths(t *testing.T) {
 		k.TLSCertFile, k.TLSPrivateKeyFile, n.KubeConfig, n.RootDir, n.CertDir, n.ImageCredentialProviderBinDir, n.BootstrapKubeConfig}
 	want := []string{
 		// In the file they start at the file, elsewhere at the working directory.
-		"/etc/kubelet/manifests", "/etc/ca", "/etc/kubelet/resolv", "/etc/kubelet/logs", "/work/plugins",
-		"/work/tls/crt", "/tls/../key", "/work/kc", "/work/root", "/b", "/work/bin", "/work/boot"}
+		"/etc/kubelet/manifests", "/etc/ca", "/etc/kubelet/resolv", "/etc/kubelet/logs", "/cwd/plugins",
+		"/cwd/tls/crt", "/tls/../key", "/cwd/kc", "/cwd/root", "/b", "/cwd/bin", "/cwd/boot"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("paths (-want +got):\n%s", d)
 	}

@@ -41,7 +41,7 @@ func (s setup) load(t testing.TB) (*Config, []Warning, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return Load(flags, Inputs{Files: files, WorkDir: "/work", Hostname: "Host-1"})
+	return Load(flags, Inputs{Files: files, WorkDir: "/cwd", Hostname: "Host-1"})
 }
 
 // mustLoad is load where an error ends the test.
