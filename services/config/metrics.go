@@ -16,7 +16,7 @@ type metrics struct {
 	tokens     *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+func newMetrics(r prometheus.Registerer, unwritten func() int) *metrics {
 	vec := func(name, help, label string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 	}
@@ -31,7 +31,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "sextant_config_token_requests_total", Help: "Tokens asked for by the node's services.",
 		}, []string{"result"}),
 	}
-	r.MustRegister(m.desired, m.heard, m.problems, m.generation, m.tokens)
+	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sextant_config_unwritten_records", Help: "Records published but not on disk yet.",
+	}, func() float64 { return float64(unwritten()) })
+	r.MustRegister(m.desired, m.heard, m.problems, m.generation, m.tokens, pending)
 	return m
 }
 

@@ -31,9 +31,6 @@ func (s *Service) publishPods(ctx context.Context) {
 	for _, p := range diff.Changed {
 		uid := string(p.Pod.UID)
 		message, err := desired(p)
-		if err == nil {
-			_, err = s.feeds.pods.Set(ctx, uid, message)
-		}
 		if err != nil {
 			s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
 			continue
@@ -46,6 +43,9 @@ func (s *Service) publishPods(ctx context.Context) {
 			kept.Mirror = nil
 			s.keeper.Pods.Put(uid, kept)
 			l.kept[p.Pod.UID] = p
+		}
+		if _, err := s.feeds.pods.Set(ctx, uid, message); err != nil {
+			s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
 		}
 	}
 }
@@ -114,16 +114,15 @@ func (s *Service) publishObject(ref refs.Ref, message *configv1.Object) {
 		owner = s.feeds.secrets
 	}
 	key := ref.Key()
-	if _, err := owner.Set(ctx, key, message); err != nil {
-		s.log.Error("object not published", "object", key, service.KeyError, err.Error())
-		return
-	}
 	switch {
 	case s.restoring:
 	case message.GetAbsent():
 		s.keeper.Objects.Delete(key)
 	case message.GetError() == "" && len(message.GetObject()) > 0:
 		s.keeper.Objects.Put(key, message)
+	}
+	if _, err := owner.Set(ctx, key, message); err != nil {
+		s.log.Error("object not published", "object", key, service.KeyError, err.Error())
 	}
 }
 

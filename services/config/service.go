@@ -86,7 +86,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, kit: kit, log: kit.Log, now: deps.Now, keeper: keeper,
-		metrics: newMetrics(kit.Metrics),
+		metrics: newMetrics(kit.Metrics, keeper.Unwritten),
 		feeds: feeds{
 			pods:    service.Owner[*configv1.DesiredPod](kit, house.ConfigPods),
 			sources: service.Owner[*configv1.Source](kit, house.ConfigSources),

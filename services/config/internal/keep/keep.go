@@ -2,8 +2,8 @@
 // pods, the objects they need, the last good configuration and the tokens.
 //
 // All of it can be asked for again; it is kept so that the node starts without
-// the API server. So records are written after they were published, in the
-// background, the newest value of each key only, and a full disk is a log line.
+// the API server. So records are written in the background while they are
+// published, the newest value of each key only, and a full disk is a log line.
 // The file holds Secrets: it is the service's own, mode 0600.
 package keep
 
@@ -48,6 +48,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	pending map[string]func() error // by table and key
+	writing int
 }
 
 // Table is one kind of record.
@@ -137,6 +138,7 @@ func (k *Keeper) Flush(ctx context.Context) error {
 	k.mu.Lock()
 	pending := k.pending
 	k.pending = map[string]func() error{}
+	k.writing += len(pending)
 	k.mu.Unlock()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -146,9 +148,10 @@ func (k *Keeper) Flush(ctx context.Context) error {
 			if err == nil {
 				err = write()
 			}
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.writing--
 			if err != nil {
-				k.mu.Lock()
-				defer k.mu.Unlock()
 				if _, newer := k.pending[id]; !newer {
 					k.pending[id] = write
 				}
@@ -160,6 +163,13 @@ func (k *Keeper) Flush(ctx context.Context) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
+}
+
+// Unwritten tells how many records are not on disk yet.
+func (k *Keeper) Unwritten() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.pending) + k.writing
 }
 
 // Close closes the file.
