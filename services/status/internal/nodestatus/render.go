@@ -66,10 +66,15 @@ func capacity(in Input, out *v1.NodeStatus) {
 			out.Allocatable[name] = q
 		}
 	}
-	for name := range out.Allocatable {
-		if _, ok := out.Capacity[name]; !ok {
-			out.Capacity[name] = resource.Quantity{Format: resource.DecimalSI}
-			out.Allocatable[name] = resource.Quantity{Format: resource.DecimalSI}
+	// Nothing is allocatable that there is not.
+	for name, q := range out.Allocatable {
+		capacity, ok := out.Capacity[name]
+		if !ok {
+			capacity = resource.Quantity{Format: resource.DecimalSI}
+			out.Capacity[name] = capacity
+		}
+		if q.Cmp(capacity) > 0 {
+			out.Allocatable[name] = capacity
 		}
 	}
 }

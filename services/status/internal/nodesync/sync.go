@@ -93,6 +93,7 @@ type Sync struct {
 	// What follows belongs to Run's goroutine.
 	node       *v1.Node
 	registered bool
+	created    bool // by this process
 	gone       bool // the API server said that the Node was deleted
 	tries      int
 	written    time.Time
@@ -246,8 +247,11 @@ func (s *Sync) old(facts Facts) *v1.NodeStatus {
 func (s *Sync) events(facts Facts, old, new v1.NodeStatus) {
 	was := &old
 	first := s.rendered == nil
-	if !first {
+	switch {
+	case !first:
 		was = s.rendered
+	case s.created:
+		was = &v1.NodeStatus{}
 	}
 	changes := nodestatus.Transitions(facts.Input.Name, *was, new)
 	rebooted := slices.ContainsFunc(changes, func(e nodestatus.Event) bool { return e.Reason == nodestatus.ReasonRebooted })
@@ -277,7 +281,7 @@ func (s *Sync) register(ctx context.Context, facts Facts) error {
 		switch {
 		case err == nil:
 			s.deps.Log.Info("node registered", "node", name)
-			s.node, s.registered, s.written = created, true, time.Now()
+			s.node, s.registered, s.created, s.written = created, true, true, time.Now()
 			s.reportIn = jitter(facts.Report)
 			return nil
 		case !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err):

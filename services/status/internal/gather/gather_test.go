@@ -1,0 +1,226 @@
+package gather
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+)
+
+var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+func at(seconds int) metav1.Time {
+	return metav1.NewTime(now.Add(time.Duration(seconds) * time.Second))
+}
+
+func running(id string, start int) v1.ContainerStatus {
+	return v1.ContainerStatus{
+		Name: "c", ContainerID: "containerd://" + id,
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at(start)}},
+	}
+}
+
+func ended(id string, finish int) v1.ContainerStatus {
+	return v1.ContainerStatus{
+		Name: "c", ContainerID: "containerd://" + id,
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: at(finish)}},
+	}
+}
+
+func status(phase v1.PodPhase, containers ...v1.ContainerStatus) *v1.PodStatus {
+	return &v1.PodStatus{Phase: phase, ContainerStatuses: containers}
+}
+
+func cri(id string, state runtimeapi.ContainerState) *runtimeapi.ContainerStatus {
+	return &runtimeapi.ContainerStatus{Id: id, State: state, Metadata: &runtimeapi.ContainerMetadata{Name: "c"}}
+}
+
+const (
+	criRunning = runtimeapi.ContainerState_CONTAINER_RUNNING
+	criExited  = runtimeapi.ContainerState_CONTAINER_EXITED
+)
+
+// TestHold: a part of the node that is away or behind makes no status worse.
+func TestHold(t *testing.T) {
+	steady := func() Input {
+		return Input{
+			Desired: &v1.Pod{}, DesiredSynced: true,
+			Worker:        &Worker{Pod: &v1.Pod{}, Facts: podstatus.Facts{Lifecycle: podstatus.Syncing}},
+			RecordsSynced: true, RecordsComplete: true,
+			Record: &Record{Containers: []*runtimeapi.ContainerStatus{cri("a", criRunning)}},
+			Last:   status(v1.PodRunning, running("a", 0)),
+			Node:   podstatus.Node{RuntimeName: "containerd"}, Now: now,
+		}
+	}
+	tests := []struct {
+		name   string
+		change func(*Input)
+		want   Hold
+	}{
+		{"everything is there", func(*Input) {}, Go},
+		{"podworker does not know the pod", func(in *Input) { in.Worker = nil }, HoldUnknown},
+		{"config never answered", func(in *Input) { in.DesiredSynced = false }, HoldDesired},
+		{"pleg never answered", func(in *Input) { in.RecordsSynced = false }, HoldRecords},
+		{"runtime not known", func(in *Input) { in.Node.RuntimeName = "" }, HoldRuntime},
+		{"orphan without a specification", func(in *Input) { in.Worker.Pod, in.Desired = nil, nil }, HoldUnknown},
+		{"pleg restarts and is not complete", func(in *Input) { in.RecordsComplete = false }, Go},
+		{"containers gone, podworker silent", func(in *Input) { in.Record = nil }, HoldWorker},
+		{"containers gone, podworker answers", func(in *Input) { in.Record, in.WorkerAnswers = nil, true }, Go},
+		{"containers gone at the API server too", func(in *Input) {
+			in.Record = nil
+			in.Last = status(v1.PodRunning, ended("a", 1))
+		}, Go},
+		{"after a restart: containers gone, known from the API server only", func(in *Input) {
+			in.Record, in.Last, in.API = nil, nil, status(v1.PodRunning, running("a", 0))
+		}, HoldWorker},
+		{"another instance of the container", func(in *Input) {
+			in.Record.Containers = []*runtimeapi.ContainerStatus{cri("b", criRunning)}
+		}, HoldWorker},
+		{"stopped says podworker, the record is older", func(in *Input) {
+			in.Worker.Facts.Lifecycle = podstatus.Terminated
+		}, HoldStopped},
+		{"stopped, and the record says so", func(in *Input) {
+			in.Worker.Facts.Lifecycle = podstatus.Terminated
+			in.Record.Containers[0] = cri("a", criExited)
+		}, Go},
+		{"stopped, and removed", func(in *Input) {
+			in.Worker.Facts.Lifecycle, in.Record = podstatus.Released, nil
+		}, Go},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := steady()
+			tt.change(&in)
+			if _, got := Gather(in); got != tt.want {
+				t.Errorf("hold %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestObserved(t *testing.T) {
+	in := Input{
+		DesiredSynced: true, RecordsSynced: true, RecordsComplete: false, Node: podstatus.Node{RuntimeName: "r"},
+		Desired: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 2}},
+		Worker: &Worker{
+			Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Spec: v1.PodSpec{NodeName: "n"}},
+			Messages: map[string]string{"dead": "out of luck", "live": "early"},
+		},
+		Record: &Record{Containers: []*runtimeapi.ContainerStatus{cri("dead", criExited), cri("live", criRunning)}},
+	}
+	got, hold := Gather(in)
+	if hold != Go {
+		t.Fatalf("held: %s", hold)
+	}
+	if m := got.Observed.Containers[0].Message; m != "out of luck" {
+		t.Errorf("termination message %q", m)
+	}
+	if m := got.Observed.Containers[1].Message; m != "" {
+		t.Errorf("message of a running container %q", m)
+	}
+	if in.Record.Containers[0].Message != "" {
+		t.Error("the shared record was written to")
+	}
+	if !got.Observed.Complete {
+		t.Error("an item of the feed is a whole reading of its pod")
+	}
+	if got.Pod.Generation != 2 || got.Pod.Spec.NodeName != "n" {
+		t.Errorf("pod has generation %d, node %q: want config's metadata, podworker's specification", got.Pod.Generation, got.Pod.Spec.NodeName)
+	}
+	in.Record.Err = "runtime does not answer"
+	if got, _ = Gather(in); got.Observed.Complete {
+		t.Error("a record with an error is not a whole reading")
+	}
+}
+
+func TestMerge(t *testing.T) {
+	last := status(v1.PodRunning, running("a", 0))
+	last.Conditions = []v1.PodCondition{
+		{Type: v1.PodReady, Status: v1.ConditionTrue},
+		{Type: "example.com/gate", Status: v1.ConditionFalse},
+	}
+	api := status(v1.PodPending)
+	api.NominatedNodeName = "other"
+	api.Conditions = []v1.PodCondition{
+		{Type: v1.PodReady, Status: v1.ConditionFalse},
+		{Type: "example.com/gate", Status: v1.ConditionTrue},
+		{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "EvictionByEvictionAPI"},
+	}
+	got := Merge(last, api)
+	want := []v1.PodCondition{last.Conditions[0], api.Conditions[1], api.Conditions[2]}
+	if len(got.Conditions) != len(want) {
+		t.Fatalf("conditions %v, want %v", got.Conditions, want)
+	}
+	for i := range want {
+		if got.Conditions[i] != want[i] {
+			t.Errorf("condition %d: %v, want %v", i, got.Conditions[i], want[i])
+		}
+	}
+	if got.Phase != v1.PodRunning || got.NominatedNodeName != "other" {
+		t.Errorf("phase %s, nominated node %q", got.Phase, got.NominatedNodeName)
+	}
+	if Merge(nil, nil) != nil || Merge(nil, api).Phase != v1.PodPending || Merge(last, nil).Phase != v1.PodRunning {
+		t.Error("one side missing")
+	}
+	if len(last.Conditions) != 2 || last.Conditions[1].Status != v1.ConditionFalse {
+		t.Error("the last status was written to")
+	}
+}
+
+func TestLater(t *testing.T) {
+	restarted := func(n int32, s v1.ContainerStatus) v1.ContainerStatus { s.RestartCount = n; return s }
+	crashed := restarted(1, v1.ContainerStatus{LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: at(9)}}})
+	tests := []struct {
+		name string
+		a, b *v1.PodStatus
+		want bool
+	}{
+		{"terminal beats running", status(v1.PodFailed), status(v1.PodRunning, running("a", 5)), true},
+		{"running does not beat terminal", status(v1.PodRunning, running("a", 5)), status(v1.PodFailed), false},
+		{"more restarts", status(v1.PodRunning, restarted(2, running("b", 1))), status(v1.PodRunning, restarted(1, running("a", 5))), true},
+		{"later start", status(v1.PodRunning, running("a", 5)), status(v1.PodRunning, running("a", 4)), true},
+		{"the same", status(v1.PodRunning, running("a", 5)), status(v1.PodRunning, running("a", 5)), false},
+		{"nothing yet", status(v1.PodPending), status(v1.PodRunning, running("a", 0)), false},
+		{"last end counts", status(v1.PodRunning, restarted(1, running("a", 5))), status(v1.PodRunning, crashed), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Later(tt.a, tt.b); got != tt.want {
+				t.Errorf("Later = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	const low = "The node was low on resource: memory."
+	tests := []struct {
+		lifecycle       podstatus.Lifecycle
+		reason, message string
+		eviction        *Eviction
+		kind            podstatus.VerdictKind
+		disruption      bool
+	}{
+		{podstatus.Rejected, "OutOfcpu", "", nil, podstatus.VerdictRejected, false},
+		{podstatus.Terminating, "DeadlineExceeded", "", nil, podstatus.VerdictDeadline, false},
+		{podstatus.Terminating, "Preempting", "", nil, podstatus.VerdictPreempted, true},
+		{podstatus.Terminated, "Terminated", "", nil, podstatus.VerdictShutdown, true},
+		{podstatus.Terminating, "Evicted", low, nil, podstatus.VerdictEvicted, true},
+		{podstatus.Terminating, "Evicted", "Usage of EmptyDir volume \"x\" exceeds the limit \"1Mi\".", nil, podstatus.VerdictEvicted, false},
+		{podstatus.Terminating, "Evicted", "whatever", &Eviction{Signal: "memory.available"}, podstatus.VerdictEvicted, true},
+		{podstatus.Terminating, "Evicted", low, &Eviction{Signal: "emptydirfs.limit"}, podstatus.VerdictEvicted, false},
+	}
+	for _, tt := range tests {
+		v := verdict(Verdict(tt.lifecycle, tt.reason, tt.message), tt.eviction)
+		if v == nil || v.Kind != tt.kind || v.Disruption != tt.disruption {
+			t.Errorf("%s %q %v: %+v, want kind %s, disruption %v", tt.reason, tt.message, tt.eviction, v, tt.kind, tt.disruption)
+		}
+	}
+	if v := Verdict(podstatus.Terminating, "", ""); v != nil {
+		t.Errorf("an ordinary end has verdict %+v", v)
+	}
+}

@@ -1,0 +1,357 @@
+package nodesync
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
+	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
+)
+
+// rig is the loop before a fake API server, on synthetic time.
+type rig struct {
+	t       *testing.T
+	cluster *fakeapi.Cluster
+	sync    *Sync
+	stop    context.CancelFunc
+
+	mu     sync.Mutex
+	facts  Facts
+	known  bool
+	state  State
+	events []string
+}
+
+func run(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, cluster: fakeapi.New(), known: true}
+		r.facts = Facts{
+			Register: true, Settled: true, Period: 10 * time.Second, Report: 5 * time.Minute,
+			Registration: nodestatus.Registration{Name: "n1", OS: "linux", Arch: "amd64"},
+			Addresses: func([]v1.NodeAddress) ([]v1.NodeAddress, error) {
+				return []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}}, nil
+			},
+			Input: nodestatus.Input{
+				Name: "n1", Started: time.Now(), MaxImages: 50,
+				Runtime:   &nodestatus.Runtime{Name: "containerd", Responding: true, Asked: true},
+				Resources: &nodestatus.Resources{BootID: "boot-1", Capacity: v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("110")}},
+				Sources:   []nodestatus.Source{},
+			},
+		}
+		r.start()
+		test(r)
+		r.kill()
+	})
+}
+
+func (r *rig) start() {
+	ctx, stop := context.WithCancel(r.t.Context())
+	r.stop = stop
+	r.sync = New(Deps{
+		API: r.cluster,
+		Facts: func() (Facts, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.facts, r.known
+		},
+		Publish: func(s State) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.state = s
+		},
+		Emit: func(e nodestatus.Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.events = append(r.events, e.Reason)
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	go func() {
+		if err := r.sync.Run(ctx); err != nil {
+			r.t.Errorf("node: %v", err)
+		}
+	}()
+}
+
+func (r *rig) kill() {
+	r.stop()
+	synctest.Wait()
+}
+
+func (r *rig) change(change func(f *Facts)) {
+	r.mu.Lock()
+	change(&r.facts)
+	r.mu.Unlock()
+	r.sync.Look()
+}
+
+func (r *rig) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// news are the requests and events since the last call.
+func (r *rig) news() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var parts []string
+	for _, q := range r.cluster.Requests("", "") {
+		parts = append(parts, q.Verb+" "+q.Resource)
+	}
+	parts = append(parts, r.events...)
+	return strings.Join(parts, ", ")
+}
+
+func (r *rig) want(want string) {
+	r.t.Helper()
+	if got := r.news(); got != want {
+		r.t.Errorf("happened: %s\nwant: %s", got, want)
+	}
+}
+
+func (r *rig) ready() v1.ConditionStatus {
+	for _, c := range r.cluster.Node("n1").Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+const fresh = "NodeHasSufficientMemory, NodeHasNoDiskPressure, NodeHasSufficientPID, NodeReady"
+
+func TestRegister(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		r.want("create nodes, Starting, " + fresh)
+		if r.ready() != v1.ConditionTrue || r.state.UID != r.cluster.Node("n1").UID || r.sync.UID() == "" {
+			t.Errorf("Ready %s, state %+v", r.ready(), r.state)
+		}
+		if got := r.cluster.Node("n1").Status.Addresses[0].Address; got != "10.0.0.1" {
+			t.Errorf("address %s", got)
+		}
+		r.pass(20 * time.Minute)
+		patches := len(r.cluster.Requests("patch", "nodes/status"))
+		if patches < 3 || patches > 8 {
+			t.Errorf("%d reports in twenty quiet minutes", patches)
+		}
+	})
+}
+
+func TestNotYet(t *testing.T) {
+	run(t, func(r *rig) {
+		r.mu.Lock()
+		r.known = false
+		r.mu.Unlock()
+		r.pass(0)
+		r.want("")
+	})
+	run(t, func(r *rig) {
+		r.change(func(f *Facts) { f.Settled = false })
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.start()
+		r.pass(time.Second)
+		if n := len(r.cluster.Requests("", "")); n != 0 {
+			t.Errorf("%d requests before the node knows itself", n)
+		}
+		r.change(func(f *Facts) { f.Settled = true })
+		r.pass(time.Second)
+		if n := len(r.cluster.Requests("create", "nodes")); n != 1 {
+			t.Errorf("%d registrations", n)
+		}
+	})
+}
+
+// TestRestart: a restart writes nothing that is there.
+func TestRestart(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		r.kill()
+		status := r.cluster.Node("n1").Status
+		r.change(func(f *Facts) {
+			f.Journaled = &status
+			f.Input.Started = time.Now()
+			f.Input.Runtime, f.Input.Resources, f.Input.Sources = nil, nil, nil // neighbours restart too
+		})
+		r.start()
+		r.pass(time.Minute)
+		r.want("create nodes, create nodes, get nodes, Starting, " + fresh)
+	})
+}
+
+func TestTakesOver(t *testing.T) {
+	run(t, func(r *rig) {
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.events = nil
+		r.cluster.PutNode("n1", &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", Labels: map[string]string{"kubernetes.io/arch": "arm64", "mine": "1"}},
+			Spec:       v1.NodeSpec{Unschedulable: true},
+			Status:     v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: "boot-0"}},
+		})
+		r.start()
+		r.pass(5 * time.Second)
+		r.want("create nodes, get nodes, patch nodes/status, patch nodes/status, Starting, " + fresh + ", Rebooted")
+		n := r.cluster.Node("n1")
+		if n.Labels["kubernetes.io/arch"] != "amd64" || n.Labels["mine"] != "1" || !n.Spec.Unschedulable || r.ready() != v1.ConditionTrue {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+func TestRegisterNodeFalse(t *testing.T) {
+	run(t, func(r *rig) {
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.change(func(f *Facts) { f.Register = false })
+		r.start()
+		r.pass(time.Minute)
+		if n := len(r.cluster.Requests("create", "")); n != 0 {
+			t.Errorf("registered %d times", n)
+		}
+		r.cluster.PutNode("n1", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u"}})
+		r.pass(10 * time.Second)
+		if r.ready() != v1.ConditionTrue || r.cluster.Node("n1").Labels != nil {
+			t.Errorf("Ready %q, labels %v", r.ready(), r.cluster.Node("n1").Labels)
+		}
+	})
+}
+
+// TestChange: a fact that changes is written at once, a burst of changes is not.
+func TestChange(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		before := len(r.cluster.Requests("", ""))
+		r.change(func(f *Facts) {
+			f.Input.Runtime = &nodestatus.Runtime{Asked: true, Responding: true, Conditions: []nodestatus.RuntimeCondition{{Type: "NetworkReady"}}}
+		})
+		r.pass(calm)
+		if r.ready() != v1.ConditionFalse {
+			t.Errorf("Ready is %s", r.ready())
+		}
+		for range 100 {
+			r.sync.Look()
+			r.pass(10 * time.Millisecond)
+		}
+		if n := len(r.cluster.Requests("", "")) - before; n != 1 {
+			t.Errorf("%d requests", n)
+		}
+		if !strings.HasSuffix(r.news(), "NodeNotReady") {
+			t.Errorf("happened: %s", r.news())
+		}
+	})
+}
+
+func TestAway(t *testing.T) {
+	run(t, func(r *rig) {
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.cluster.Away(true)
+		r.start()
+		r.pass(5 * time.Minute)
+		if n := len(r.cluster.Requests("", "")); n < 40 || n > 80 {
+			t.Errorf("%d tries in five minutes", n)
+		}
+		if !strings.Contains(r.state.Err, "refused") || r.state.Status == nil {
+			t.Errorf("state %+v", r.state)
+		}
+		r.cluster.Away(false)
+		r.pass(backoffMax + time.Second)
+		if r.ready() != v1.ConditionTrue || r.state.Err != "" {
+			t.Errorf("Ready %q, error %q", r.ready(), r.state.Err)
+		}
+	})
+}
+
+// TestDeleted: a Node somebody deletes stays deleted.
+func TestDeleted(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		r.cluster.PutNode("n1", nil)
+		r.pass(20 * time.Minute)
+		if n := len(r.cluster.Requests("create", "")); n != 1 || r.cluster.Node("n1") != nil {
+			t.Errorf("registered %d times", n)
+		}
+		if r.state.UID != "" || r.state.Err == "" {
+			t.Errorf("state %+v", r.state)
+		}
+		r.kill()
+		r.start()
+		r.pass(time.Second)
+		if r.cluster.Node("n1") == nil {
+			t.Error("not registered by another start")
+		}
+	})
+}
+
+// TestOthers: what others write to the Node is kept, and cordons are told.
+func TestOthers(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		n := r.cluster.Node("n1")
+		n.Spec.Unschedulable = true
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse})
+		n.Status.Conditions[0].Status = v1.ConditionTrue
+		n = r.cluster.PutNode("n1", n)
+		r.change(func(f *Facts) { f.Node = n })
+		r.pass(calm)
+		if !strings.HasSuffix(r.news(), "NodeNotSchedulable") {
+			t.Errorf("happened: %s", r.news())
+		}
+		found := false
+		for _, c := range r.cluster.Node("n1").Status.Conditions {
+			found = found || c.Type == v1.NodeNetworkUnavailable
+			if c.Type == v1.NodeMemoryPressure && c.Status != v1.ConditionFalse {
+				t.Error("what somebody wrote into our condition is still there")
+			}
+		}
+		if !found {
+			t.Error("another's condition is gone")
+		}
+	})
+}
+
+func TestStandalone(t *testing.T) {
+	run(t, func(r *rig) {
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.change(func(f *Facts) { f.Standalone = true })
+		r.start()
+		r.pass(time.Minute)
+		if n := len(r.cluster.Requests("", "")); n != 0 || r.state.Status == nil || !r.state.Standalone {
+			t.Errorf("%d requests, state %+v", n, r.state)
+		}
+	})
+}
+
+func TestForbiddenToCreate(t *testing.T) {
+	run(t, func(r *rig) {
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.cluster.PutNode("n1", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u"}})
+		r.cluster.Hook(func(_ context.Context, q fakeapi.Request) error {
+			if q.Verb == "create" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", nil)
+			}
+			return nil
+		})
+		r.start()
+		r.pass(time.Second)
+		if r.ready() != v1.ConditionTrue {
+			t.Errorf("Ready %q", r.ready())
+		}
+	})
+}

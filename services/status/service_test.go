@@ -1,0 +1,388 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
+)
+
+func nodeReady(n *v1.Node) bool {
+	if n == nil {
+		return false
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// TestPodLife: a pod from its binding to its final delete.
+func TestPodLife(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	h.eventually("the node is ready", func() bool { return nodeReady(h.cluster.Node("n1")) })
+	h.eventually("the lease is held", func() bool { return h.cluster.Lease("n1") != nil })
+	if o := h.cluster.Lease("n1").OwnerReferences; len(o) != 1 || o[0].UID != h.cluster.Node("n1").UID {
+		t.Errorf("lease is owned by %v", o)
+	}
+
+	p := h.cluster.Put(spec("web", "u1"))
+	h.up(p)
+	h.eventually("the pod is ready", func() bool { return isReady(h.cluster.Pod("default", "web")) })
+	got := h.cluster.Pod("default", "web").Status
+	if got.PodIP != "10.244.0.7" || got.HostIP == "" || got.ContainerStatuses[0].ContainerID != "containerd://c-u1" {
+		t.Errorf("status %+v", got)
+	}
+
+	p = h.cluster.Pod("default", "web")
+	p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	h.cluster.Put(p)
+	record := h.container(p, "c-u1", runtimeapi.ContainerState_CONTAINER_EXITED, 0)
+	h.work(p, func(t *testPod) {
+		t.record, t.verdicts = record, nil
+		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED
+	})
+	h.eventually("the end is reported", func() bool { return h.cluster.Pod("default", "web").Status.Phase == v1.PodSucceeded })
+	h.work(p, func(t *testPod) {
+		t.record = nil
+		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_RELEASED
+	})
+	h.eventually("the pod is deleted", func() bool { return h.cluster.Pod("default", "web") == nil })
+	h.mu.Lock()
+	delete(h.pods, "u1")
+	h.mu.Unlock()
+	h.refresh(house.PodWorker)
+	h.quiet()
+	if _, ok := h.svc.pods.reports.Get("u1"); ok {
+		t.Error("status.pods still has the pod")
+	}
+	if n := len(h.cluster.Requests("get", "pods")); n != 0 {
+		t.Errorf("%d pods were read", n)
+	}
+	if n := len(h.cluster.Requests("delete", "pods")); n != 1 {
+		t.Errorf("%d deletes", n)
+	}
+	if n := len(h.cluster.Requests("patch", "pods/status")); n > 5 {
+		t.Errorf("%d patches", n)
+	}
+}
+
+// TestKillsFlipNothing: killing any part changes nothing at the API server.
+func TestKillsFlipNothing(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	for i := range 5 {
+		h.up(h.cluster.Put(spec(fmt.Sprintf("web%d", i), fmt.Sprintf("u%d", i))))
+	}
+	h.eventually("all are ready, and the node", func() bool {
+		for i := range 5 {
+			if !isReady(h.cluster.Pod("default", fmt.Sprintf("web%d", i))) {
+				return false
+			}
+		}
+		return nodeReady(h.cluster.Node("n1")) && h.cluster.Lease("n1") != nil
+	})
+	h.quiet()
+	writes := func() int {
+		return len(h.cluster.Requests("patch", "pods/status")) + len(h.cluster.Requests("delete", "")) + len(h.cluster.Requests("patch", "nodes/status"))
+	}
+	before := writes()
+	parts := []house.Service{house.Config, house.PodWorker, house.Pleg, house.Prober, house.Volume, house.Resource}
+	for _, s := range parts {
+		h.kill(s)
+		h.svc.pods.mark(nil, nil, true)
+		h.start(s)
+		h.quiet()
+		if n := writes() - before; n != 0 {
+			t.Fatalf("%s killed: %d writes", s, n)
+		}
+	}
+	h.stopStatus()
+	h.startStatus()
+	h.quiet()
+	if n := writes() - before; n != 0 {
+		t.Fatalf("status killed: %d writes: %v", n, h.cluster.Requests("patch", "")[before:])
+	}
+	// All at once, and status is back before the others.
+	h.stopStatus()
+	for _, s := range parts {
+		h.kill(s)
+	}
+	h.startStatus()
+	for _, s := range []house.Service{house.PodWorker, house.Prober, house.Config, house.Resource, house.Volume, house.Pleg} {
+		h.start(s)
+		h.svc.pods.mark(nil, nil, true)
+	}
+	h.quiet()
+	if n := writes() - before; n != 0 {
+		t.Fatalf("all killed: %d writes", n)
+	}
+	for _, e := range h.cluster.Events() {
+		if e.Reason == "NodeNotReady" {
+			t.Errorf("event %s: %s", e.Reason, e.Message)
+		}
+	}
+}
+
+// TestReplay: what happened while the API server was away, and this service was
+// killed, is told when it is back, even of containers that are gone.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	p := h.cluster.Put(spec("job", "u1"))
+	h.up(p)
+	h.eventually("the pod is ready", func() bool { return isReady(h.cluster.Pod("default", "job")) })
+	h.quiet()
+	h.cluster.Away(true)
+	record := h.container(p, "c-u1", runtimeapi.ContainerState_CONTAINER_EXITED, 0)
+	h.work(p, func(t *testPod) {
+		t.record, t.verdicts = record, nil
+		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED
+	})
+	h.eventually("it is tried", func() bool {
+		report, ok := h.svc.pods.reports.Get("u1")
+		return ok && !report.GetReported() && report.GetError() != ""
+	})
+	h.work(p, func(t *testPod) {
+		t.record = nil
+		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_RELEASED
+	})
+	h.stopStatus()
+	h.kill(house.Pleg)
+	h.startStatus()
+	h.start(house.Pleg)
+	h.cluster.Away(false)
+	h.eventually("the end is reported", func() bool { return h.cluster.Pod("default", "job").Status.Phase == v1.PodSucceeded })
+	end := h.cluster.Pod("default", "job").Status.ContainerStatuses[0].State.Terminated
+	if end == nil || end.ExitCode != 0 || end.Reason != "Completed" {
+		t.Errorf("end %+v", end)
+	}
+	if n := len(h.cluster.Requests("delete", "pods")); n != 0 {
+		t.Error("deleted although nobody asked for it")
+	}
+}
+
+// TestMirrorPod: the API server comes later than the static pod; the mirror is made,
+// made again, and follows the manifest.
+func TestMirrorPod(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	h.cluster.Away(true)
+	static := func(uid string) *v1.Pod {
+		p := spec("etcd-n1", uid)
+		p.Annotations = map[string]string{pod.ConfigHashAnnotation: uid, pod.ConfigSourceAnnotation: pod.SourceFile}
+		h.mu.Lock()
+		clear(h.static)
+		h.static[uid] = p
+		h.mu.Unlock()
+		h.refresh(house.Config)
+		return p
+	}
+	first := static("s1")
+	h.up(first)
+	h.quietly(func() bool { r, ok := h.svc.pods.reports.Get("s1"); return ok && !r.GetReported() })
+	h.cluster.Away(false)
+	h.eventually("the mirror has the status", func() bool { return isReady(h.cluster.Pod("default", "etcd-n1")) })
+	m := h.cluster.Pod("default", "etcd-n1")
+	if m.Annotations[pod.ConfigMirrorAnnotation] != "s1" || m.OwnerReferences[0].UID != h.cluster.Node("n1").UID {
+		t.Errorf("mirror %+v", m.ObjectMeta)
+	}
+	h.quiet()
+	if r, _ := h.svc.pods.reports.Get("s1"); !r.GetReported() {
+		t.Errorf("report %v", r)
+	}
+
+	m.DeletionTimestamp = &metav1.Time{Time: time.Now()} // kubectl delete
+	was := m.UID
+	h.cluster.Put(m)
+	h.eventually("the mirror is back", func() bool {
+		now := h.cluster.Pod("default", "etcd-n1")
+		return now != nil && now.UID != was && isReady(now)
+	})
+	h.quiet()
+
+	h.up(static("s2")) // edited
+	h.eventually("the mirror is of the new version", func() bool {
+		now := h.cluster.Pod("default", "etcd-n1")
+		return now != nil && now.Annotations[pod.ConfigMirrorAnnotation] == "s2" && isReady(now)
+	})
+	h.quiet()
+	before := len(h.cluster.Requests("", ""))
+	h.stopStatus()
+	h.startStatus()
+	h.quiet()
+	for _, r := range h.cluster.Requests("", "")[before:] {
+		if r.Resource == "pods" || r.Resource == "pods/status" {
+			t.Errorf("a restart does %s", r)
+		}
+	}
+
+	h.mu.Lock()
+	clear(h.static)
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	h.eventually("the mirror is gone", func() bool { return h.cluster.Pod("default", "etcd-n1") == nil })
+}
+
+// quietly waits for something the API server does not show.
+func (h *home) quietly(check func() bool) {
+	h.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !check() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			h.t.Fatal("never")
+		}
+	}
+}
+
+// TestStuckWritesDoNotHoldTheLease: every other write hangs.
+func TestStuckWritesDoNotHoldTheLease(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, func(c *kubeconf.Config) { c.Kubelet.NodeLeaseDurationSeconds = 2 })
+	h.eventually("the lease is held", func() bool { return h.cluster.Lease("n1") != nil })
+	h.cluster.Hook(func(ctx context.Context, r fakeapi.Request) error {
+		if r.Resource == "leases" {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	n := h.cluster.Node("n1")
+	n.Status.Conditions = nil
+	h.cluster.PutNode("n1", n) // the node has something to write
+	h.up(h.cluster.Put(spec("web", "u1")))
+	h.eventually("node and pod are stuck", func() bool {
+		return len(h.cluster.Requests("patch", "nodes/status")) > 0 && len(h.cluster.Requests("patch", "pods/status")) > 0
+	})
+	for range 4 {
+		last := h.cluster.Lease("n1").Spec.RenewTime.Time
+		h.eventually("the lease is renewed", func() bool { return h.cluster.Lease("n1").Spec.RenewTime.After(last) })
+		if late := time.Since(last); late > 1500*time.Millisecond {
+			t.Errorf("renewed after %s, the duration is 2 s", late)
+		}
+	}
+}
+
+// TestEvents: events of the neighbours arrive once, over kills.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	p := h.cluster.Put(spec("web", "u1"))
+	emit := func(s house.Service, reason string) {
+		if err := h.neighbours[s].events.Emit(t.Context(), podEvent(p, reason)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(reason string) (n int32) {
+		for _, e := range h.cluster.Events() {
+			if e.Reason == reason && e.InvolvedObject.UID == "u1" {
+				n += e.Count
+			}
+		}
+		return n
+	}
+	emit(house.PodWorker, "Started")
+	emit(house.Volume, "FailedMount")
+	h.eventually("both are recorded", func() bool { return count("Started") == 1 && count("FailedMount") == 1 })
+	h.quiet()
+	h.stopStatus()
+	emit(house.PodWorker, "Killing")
+	h.startStatus()
+	h.eventually("the next is recorded", func() bool { return count("Killing") == 1 })
+	if count("Started") != 1 || count("FailedMount") != 1 {
+		t.Errorf("recorded again: %d, %d", count("Started"), count("FailedMount"))
+	}
+	seen := map[string]bool{}
+	for _, e := range h.cluster.Events() {
+		if e.InvolvedObject.Kind == "Node" {
+			seen[e.Reason] = true
+		}
+	}
+	if !seen["Starting"] || !seen["NodeReady"] {
+		t.Errorf("events of the node: %v", seen)
+	}
+}
+
+// TestStandalone: without credentials everything is rendered and nothing written.
+func TestStandalone(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, func(c *kubeconf.Config) { c.Node.KubeConfig = "" })
+	p := spec("etcd-n1", "s1")
+	p.Annotations = map[string]string{pod.ConfigHashAnnotation: "s1", pod.ConfigSourceAnnotation: pod.SourceFile}
+	h.mu.Lock()
+	h.static["s1"] = p
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	h.up(p)
+	check := func() bool {
+		r, ok := h.svc.pods.reports.Get("s1")
+		if !ok {
+			return false
+		}
+		status := v1.PodStatus{}
+		if err := status.Unmarshal(r.GetStatus()); err != nil {
+			t.Fatal(err)
+		}
+		n, ok := h.svc.node.report.Get("node")
+		return isReady(&v1.Pod{Status: status}) && ok && n.GetReadySince() != nil && n.GetStandalone() && !r.GetReported()
+	}
+	h.quietly(check)
+	was, _ := h.svc.pods.reports.Get("s1")
+	h.stopStatus()
+	h.startStatus()
+	h.quietly(check)
+	if now, _ := h.svc.pods.reports.Get("s1"); string(now.GetStatus()) != string(was.GetStatus()) {
+		t.Error("a restart renders something else")
+	}
+	if all := h.cluster.Requests("", ""); len(all) != 0 {
+		t.Errorf("requests %v", all)
+	}
+}
+
+// TestOtherCredentials: a kubeconfig that changes is read again.
+func TestOtherCredentials(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, func(c *kubeconf.Config) { c.Node.KubeConfig += ".later" })
+	h.quietly(func() bool { return h.svc.node.Known() })
+	if n := len(h.cluster.Requests("", "")); n != 0 {
+		t.Errorf("%d requests without credentials", n)
+	}
+	if err := fakeapi.WriteKubeconfig(h.config.Node.KubeConfig, h.url); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the node is registered", func() bool { return h.cluster.Lease("n1") != nil })
+
+	other := fakeapi.New()
+	server, kubeconfig, err := other.Serve(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	other.PutNode("n1", h.cluster.Node("n1"))
+	if err := os.Rename(kubeconfig, h.config.Node.KubeConfig); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := other.Eventually(ctx, func() bool { return other.Lease("n1") != nil }); err != nil {
+		t.Error("the other API server was never talked to")
+	}
+}
