@@ -567,10 +567,60 @@ func (n *node) waiting(uid types.UID, reason string) bool {
 	return false
 }
 
-// worker is the one of a pod, for looking only.
+// firstWait is the wait of the pod's first container that waits; nil for none.
+func (n *node) firstWait(uid types.UID) *podworkerv1.ContainerWait {
+	if waits := n.state(uid).GetWaits(); len(waits) > 0 {
+		return waits[0]
+	}
+	return nil
+}
+
+// settled: the pod is where it should be.
 func (n *node) settled(uid types.UID) bool {
 	s := n.state(uid)
 	return s != nil && s.GetWait() == nil && s.GetLifecycle() == podworkerv1.Lifecycle_LIFECYCLE_SYNCING
 }
 
-var _ = step.Syncing
+// flying tells whether an action of the pod is under way.
+func (n *node) flying(uid types.UID, key step.Key) bool {
+	n.loop.mu.Lock()
+	w := n.loop.workers[uid]
+	n.loop.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	answer := make(chan bool, 1)
+	w.post(func() { _, ok := w.flights[key]; answer <- ok })
+	select {
+	case ok := <-answer:
+		return ok
+	case <-n.wire.next():
+		return false
+	}
+}
+
+func (n *node) admissions() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]string(nil), n.admitted...)
+}
+
+func (n *node) away(what *bool, is bool) {
+	n.mu.Lock()
+	*what = is
+	n.mu.Unlock()
+	n.wire.tell()
+}
+
+// forget takes a pod out of config.
+func (n *node) forget(uid types.UID) { n.pods.Delete(context.Background(), string(uid)) }
+
+// live sandboxes of a pod.
+func (n *node) sandboxesOf(name string) (ready int) {
+	for _, s := range n.rt.Sandboxes() {
+		if s.GetMetadata().GetName() == name && s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	return ready
+}

@@ -119,7 +119,8 @@ func (p *planner) remembered(c *v1.Container, sandbox string) standing {
 		return absent
 	}
 	if last.Exit == nil {
-		return stopping // made a moment ago, or gone: the next record tells
+		p.refresh() // made a moment ago, or gone: the next record tells
+		return stopping
 	}
 	exit := restart.Exit{Code: last.Exit.Code, ByProbe: p.f.Containers[c.Name].ByProbe == last.ID}
 	if restart.Decide(p.pod, c, exit) == restart.Stay {

@@ -263,5 +263,15 @@ func SameDecisions(a, b Facts) bool {
 			return false
 		}
 	}
+	for name, c := range b.Containers {
+		if !c.Crash.Updated.Equal(a.Containers[name].Crash.Updated) {
+			return false
+		}
+	}
+	for key, pull := range b.Pulls {
+		if !pull.Backoff.Updated.Equal(a.Pulls[key].Backoff.Updated) {
+			return false
+		}
+	}
 	return true
 }

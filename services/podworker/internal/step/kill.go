@@ -35,11 +35,13 @@ func (p *planner) terminating() {
 	if p.flyingKind(RunSandbox, Start) {
 		return // what they leave behind has to be seen first
 	}
-	stopped := p.stopSandboxes()
 	if !p.in.Observed.Verified {
+		// A container that was made a moment ago may not be in the record; with
+		// its sandbox it would die without grace.
 		p.refresh()
 		return
 	}
+	stopped := p.stopSandboxes()
 	if stopped && !p.flyingKind(Stop, PreStop) {
 		p.f.Kills = map[string]Kill{}
 		p.f.State = Terminated

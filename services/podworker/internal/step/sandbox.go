@@ -92,6 +92,10 @@ func (p *planner) clear() bool {
 		p.wait("runtime", "stop", "containers of the former sandbox are being stopped")
 		return false
 	}
+	if !p.in.Observed.Verified {
+		p.refresh() // see terminating
+		return false
+	}
 	return p.stopSandboxes()
 }
 
