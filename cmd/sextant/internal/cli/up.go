@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
+	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/service"
 )
@@ -115,7 +116,7 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeconf.Fl
 			return err
 		}
 	}
-	conf, warnings, err := loadConfig(flags)
+	conf, warnings, err := serve.LoadConfig(flags)
 	for _, w := range warnings {
 		fmt.Fprintln(warn, "warning:", w) //nolint:errcheck // a terminal
 	}
@@ -144,20 +145,6 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeconf.Fl
 		return err
 	}
 	return awaitNode(ctx, out, progress, plan, u)
-}
-
-// loadConfig reads the configuration as config will, to refuse what is wrong
-// before anything starts.
-func loadConfig(flags *kubeconf.Flags) (*kubeconf.Config, []kubeconf.Warning, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, nil, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, nil, err
-	}
-	return kubeconf.Load(flags, kubeconf.Inputs{Files: os.DirFS("/"), WorkDir: dir, Hostname: host})
 }
 
 func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, error) {

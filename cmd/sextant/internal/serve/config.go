@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"os"
-
 	"github.com/spf13/pflag"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -18,25 +16,29 @@ var configService = Service{
 		flags := &kubeconf.Flags{}
 		flags.AddFlags(fs)
 		return func(kit *service.Kit) error {
-			host, err := os.Hostname()
-			if err != nil {
-				return err
-			}
-			dir, err := os.Getwd()
-			if err != nil {
-				return err
-			}
-			load := func() (*kubeconf.Config, []kubeconf.Warning, error) {
-				return kubeconf.Load(flags, kubeconf.Inputs{Files: os.DirFS("/"), WorkDir: dir, Hostname: host})
-			}
+			load := func() (*kubeconf.Config, []kubeconf.Warning, error) { return LoadConfig(flags) }
 			var watch []string
 			for _, name := range []string{"config", "config-dir"} {
 				if f := fs.Lookup(name); f != nil && f.Value.String() != "" {
 					watch = append(watch, f.Value.String())
 				}
 			}
-			_, err = config.New(config.Config{Load: load, Watch: watch}, config.Deps{Kit: kit})
+			_, err := config.New(config.Config{Load: load, Watch: watch}, config.Deps{Kit: kit})
 			return err
 		}
 	},
+}
+
+// LoadConfig reads the flags and the files they name for this machine, and
+// refuses what cannot run on it.
+func LoadConfig(flags *kubeconf.Flags) (*kubeconf.Config, []kubeconf.Warning, error) {
+	host, err := kubeconf.Host()
+	if err != nil {
+		return nil, nil, err
+	}
+	conf, warnings, err := kubeconf.Load(flags, host)
+	if err != nil {
+		return nil, warnings, err
+	}
+	return conf, warnings, kubeconf.CheckHost(conf, kubeconf.ReadHostFacts(host.Files))
 }
