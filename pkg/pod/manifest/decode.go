@@ -142,34 +142,33 @@ func parse(data []byte, listAllowed bool) ([]*v1.Pod, error) {
 	return nil, fmt.Errorf("kind %s: want Pod", gvk.Kind)
 }
 
-// single returns the one document in data that is not empty.
+// single returns the one document in data that is not empty. Empty lines stand for what
+// comes before it, so that line numbers in messages are those of the file.
 func single(data []byte) ([]byte, error) {
 	if utilyaml.IsJSONBuffer(data) {
 		return data, nil
 	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	var found []byte
-	for doc := range bytes.SplitSeq(separated(data), []byte("\n---")) {
+	lines := 0
+	for doc := range bytes.SplitSeq(append([]byte("\n"), data...), []byte("\n---")) {
 		// What follows the separator on its line belongs to the document.
-		if blank(doc) {
-			continue
-		}
-		if found != nil {
+		switch {
+		case blank(doc):
+		case found != nil:
 			return nil, errors.New("more than one YAML document: a manifest holds one")
+		case lines == 0:
+			found = bytes.TrimPrefix(doc, []byte("\n"))
+		default:
+			found = append(bytes.Repeat([]byte("\n"), lines-1), doc...)
 		}
-		found = doc
+		lines += 1 + bytes.Count(doc, []byte("\n"))
 	}
 	if found == nil {
 		return nil, errors.New("empty: want a Pod")
 	}
 	return found, nil
-}
-
-// separated gives the first line a predecessor, so that a leading separator is found,
-// and drops carriage returns and a byte order mark.
-func separated(data []byte) []byte {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
-	return append([]byte("\n"), data...)
 }
 
 // blank reports whether a document holds nothing but comments and separators.

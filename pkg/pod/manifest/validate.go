@@ -60,6 +60,9 @@ func validateMeta(p *v1.Pod) field.ErrorList {
 	for _, problem := range apimachineryvalidation.ValidateNamespaceName(p.Namespace, false) {
 		errs = append(errs, field.Invalid(meta.Child("namespace"), p.Namespace, problem))
 	}
+	if p.Generation < 0 {
+		errs = append(errs, field.Invalid(meta.Child("generation"), p.Generation, "must not be negative"))
+	}
 	// The UID becomes part of paths and cgroup names.
 	if strings.ContainsAny(string(p.UID), "/\\_\x00") || strings.HasPrefix(string(p.UID), ".") || len(p.UID) > 128 {
 		errs = append(errs, field.Invalid(meta.Child("uid"), p.UID, "must not hold slashes or underscores, start with a dot or be longer than 128 characters"))
@@ -107,7 +110,18 @@ func validateSpec(path *field.Path, p *v1.Pod) field.ErrorList {
 		}
 	}
 	for i, a := range s.HostAliases {
-		errs = append(errs, validation.IsValidIP(path.Child("hostAliases").Index(i).Child("ip"), a.IP)...)
+		at := path.Child("hostAliases").Index(i)
+		errs = append(errs, validation.IsValidIP(at.Child("ip"), a.IP)...)
+		for j, name := range a.Hostnames {
+			for _, problem := range validation.IsDNS1123Subdomain(name) {
+				errs = append(errs, field.Invalid(at.Child("hostnames").Index(j), name, problem))
+			}
+		}
+	}
+	if s.PriorityClassName != "" {
+		for _, problem := range apimachineryvalidation.NameIsDNSSubdomain(s.PriorityClassName, false) {
+			errs = append(errs, field.Invalid(path.Child("priorityClassName"), s.PriorityClassName, problem))
+		}
 	}
 	errs = append(errs, validateDNS(path, s)...)
 	errs = append(errs, validatePodSecurity(path.Child("securityContext"), p)...)

@@ -31,20 +31,40 @@ func validateResources(path *field.Path, r *v1.ResourceRequirements) field.Error
 			errs = append(errs, field.Invalid(at, request.String(), "must be equal to "+string(name)+" limit"))
 		}
 	}
+	if hugePagesAlone(r) {
+		errs = append(errs, field.Forbidden(path, "hugepages require cpu or memory"))
+	}
 	return errs
 }
 
+func hugePagesAlone(r *v1.ResourceRequirements) bool {
+	huge := false
+	for _, list := range []v1.ResourceList{r.Requests, r.Limits} {
+		for name := range list {
+			if name == v1.ResourceCPU || name == v1.ResourceMemory {
+				return false
+			}
+			huge = huge || isHugePages(name)
+		}
+	}
+	return huge
+}
+
 func validatePodResources(path *field.Path, s *v1.PodSpec) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range sortedNames(s.Overhead) {
+		errs = append(errs, validateQuantity(path.Child("overhead").Key(string(name)), name, s.Overhead[name])...)
+	}
 	r := s.Resources
 	if r == nil {
-		return nil
+		return errs
 	}
 	at := path.Child("resources")
-	errs := validateResources(at, r)
-	for field_, list := range map[string]v1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
+	errs = append(errs, validateResources(at, r)...)
+	for part, list := range map[string]v1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
 		for _, name := range sortedNames(list) {
 			if !resourcehelper.IsSupportedPodLevelResource(name) {
-				errs = append(errs, field.NotSupported(at.Child(field_), name, []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceHugePagesPrefix + "*"}))
+				errs = append(errs, field.NotSupported(at.Child(part), name, []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceHugePagesPrefix + "*"}))
 			}
 		}
 	}
