@@ -147,7 +147,7 @@ func TestNobodyThereIsUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // a test
+	defer conn.Close()
 	if _, err := nodev1.NewNodeServiceClient(conn).Hello(t.Context(), nil); !rpc.Is(err, rpc.Unavailable) {
 		t.Errorf("got %v, want unavailable", err)
 	}
@@ -161,7 +161,7 @@ func TestMethodsAreGrantedByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // a test
+	defer conn.Close()
 	if _, err := nodev1.NewNodeServiceClient(conn).Hello(t.Context(), nil); err != nil {
 		t.Errorf("hello: %v", err)
 	}
@@ -191,7 +191,7 @@ func TestWrongUIDIsRefused(t *testing.T) {
 	}
 	called := false
 	socket := serve(t, everybody(4711), func(context.Context) error { called = true; return nil })
-	dial(t, rpc.ClientConfig{Socket: socket}).Hello(t.Context(), nil) //nolint:errcheck // only waits until it listens
+	dial(t, rpc.ClientConfig{Socket: socket}).Hello(t.Context(), nil) // only waits until it listens
 	if !called {
 		t.Fatal("root, the operator, was refused")
 	}
@@ -260,7 +260,7 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer second.Close() //nolint:errcheck // a test
+	defer second.Close()
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func hello(t *testing.T, paths house.Paths, name house.Service, protocol uint32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // a test
+	defer conn.Close()
 	return nodev1.NewNodeServiceClient(conn).Hello(t.Context(), &nodev1.HelloRequest{Service: "test", Protocol: protocol})
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 var (
@@ -75,7 +76,7 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	if err == nil {
 		return &Store{db, cfg.Log}, nil, nil
 	}
-	if errors.Is(err, bbolt.ErrTimeout) || errors.Is(err, os.ErrPermission) {
+	if errors.Is(err, bolterrors.ErrTimeout) || errors.Is(err, os.ErrPermission) {
 		return nil, nil, fmt.Errorf("state file %s: %w", cfg.Path, err)
 	}
 	aside := fmt.Sprintf("%s.damaged-%s", cfg.Path, cfg.Now().UTC().Format("20060102-150405"))

@@ -104,16 +104,24 @@ func TestImports(t *testing.T) {
 		{
 			"a judgement must be reproducible from a text file: no I/O, no clock, no log in decision cores",
 			func(from string) bool { return within(from, cores...) },
-			func(_, to string) bool { return slices.Contains(impure, to) || within(to, "google.golang.org/grpc", "github.com/nats-io") },
+			func(_, to string) bool {
+				return slices.Contains(impure, to) || within(to, "google.golang.org/grpc", "github.com/nats-io")
+			},
 		},
 		{
 			"only the broker dials the container runtime; image services and purging of demos are cmd's, after the services stopped",
-			func(from string) bool { return within(from, "services") && !within(from, "services/podworker/internal/broker") },
-			func(_, to string) bool { return within(to, "k8s.io/cri-client/pkg") && !within(to, "k8s.io/cri-client/pkg/logs") || within(to, module+"pkg/localruntime") },
+			func(from string) bool {
+				return within(from, "services") && !within(from, "services/podworker/internal/broker")
+			},
+			func(_, to string) bool {
+				return within(to, "k8s.io/cri-client/pkg") && !within(to, "k8s.io/cri-client/pkg/logs") || within(to, module+"pkg/localruntime")
+			},
 		},
 		{
 			"only config and status hold the node credential",
-			func(from string) bool { return within(from, "services", "pkg") && !within(from, "services/config", "services/status") },
+			func(from string) bool {
+				return within(from, "services", "pkg") && !within(from, "services/config", "services/status")
+			},
 			func(_, to string) bool {
 				return within(to, "k8s.io/client-go/kubernetes", "k8s.io/client-go/rest", "k8s.io/client-go/informers", "k8s.io/client-go/dynamic") && !within(to, "k8s.io/client-go/kubernetes/scheme")
 			},

@@ -60,12 +60,11 @@ func (p *Plan) keep(ctx context.Context, binary string, s house.Service, log *sl
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := p.once(ctx, binary, s)
-		if ctx.Err() != nil {
-			return nil
-		}
+		ended := p.once(ctx, binary, s)
 		lived := time.Since(began)
-		log.Warn("service ended", "service", string(s), "lived", lived.String(), "error", fmt.Sprint(err))
+		if ctx.Err() == nil {
+			log.Warn("service ended", "service", string(s), "lived", lived.String(), "error", fmt.Sprint(ended))
+		}
 		if pause = min(max(2*pause, 100*time.Millisecond), most); lived > 10*time.Second {
 			pause = 0
 		}

@@ -68,7 +68,7 @@ func NewGate(policy func() Policy, reviewer Reviewer, now func() time.Time) *Gat
 }
 
 // ErrUnauthenticated says that a caller could not be identified.
-var ErrUnauthenticated = errors.New("Unauthorized") //nolint:staticcheck // the kubelet's body, word for word
+var ErrUnauthenticated = errors.New("Unauthorized") // the kubelet's body, word for word
 
 // Identify finds out who sent a request.
 func (g *Gate) Identify(r *http.Request) (User, error) {
