@@ -89,6 +89,7 @@ func TestManifestFolder(t *testing.T) {
 	}
 	m.write("manifests/db.yaml", manifest("db", "i:1"))
 	m.wants("default/db-n1", "default/web-n1")
+	m.until("event", func() bool { return len(m.events("FailedValidation")) > 0 })
 	if events := m.events("FailedValidation"); len(events) != 1 || events[0].GetObject().GetName() != "n1" ||
 		!strings.Contains(events[0].GetMessage(), "bad.yaml") {
 		t.Errorf("events %v", events)
@@ -131,8 +132,8 @@ func TestDuplicateName(t *testing.T) {
 	if d := m.pods.Items()[m.uid("web-n1")]; d.GetOrigin() != m.path("manifests/b.yaml") {
 		t.Errorf("pod is now from %s", d.GetOrigin())
 	}
-	events := m.events("FailedValidation")
-	if len(events) != 1 || events[0].GetObject().GetKind() != "Pod" {
+	m.until("event", func() bool { return len(m.events("FailedValidation")) > 0 })
+	if events := m.events("FailedValidation"); len(events) != 1 || events[0].GetObject().GetKind() != "Pod" {
 		t.Errorf("events %v", events)
 	}
 	m.remove("manifests/b.yaml")
@@ -292,9 +293,7 @@ func TestOfflineStart(t *testing.T) {
 	})
 	m.until("objects of the store", func() bool { return m.objects() == everything && !m.obj.Complete() })
 	m.until("health", func() bool { return strings.HasPrefix(m.health(), "HEALTH_STARTING API server: ") })
-	if m.mir.Complete() {
-		t.Error("mirrors are complete without an API server")
-	}
+	m.until("mirrors not complete", func() bool { return !m.mir.Complete() })
 	if got := m.pods.Items()["u1"].GetSeenAt().AsTime(); !got.Equal(seen) {
 		t.Errorf("seen at %s, was %s", got, seen)
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 
@@ -23,16 +22,16 @@ type Settings struct {
 	UserAgent   string
 }
 
-// credentials is a client and what it was made of.
+// credentials are what a client is made of.
 type credentials struct {
-	client *kubernetes.Clientset
+	config *rest.Config
 	// files were read; sum is of what was in them.
 	files []string
 	sum   [sha256.Size]byte
 }
 
-// connect reads the credentials. No connection is made.
-func (s Settings) connect() (credentials, error) {
+// read reads the credentials.
+func (s Settings) read() (credentials, error) {
 	c := credentials{files: []string{s.Kubeconfig}}
 	hash := sha256.New()
 	data, err := os.ReadFile(s.Kubeconfig)
@@ -48,28 +47,44 @@ func (s Settings) connect() (credentials, error) {
 	}
 	if config.CAFile != "" {
 		c.files = append(c.files, config.CAFile)
-		if data, err := os.ReadFile(config.CAFile); err == nil {
-			hash.Write(data)
+		data, err := os.ReadFile(config.CAFile)
+		if err != nil {
+			return c, fmt.Errorf("kubeconfig %s: certificate-authority: %w", s.Kubeconfig, err)
 		}
+		hash.Write(data)
 	}
-	// A certificate that appears later needs a new client; one that changes does not.
+	// A certificate that is not there yet is waited for; one that changes later
+	// is read again by client-go.
 	for _, name := range []string{config.CertFile, config.KeyFile} {
-		if _, err := os.Stat(name); name != "" && errors.Is(err, os.ErrNotExist) {
+		if name == "" {
+			continue
+		}
+		if _, err := os.Stat(name); err != nil {
 			c.files = append(c.files, name)
-			return c, fmt.Errorf("kubeconfig %s: %w", s.Kubeconfig, err)
+			return c, fmt.Errorf("kubeconfig %s: client certificate: %w", s.Kubeconfig, err)
 		}
 	}
 	hash.Sum(c.sum[:0])
-	config.QPS, config.Burst = float32(s.QPS), int(s.Burst)
-	config.ContentType = s.ContentType
-	if s.ContentType != "" {
-		config.AcceptContentTypes = s.ContentType + "," + "application/json"
-	}
-	config.UserAgent = s.UserAgent
-	config.WarningHandlerWithContext = rest.NoWarnings{}
-	c.client, err = kubernetes.NewForConfig(config)
-	if err != nil {
-		return c, fmt.Errorf("kubeconfig %s: %w", s.Kubeconfig, err)
-	}
+	c.config = config
 	return c, nil
+}
+
+// client makes a client of credentials that were read. No connection is made
+// yet.
+func (s Settings) client(c credentials, err error) (*kubernetes.Clientset, error) {
+	if err != nil {
+		return nil, err
+	}
+	c.config.QPS, c.config.Burst = float32(s.QPS), int(s.Burst)
+	c.config.ContentType = s.ContentType
+	if s.ContentType != "" {
+		c.config.AcceptContentTypes = s.ContentType + "," + "application/json"
+	}
+	c.config.UserAgent = s.UserAgent
+	c.config.WarningHandlerWithContext = rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", s.Kubeconfig, err)
+	}
+	return client, nil
 }

@@ -128,10 +128,12 @@ func TestConnect(t *testing.T) {
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"` + cluster + `}}], users: [{name: u, user: {` + user + `}}],
 contexts: [{name: c, context: {cluster: c, user: u}}]}`
 	}
+	write("bad.pem", "no certificate")
 	cases := map[string]struct{ text, err string }{
 		"no credentials needed": {kubeconfig("", ""), ""},
 		"missing certificate":   {kubeconfig("", "client-certificate: nowhere.pem, client-key: nowhere.pem"), "nowhere.pem"},
 		"missing CA":            {kubeconfig(", certificate-authority: nowhere.pem", ""), "nowhere.pem"},
+		"CA is no certificate":  {kubeconfig(", certificate-authority: bad.pem", ""), "root certificates"},
 		"no context":            {`{apiVersion: v1, kind: Config}`, "no configuration"},
 		"unknown context":       {`{apiVersion: v1, kind: Config, current-context: x}`, "context: x"},
 		"empty":                 {``, "no configuration"},
@@ -139,7 +141,8 @@ contexts: [{name: c, context: {cluster: c, user: u}}]}`
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := Settings{Kubeconfig: write("k", c.text)}.connect()
+			settings := Settings{Kubeconfig: write("k", c.text)}
+			_, err := settings.client(settings.read())
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want %q", err, c.err)
 			}
@@ -153,7 +156,7 @@ contexts: [{name: c, context: {cluster: c, user: u}}]}`
 	write("ca.pem", authority)
 	path := write("k", kubeconfig(", certificate-authority: ca.pem", ""))
 	sum := func() (s [32]byte) {
-		c, err := Settings{Kubeconfig: path}.connect()
+		c, err := Settings{Kubeconfig: path}.read()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,5 +169,29 @@ contexts: [{name: c, context: {cluster: c, user: u}}]}`
 	write("ca.pem", "# renewed\n"+authority)
 	if sum() == one {
 		t.Error("sum is the same with another CA")
+	}
+}
+
+// TestUselessCredentialsAreLeftAlone: what cannot work is tried once, not in a
+// loop, until the files change.
+func TestUselessCredentialsAreLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority: bad.pem}}],
+users: [{name: u}], contexts: [{name: c, context: {cluster: c, user: u}}]}`
+	for name, content := range map[string]string{"bad.pem": "no certificate", "kubeconfig": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := run(t, path)
+	if err := receive(t, r.reports, "report"); err == nil {
+		t.Fatal("a client without a usable CA")
+	}
+	server := apitest.New(t)
+	server.Kubeconfig(t, dir)
+	receive(t, r.sessions, "client")
+	if n := len(r.reports); n > 3 {
+		t.Errorf("%d more reports: tried in a loop", n)
 	}
 }

@@ -28,7 +28,8 @@ type Config struct {
 // Run makes clients and lets Use work with them until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	for ctx.Err() == nil {
-		now, err := cfg.connect()
+		now, readErr := cfg.read()
+		client, err := cfg.client(now, readErr)
 		cfg.Report(err)
 		if err != nil {
 			cfg.Log.Warn("no credentials for the API server", "error", err.Error())
@@ -38,18 +39,18 @@ func Run(ctx context.Context, cfg Config) error {
 		session, end := context.WithCancel(ctx)
 		var parts sync.WaitGroup
 		if err == nil {
-			parts.Go(func() { cfg.Use(session, now.client) })
+			parts.Go(func() { cfg.Use(session, client) })
 		}
 		// A wake that finds everything as it was changes nothing.
 		_ = watch.Run(session, watch.Config{
 			Paths: now.files, Period: period, Log: cfg.Log,
 			Look: func() {
-				next, nextErr := cfg.connect()
+				next, nextErr := cfg.read()
 				switch {
 				case err == nil && nextErr != nil:
 					// Half written, perhaps: what works goes on.
 					cfg.Log.Warn("credentials not read, the former stay", "error", nextErr.Error())
-				case text(nextErr) != text(err) || next.sum != now.sum:
+				case text(nextErr) != text(readErr) || next.sum != now.sum:
 					end()
 				}
 			},
