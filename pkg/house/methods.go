@@ -16,6 +16,7 @@ var methods = map[string][]Service{
 	"/sextant.podworker.v1.PodWorkerService/ContainerLogs": {NodeAPI, Operator},
 	"/sextant.pleg.v1.PlegService/Refresh":                 {PodWorker},
 	"/sextant.volume.v1.VolumeService/Declare":             {PodWorker},
+	"/sextant.volume.v1.VolumeService/Subpath":             {PodWorker},
 	"/sextant.volume.v1.VolumeService/Withdraw":            {PodWorker},
 	"/sextant.resource.v1.ResourceService/Admit":           {PodWorker},
 	"/sextant.resource.v1.ResourceService/Release":         {PodWorker},

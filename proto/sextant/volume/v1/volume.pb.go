@@ -258,6 +258,131 @@ func (x *WithdrawResponse) GetRevision() *v1.Revision {
 	return nil
 }
 
+type SubpathRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod, which must be declared.
+	Uid string `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Name of the volume, and of the container that mounts it.
+	Volume    string `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`
+	Container string `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
+	// Place in the container's volumeMounts.
+	Index int32 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	// Relative and without "..", variables expanded.
+	SubPath       string `protobuf:"bytes,5,opt,name=sub_path,json=subPath,proto3" json:"sub_path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubpathRequest) Reset() {
+	*x = SubpathRequest{}
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubpathRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubpathRequest) ProtoMessage() {}
+
+func (x *SubpathRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubpathRequest.ProtoReflect.Descriptor instead.
+func (*SubpathRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SubpathRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *SubpathRequest) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *SubpathRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *SubpathRequest) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *SubpathRequest) GetSubPath() string {
+	if x != nil {
+		return x.SubPath
+	}
+	return ""
+}
+
+type SubpathResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path on the host to hand to the runtime.
+	HostPath      string `protobuf:"bytes,1,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubpathResponse) Reset() {
+	*x = SubpathResponse{}
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubpathResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubpathResponse) ProtoMessage() {}
+
+func (x *SubpathResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubpathResponse.ProtoReflect.Descriptor instead.
+func (*SubpathResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SubpathResponse) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
 // PodVolumes is the state of one pod's volumes.
 type PodVolumes struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -273,7 +398,7 @@ type PodVolumes struct {
 
 func (x *PodVolumes) Reset() {
 	*x = PodVolumes{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +410,7 @@ func (x *PodVolumes) String() string {
 func (*PodVolumes) ProtoMessage() {}
 
 func (x *PodVolumes) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +423,7 @@ func (x *PodVolumes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodVolumes.ProtoReflect.Descriptor instead.
 func (*PodVolumes) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{4}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PodVolumes) GetUid() string {
@@ -349,7 +474,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +486,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +499,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{5}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Volume) GetName() string {
@@ -445,7 +570,15 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x0fWithdrawRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\"I\n" +
 	"\x10WithdrawResponse\x125\n" +
-	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\x8b\x01\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\x89\x01\n" +
+	"\x0eSubpathRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x16\n" +
+	"\x06volume\x18\x02 \x01(\tR\x06volume\x12\x1c\n" +
+	"\tcontainer\x18\x03 \x01(\tR\tcontainer\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x05R\x05index\x12\x19\n" +
+	"\bsub_path\x18\x05 \x01(\tR\asubPath\".\n" +
+	"\x0fSubpathResponse\x12\x1b\n" +
+	"\thost_path\x18\x01 \x01(\tR\bhostPath\"\x8b\x01\n" +
 	"\n" +
 	"PodVolumes\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x123\n" +
@@ -465,10 +598,11 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x18VOLUME_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14VOLUME_STATE_PENDING\x10\x01\x12\x18\n" +
 	"\x14VOLUME_STATE_MOUNTED\x10\x02\x12\x1b\n" +
-	"\x17VOLUME_STATE_UNMOUNTING\x10\x032\xb6\x01\n" +
+	"\x17VOLUME_STATE_UNMOUNTING\x10\x032\x88\x02\n" +
 	"\rVolumeService\x12P\n" +
 	"\aDeclare\x12!.sextant.volume.v1.DeclareRequest\x1a\".sextant.volume.v1.DeclareResponse\x12S\n" +
-	"\bWithdraw\x12\".sextant.volume.v1.WithdrawRequest\x1a#.sextant.volume.v1.WithdrawResponseBBZ@github.com/sextant-node/sextant/proto/sextant/volume/v1;volumev1b\x06proto3"
+	"\bWithdraw\x12\".sextant.volume.v1.WithdrawRequest\x1a#.sextant.volume.v1.WithdrawResponse\x12P\n" +
+	"\aSubpath\x12!.sextant.volume.v1.SubpathRequest\x1a\".sextant.volume.v1.SubpathResponseBBZ@github.com/sextant-node/sextant/proto/sextant/volume/v1;volumev1b\x06proto3"
 
 var (
 	file_sextant_volume_v1_volume_proto_rawDescOnce sync.Once
@@ -483,34 +617,38 @@ func file_sextant_volume_v1_volume_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_volume_v1_volume_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_volume_v1_volume_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_sextant_volume_v1_volume_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_sextant_volume_v1_volume_proto_goTypes = []any{
 	(VolumeState)(0),              // 0: sextant.volume.v1.VolumeState
 	(*DeclareRequest)(nil),        // 1: sextant.volume.v1.DeclareRequest
 	(*DeclareResponse)(nil),       // 2: sextant.volume.v1.DeclareResponse
 	(*WithdrawRequest)(nil),       // 3: sextant.volume.v1.WithdrawRequest
 	(*WithdrawResponse)(nil),      // 4: sextant.volume.v1.WithdrawResponse
-	(*PodVolumes)(nil),            // 5: sextant.volume.v1.PodVolumes
-	(*Volume)(nil),                // 6: sextant.volume.v1.Volume
-	(*v1.Revision)(nil),           // 7: sextant.feed.v1.Revision
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*SubpathRequest)(nil),        // 5: sextant.volume.v1.SubpathRequest
+	(*SubpathResponse)(nil),       // 6: sextant.volume.v1.SubpathResponse
+	(*PodVolumes)(nil),            // 7: sextant.volume.v1.PodVolumes
+	(*Volume)(nil),                // 8: sextant.volume.v1.Volume
+	(*v1.Revision)(nil),           // 9: sextant.feed.v1.Revision
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_sextant_volume_v1_volume_proto_depIdxs = []int32{
-	7, // 0: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
-	7, // 1: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
-	6, // 2: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
-	0, // 3: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
-	8, // 4: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
-	8, // 5: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
-	1, // 6: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
-	3, // 7: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
-	2, // 8: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
-	4, // 9: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	9,  // 0: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
+	9,  // 1: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
+	8,  // 2: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
+	0,  // 3: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
+	10, // 4: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
+	10, // 5: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
+	1,  // 6: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
+	3,  // 7: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
+	5,  // 8: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
+	2,  // 9: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
+	4,  // 10: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
+	6,  // 11: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
+	9,  // [9:12] is the sub-list for method output_type
+	6,  // [6:9] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_sextant_volume_v1_volume_proto_init() }
@@ -524,7 +662,7 @@ func file_sextant_volume_v1_volume_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_volume_v1_volume_proto_rawDesc), len(file_sextant_volume_v1_volume_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	VolumeService_Declare_FullMethodName  = "/sextant.volume.v1.VolumeService/Declare"
 	VolumeService_Withdraw_FullMethodName = "/sextant.volume.v1.VolumeService/Withdraw"
+	VolumeService_Subpath_FullMethodName  = "/sextant.volume.v1.VolumeService/Subpath"
 )
 
 // VolumeServiceClient is the client API for VolumeService service.
@@ -39,6 +40,10 @@ type VolumeServiceClient interface {
 	// Withdraw says that the pod's containers are gone for good: unmount, and
 	// remove the pod's directory. Idempotent. When done, the item leaves the feed.
 	Withdraw(ctx context.Context, in *WithdrawRequest, opts ...grpc.CallOption) (*WithdrawResponse, error)
+	// Subpath binds the part of a mounted volume that a container's
+	// volumeMounts[].subPath names, so that nothing in the pod can lead the mount
+	// elsewhere. Made if missing. Idempotent; Withdraw removes it.
+	Subpath(ctx context.Context, in *SubpathRequest, opts ...grpc.CallOption) (*SubpathResponse, error)
 }
 
 type volumeServiceClient struct {
@@ -69,6 +74,16 @@ func (c *volumeServiceClient) Withdraw(ctx context.Context, in *WithdrawRequest,
 	return out, nil
 }
 
+func (c *volumeServiceClient) Subpath(ctx context.Context, in *SubpathRequest, opts ...grpc.CallOption) (*SubpathResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubpathResponse)
+	err := c.cc.Invoke(ctx, VolumeService_Subpath_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // VolumeServiceServer is the server API for VolumeService service.
 // All implementations must embed UnimplementedVolumeServiceServer
 // for forward compatibility.
@@ -81,6 +96,10 @@ type VolumeServiceServer interface {
 	// Withdraw says that the pod's containers are gone for good: unmount, and
 	// remove the pod's directory. Idempotent. When done, the item leaves the feed.
 	Withdraw(context.Context, *WithdrawRequest) (*WithdrawResponse, error)
+	// Subpath binds the part of a mounted volume that a container's
+	// volumeMounts[].subPath names, so that nothing in the pod can lead the mount
+	// elsewhere. Made if missing. Idempotent; Withdraw removes it.
+	Subpath(context.Context, *SubpathRequest) (*SubpathResponse, error)
 	mustEmbedUnimplementedVolumeServiceServer()
 }
 
@@ -96,6 +115,9 @@ func (UnimplementedVolumeServiceServer) Declare(context.Context, *DeclareRequest
 }
 func (UnimplementedVolumeServiceServer) Withdraw(context.Context, *WithdrawRequest) (*WithdrawResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Withdraw not implemented")
+}
+func (UnimplementedVolumeServiceServer) Subpath(context.Context, *SubpathRequest) (*SubpathResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Subpath not implemented")
 }
 func (UnimplementedVolumeServiceServer) mustEmbedUnimplementedVolumeServiceServer() {}
 func (UnimplementedVolumeServiceServer) testEmbeddedByValue()                       {}
@@ -154,6 +176,24 @@ func _VolumeService_Withdraw_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _VolumeService_Subpath_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubpathRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServiceServer).Subpath(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: VolumeService_Subpath_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServiceServer).Subpath(ctx, req.(*SubpathRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // VolumeService_ServiceDesc is the grpc.ServiceDesc for VolumeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -168,6 +208,10 @@ var VolumeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Withdraw",
 			Handler:    _VolumeService_Withdraw_Handler,
+		},
+		{
+			MethodName: "Subpath",
+			Handler:    _VolumeService_Subpath_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
