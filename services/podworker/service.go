@@ -1,0 +1,205 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
+	"github.com/sextant-node/sextant/services/podworker/internal/broker"
+	"github.com/sextant-node/sextant/services/podworker/internal/images"
+	"github.com/sextant-node/sextant/services/podworker/internal/journal"
+	"github.com/sextant-node/sextant/services/podworker/internal/logs"
+)
+
+// Config are podworker's values.
+type Config struct {
+	// RuntimeEndpoint and ImageEndpoint are unix:///path; the latter may be empty.
+	RuntimeEndpoint, ImageEndpoint string
+	// RootDir, PodLogsDir and LinksDir as the kubelet's; empty for its defaults.
+	RootDir, PodLogsDir, LinksDir string
+	// NodeName is used until the configuration tells it.
+	NodeName string
+}
+
+// Deps is what podworker works with.
+type Deps struct{ Kit *service.Kit }
+
+// Service is podworker, wired into its process.
+type Service struct {
+	kit     *service.Kit
+	cfg     Config
+	loop    *loop
+	events  *feed.Events
+	broker  *broker.Broker
+	in      *Inputs
+	journal *journal.Journal
+}
+
+// New wires podworker into its process: it opens the journal, and adds broker,
+// workers, log rotation and image collection to the kit. It starts nothing.
+func New(cfg Config, deps Deps) (*Service, error) {
+	kit := deps.Kit
+	if cfg.RootDir == "" {
+		cfg.RootDir = pod.DefaultRootDir
+	}
+	if cfg.PodLogsDir == "" {
+		cfg.PodLogsDir = pod.DefaultPodLogsDir
+	}
+	if cfg.LinksDir == "" {
+		cfg.LinksDir = pod.LegacyContainerLogs
+	}
+	s := &Service{kit: kit, cfg: cfg, events: kit.Events()}
+	var err error
+	if s.in, err = mirrors(kit); err != nil {
+		return nil, fmt.Errorf("podworker: %w", err)
+	}
+	s.broker, err = broker.New(broker.Config{
+		RuntimeEndpoint: cfg.RuntimeEndpoint, ImageEndpoint: cfg.ImageEndpoint, Socket: kit.Paths.Broker(),
+		Timeout: s.runtimeTimeout,
+	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics})
+	if err != nil {
+		return nil, fmt.Errorf("podworker: %w", err)
+	}
+	var damage fmt.Stringer
+	j, aside, err := journal.Open(kit.StateDir(), kit.Log, time.Now)
+	if err != nil {
+		return nil, fmt.Errorf("podworker: %w", err)
+	}
+	if aside != nil {
+		damage = aside
+	}
+	s.journal = j
+	if err := s.wire(damage); err != nil {
+		return nil, fmt.Errorf("podworker: %w", errors.Join(err, j.Close()))
+	}
+	return s, nil
+}
+
+// wire makes the parts and adds them to the process.
+func (s *Service) wire(damage fmt.Stringer) error {
+	kit, real := s.kit, clock.RealClock{}
+	keeper, err := images.New(images.Deps{
+		Images: s.broker.Images(), Feed: service.Owner[*podworkerv1.Images](kit, house.PodWorkerImages),
+		Config: s.config, Used: s.usedImages, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, config: s.config}
+	actuator, err := actuate.New(
+		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
+		actuate.Deps{
+			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: configSource(s.config),
+			Events: s.events, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+		})
+	if err != nil {
+		return err
+	}
+	deps, err := s.loopDeps(look, actuator)
+	if err != nil {
+		return err
+	}
+	s.loop = newLoop(loopConfig{rootDir: s.cfg.RootDir, podLogsDir: s.cfg.PodLogsDir}, deps)
+	if damage != nil {
+		s.warnNode(context.Background(), "StateFileDamaged", damage.String())
+	}
+	podworkerv1.RegisterPodWorkerServiceServer(kit.Server, logs.NewServer(logPods{s.loop}, s.broker.Runtime(), real, kit.Log))
+	rotator := logs.NewRotator(logs.RotatorDeps{Runtime: s.broker.Runtime(), Running: s.runningLogs, Config: s.config, Clock: real, Log: kit.Log})
+	kit.Go("broker", s.broker.Run)
+	kit.Go("pods", s.run)
+	kit.Go("images", keeper.Run)
+	kit.Go("log rotation", rotator.Run)
+	kit.Waiting("config.kubelet")
+	return nil
+}
+
+func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator) (loopDeps, error) {
+	deps := loopDeps{
+		in: s.in, lookups: look, journal: s.journal, sandboxes: actuator, containers: actuator,
+		states: service.Owner[*podworkerv1.PodState](s.kit, house.PodWorkerPods), events: s.events,
+		clock: clock.RealClock{}, log: s.kit.Log, serving: s.kit.Serving,
+	}
+	volume, err := s.kit.Dial(house.Volume)
+	if err != nil {
+		return deps, err
+	}
+	resource, err := s.kit.Dial(house.Resource)
+	if err != nil {
+		return deps, err
+	}
+	pleg, err := s.kit.Dial(house.Pleg)
+	if err != nil {
+		return deps, err
+	}
+	deps.volume = volumev1.NewVolumeServiceClient(volume)
+	deps.resource = resourcev1.NewResourceServiceClient(resource)
+	deps.pleg = plegv1.NewPlegServiceClient(pleg)
+	deps.metrics, err = newMetrics(s.kit.Metrics)
+	return deps, err
+}
+
+// run lives as long as the process; the journal is closed after the last worker.
+func (s *Service) run(ctx context.Context) error {
+	err := s.loop.run(ctx)
+	return errors.Join(err, s.journal.Close())
+}
+
+// runtimeTimeout is runtimeRequestTimeout, or the broker's own before the
+// configuration is known.
+func (s *Service) runtimeTimeout() time.Duration {
+	if c := s.config(); c != nil && c.Kubelet.RuntimeRequestTimeout.Duration > 0 {
+		return c.Kubelet.RuntimeRequestTimeout.Duration
+	}
+	return broker.DefaultTimeout
+}
+
+// warnNode tells a warning about the node.
+func (s *Service) warnNode(ctx context.Context, reason, message string) {
+	name := s.cfg.NodeName
+	if c := s.config(); c != nil {
+		name = c.Node.Name
+	}
+	if name == "" {
+		if host, err := os.Hostname(); err == nil {
+			name = host
+		}
+	}
+	err := s.events.Emit(ctx, &eventv1.Event{
+		Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Node", Name: name, Uid: name},
+		Type:   v1.EventTypeWarning, Reason: reason, Message: message, Time: timestamppb.Now(),
+	})
+	if err != nil {
+		s.kit.Log.Warn("event lost", "reason", reason, service.KeyError, err.Error())
+	}
+}
+
+// runningLogs are the logs that grow.
+func (s *Service) runningLogs() []logs.Container {
+	var running []logs.Container
+	for _, r := range s.in.Records.Items() {
+		for id, status := range r.Statuses {
+			if status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && status.GetLogPath() != "" {
+				running = append(running, logs.Container{ID: id, LogPath: status.GetLogPath()})
+			}
+		}
+	}
+	return running
+}
