@@ -154,9 +154,14 @@ func run(t *testing.T, kit *service.Kit) (stop context.CancelFunc, stopped chan 
 	return cancel, done
 }
 
-// start starts a neighbour with what the node has now. It is incomplete until it has
-// published everything, as a real one.
+// start starts a neighbour with what the node has now.
 func (h *home) start(s house.Service) {
+	h.begin(s)
+	h.refresh(s)
+}
+
+// begin starts a neighbour that has nothing yet: it is incomplete, as a real one.
+func (h *home) begin(s house.Service) {
 	kit := h.kit(s)
 	n := &neighbour{kit: kit}
 	switch s {
@@ -175,7 +180,20 @@ func (h *home) start(s house.Service) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		one(h, kit, house.PlegRuntime, "runtime", &plegv1.RuntimeState{Name: "containerd", Version: "2", Responding: true, Since: timestamppb.Now(), Status: status})
+		runtime := service.Owner[*plegv1.RuntimeState](kit, house.PlegRuntime)
+		publish := n.publish
+		since := timestamppb.Now()
+		state := func(state *plegv1.RuntimeState) {
+			if _, err := runtime.Set(context.Background(), "runtime", state); err != nil {
+				h.t.Error(err)
+			}
+		}
+		state(&plegv1.RuntimeState{Since: since, Error: "no such socket"})
+		runtime.SetComplete(context.Background(), true)
+		n.publish = func() {
+			publish()
+			state(&plegv1.RuntimeState{Name: "containerd", Version: "2", Responding: true, Since: since, Status: status})
+		}
 	case house.Prober:
 		n.publish = publisher(h, kit, house.ProberVerdicts, func(p *testPod) proto.Message { return p.verdicts })
 		n.events = kit.Events()
@@ -194,7 +212,11 @@ func (h *home) start(s house.Service) {
 	h.neighbours[s] = n
 	h.mu.Unlock()
 	n.stop, n.stopped = run(h.t, kit)
-	h.refresh(s)
+	// What was published before the bus was there was announced to nobody.
+	h.quietly(kit.Bus.Connected)
+	for _, f := range kit.Hello().GetFeeds() {
+		kit.Bus.Announce(context.Background(), f.GetName(), "", feed.RevisionFrom(f.GetRevision()))
+	}
 }
 
 func (h *home) kill(s house.Service) {
@@ -288,6 +310,9 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		return data
 	}
 	seenAt := timestamppb.New(time.Now().Add(-time.Second))
+	_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api"})
+	set(err)
+	sources.SetComplete(ctx, true)
 	return func() {
 		_, err := sources.Set(ctx, "file", &configv1.Source{Name: "file", Complete: true})
 		set(err)
@@ -438,6 +463,21 @@ func (h *home) eventually(what string, check func() bool) {
 			last = append(last, r.String())
 		}
 		h.t.Fatalf("never: %s\nrequests:\n  %s", what, strings.Join(last, "\n  "))
+	}
+}
+
+// quietly waits for something the API server does not show.
+func (h *home) quietly(check func() bool) {
+	h.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !check() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			h.t.Fatal("never")
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -28,19 +29,18 @@ import (
 // inputs are the mirrors of what status learns, each item decoded once into what the
 // decisions take.
 type inputs struct {
-	kubelet     *feed.Mirror[kubelet]
-	sources     *feed.Mirror[*configv1.Source]
-	pods        *feed.Mirror[*desired]
-	mirrors     *feed.Mirror[*v1.Pod]
-	nodes       *feed.Mirror[*v1.Node]
-	workers     *feed.Mirror[*gather.Worker]
-	images      *feed.Mirror[[]nodestatus.Image]
-	records     *feed.Mirror[*gather.Record]
-	runtime     *feed.Mirror[*nodestatus.Runtime]
-	verdicts    *feed.Mirror[map[string]podstatus.ProbeVerdict]
-	allocations *feed.Mirror[*gather.Eviction]
-	resources   *feed.Mirror[*nodestatus.Resources]
-	events      []*feed.Mirror[*eventv1.Event]
+	kubelet   *feed.Mirror[kubelet]
+	sources   *feed.Mirror[*configv1.Source]
+	pods      *feed.Mirror[*desired]
+	mirrors   *feed.Mirror[*v1.Pod]
+	nodes     *feed.Mirror[*v1.Node]
+	workers   *feed.Mirror[*gather.Worker]
+	images    *feed.Mirror[[]nodestatus.Image]
+	records   *feed.Mirror[*gather.Record]
+	runtime   *feed.Mirror[*nodestatus.Runtime]
+	verdicts  *feed.Mirror[map[string]podstatus.ProbeVerdict]
+	resources *feed.Mirror[*nodestatus.Resources]
+	events    []*feed.Mirror[*eventv1.Event]
 }
 
 // eventFeeds are the feeds of events of the node.
@@ -75,7 +75,6 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	open(&b, &in.records, house.PlegPods, decodeRecord)
 	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
 	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
-	open(&b, &in.allocations, house.ResourcePods, decodeAllocation)
 	open(&b, &in.resources, house.ResourceNode, decodeResources)
 	for _, name := range eventFeeds {
 		m, err := service.MirrorSince(kit, name, cursor(name), feed.Message[*eventv1.Event])
@@ -185,25 +184,48 @@ func decodeWorker(_ string, value []byte) (*gather.Worker, error) {
 		Pod: p, Source: m.GetSource(), Namespace: m.GetNamespace(), Name: m.GetName(),
 		Messages: make(map[string]string, len(m.GetMessages())),
 		Facts: podstatus.Facts{
-			Lifecycle: lifecycle, Verdict: gather.Verdict(lifecycle, m.GetReason(), m.GetMessage()),
-			Containers: make(map[string]podstatus.ContainerFacts, len(m.GetWaits())),
+			Lifecycle: lifecycle, Containers: containerFacts(m), AllContainersRestarting: m.GetAllContainersRestarting(),
 		},
 	}
-	if m.GetAdmittedAt() != nil {
-		w.Facts.StartTime = m.GetAdmittedAt().AsTime()
+	if started := cmp.Or(m.GetStartedAt(), m.GetAdmittedAt()); started != nil {
+		w.Facts.StartTime = started.AsTime()
 	}
-	if v := w.Facts.Verdict; v != nil && m.GetTerminatingAt() != nil {
-		v.Time = m.GetTerminatingAt().AsTime()
-	}
-	for _, wait := range m.GetWaits() {
-		facts := w.Facts.Containers[wait.GetContainer()]
-		facts.Waiting = &podstatus.Waiting{Reason: wait.GetReason(), Message: wait.GetMessage()}
-		w.Facts.Containers[wait.GetContainer()] = facts
+	if v := m.GetVerdict(); v != nil {
+		w.Facts.Verdict = &podstatus.Verdict{
+			Kind: podstatus.VerdictKind(v.GetKind()), Reason: m.GetReason(), Message: m.GetMessage(),
+			Disruption: v.GetDisruption(), Time: v.GetTime().AsTime(),
+		}
 	}
 	for _, message := range m.GetMessages() {
 		w.Messages[message.GetContainerId()] = message.GetMessage()
 	}
 	return w, nil
+}
+
+// backoffs are the reasons that stand for a wait podworker imposes.
+var backoffs = map[string]podstatus.BackoffKind{
+	podstatus.ReasonCrashLoopBackOff: podstatus.BackoffRestart,
+	podstatus.ReasonImagePullBackOff: podstatus.BackoffPull,
+}
+
+func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts {
+	out := make(map[string]podstatus.ContainerFacts, len(m.GetContainers()))
+	for _, c := range m.GetContainers() {
+		out[c.GetContainer()] = podstatus.ContainerFacts{RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted()}
+	}
+	for _, wait := range m.GetWaits() {
+		facts := out[wait.GetContainer()]
+		if kind, ok := backoffs[wait.GetReason()]; ok && wait.GetBackOff() != nil {
+			facts.Backoff = &podstatus.Backoff{Kind: kind, Delay: wait.GetBackOff().AsDuration(), LastError: wait.GetLastError()}
+			if wait.GetRetryAt() != nil {
+				facts.Backoff.Until = wait.GetRetryAt().AsTime()
+			}
+		} else {
+			facts.Waiting = &podstatus.Waiting{Reason: wait.GetReason(), Message: wait.GetMessage()}
+		}
+		out[wait.GetContainer()] = facts
+	}
+	return out
 }
 
 func decodeImages(_ string, value []byte) ([]nodestatus.Image, error) {
@@ -299,18 +321,6 @@ func decodeVerdicts(_ string, value []byte) (map[string]podstatus.ProbeVerdict, 
 		out[v.GetContainerId()] = one
 	}
 	return out, nil
-}
-
-// decodeAllocation reads an item of resource.pods; nil without an eviction.
-func decodeAllocation(_ string, value []byte) (*gather.Eviction, error) {
-	m := &resourcev1.PodAllocation{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
-	if m.GetEviction() == nil {
-		return nil, nil
-	}
-	return &gather.Eviction{Signal: m.GetEviction().GetSignal()}, nil
 }
 
 func decodeResources(_ string, value []byte) (*nodestatus.Resources, error) {

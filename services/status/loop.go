@@ -112,7 +112,6 @@ func (l *podLoop) watch() {
 	l.in.workers.Watch(byUID)
 	l.in.records.Watch(byUID)
 	l.in.verdicts.Watch(byUID)
-	l.in.allocations.Watch(byUID)
 	l.in.mirrors.Watch(func(keys []string) { l.mark(nil, keys, len(keys) == 0) })
 	l.in.sources.Watch(everything)
 	name := "" // part of every container id
@@ -350,7 +349,6 @@ func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStat
 	in.Record, _ = l.in.records.Get(uid)
 	in.Worker, _ = l.in.workers.Get(uid)
 	in.Probes, _ = l.in.verdicts.Get(uid)
-	in.Eviction, _ = l.in.allocations.Get(uid)
 	if r, ok := l.in.runtime.Get(runtimeKey); ok {
 		in.Node.RuntimeName = r.Name
 	}

@@ -45,10 +45,11 @@ type node struct {
 	changed  func() // what pods see of the node has changed
 	log      *slog.Logger
 
-	mu     sync.Mutex
-	state  nodesync.State
-	away   map[string]time.Time
-	events int
+	mu      sync.Mutex
+	state   nodesync.State
+	away    map[string]time.Time // parts that do not answer
+	partial map[string]time.Time // sources that are not complete
+	events  int
 }
 
 // declared are the gates whose state a node declares.
@@ -150,8 +151,26 @@ func (n *node) input(config *kubeconf.Config, name string) nodestatus.Input {
 		if _, ok := n.in.sources.Get(pod.SourceAPI); !ok && !n.Standalone() {
 			in.Sources = append(in.Sources, nodestatus.Source{Name: pod.SourceAPI})
 		}
+		n.age(in.Sources, time.Now())
 	}
 	return in
+}
+
+// age tells each source that is not complete since when that was noticed.
+func (n *node) age(sources []nodestatus.Source, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range sources {
+		s := &sources[i]
+		if s.Complete {
+			delete(n.partial, s.Name)
+			continue
+		}
+		if n.partial[s.Name].IsZero() {
+			n.partial[s.Name] = now
+		}
+		s.Since = n.partial[s.Name]
+	}
 }
 
 // features are the declared features that are on and acted on here.

@@ -136,7 +136,7 @@ func (s *Service) build() error {
 		in: s.in, settings: s.settings, host: s.host, journal: s.journal, recorder: s.recorder,
 		report: service.Owner[*statusv1.NodeReport](kit, house.StatusNode),
 		epoch:  kit.Epoch, started: started, changed: func() { s.pods.mark(nil, nil, true) },
-		away: map[string]time.Time{}, log: kit.Log,
+		away: map[string]time.Time{}, partial: map[string]time.Time{}, log: kit.Log,
 	}
 	s.nodes = nodesync.New(nodesync.Deps{
 		API: s.source, Facts: s.node.facts, Publish: s.node.publish, Emit: s.node.emit,

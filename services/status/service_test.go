@@ -105,7 +105,9 @@ func TestKillsFlipNothing(t *testing.T) {
 	for _, s := range parts {
 		h.kill(s)
 		h.svc.pods.mark(nil, nil, true)
-		h.start(s)
+		h.begin(s)
+		h.quiet()
+		h.refresh(s)
 		h.quiet()
 		if n := writes() - before; n != 0 {
 			t.Fatalf("%s killed: %d writes", s, n)
@@ -123,11 +125,16 @@ func TestKillsFlipNothing(t *testing.T) {
 		h.kill(s)
 	}
 	h.startStatus()
-	for _, s := range []house.Service{house.PodWorker, house.Prober, house.Config, house.Resource, house.Volume, house.Pleg} {
-		h.start(s)
+	order := []house.Service{house.PodWorker, house.Prober, house.Config, house.Resource, house.Volume, house.Pleg}
+	for _, s := range order {
+		h.begin(s)
 		h.svc.pods.mark(nil, nil, true)
 	}
 	h.quiet()
+	for _, s := range order {
+		h.refresh(s)
+		h.quiet()
+	}
 	if n := writes() - before; n != 0 {
 		t.Fatalf("all killed: %d writes", n)
 	}
@@ -236,21 +243,6 @@ func TestMirrorPod(t *testing.T) {
 	h.mu.Unlock()
 	h.refresh(house.Config)
 	h.eventually("the mirror is gone", func() bool { return h.cluster.Pod("default", "etcd-n1") == nil })
-}
-
-// quietly waits for something the API server does not show.
-func (h *home) quietly(check func() bool) {
-	h.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for !check() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			h.t.Fatal("never")
-		}
-	}
 }
 
 // TestStuckWritesDoNotHoldTheLease: every other write hangs.

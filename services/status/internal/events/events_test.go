@@ -35,9 +35,9 @@ type rig struct {
 	t       *testing.T
 	cluster *fakeapi.Cluster
 	owner   *feed.Events
-	mode    Mode
 
 	mu     sync.Mutex
+	mode   Mode
 	cursor feed.Revision
 	stop   context.CancelFunc
 	mirror *feed.Mirror[*eventv1.Event]
@@ -63,7 +63,11 @@ func (r *rig) start() {
 	r.mu.Unlock()
 	r.rec = New(Deps{
 		API: r.cluster, Limiter: flowcontrol.NewFakeAlwaysRateLimiter(),
-		Node: func() (string, Mode) { return "n1", r.mode },
+		Node: func() (string, Mode) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return "n1", r.mode
+		},
 		Save: func(_ string, revision feed.Revision) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -267,15 +271,20 @@ func TestAnswers(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	run(t, func(r *rig) {
-		r.mode = Wait
+		set := func(m Mode) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.mode = m
+		}
+		set(Wait)
 		r.emit(event("web", "One", ""))
 		r.look()
 		r.want("")
-		r.mode = Record
+		set(Record)
 		r.rec.Look()
 		synctest.Wait()
 		r.want("One/1")
-		r.mode = Discard
+		set(Discard)
 		r.emit(event("web", "Two", ""))
 		r.look()
 		r.want("One/1")

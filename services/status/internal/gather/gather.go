@@ -38,7 +38,7 @@ type Worker struct {
 	Namespace, Name string
 	// Pod is the specification that is run; nil for an orphan.
 	Pod *v1.Pod
-	// Facts for the rendering. The verdict's Disruption is completed by Gather.
+	// Facts for the rendering.
 	Facts podstatus.Facts
 	// Messages are termination messages by bare container id.
 	Messages map[string]string
@@ -52,12 +52,6 @@ type Record struct {
 	Containers []*runtimeapi.ContainerStatus
 	// Err is set while the runtime does not answer for this pod.
 	Err string
-}
-
-// Eviction is resource's verdict about a pod.
-type Eviction struct {
-	// Signal that was crossed, for example "memory.available" or "emptydirfs.limit".
-	Signal string
 }
 
 // Input is what the feeds say about one pod.
@@ -77,8 +71,6 @@ type Input struct {
 	RecordsSynced, RecordsComplete bool
 	// Probes are the verdicts by bare container id.
 	Probes map[string]podstatus.ProbeVerdict
-	// Eviction is nil without one.
-	Eviction *Eviction
 	// Last is the status rendered last, by this process or, from the journal, by an
 	// earlier one; nil if there is none.
 	Last *v1.PodStatus
@@ -112,7 +104,6 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		Facts: in.Worker.Facts, Probes: in.Probes, Node: in.Node, Now: in.Now,
 		Observed: observed(in), Old: Merge(in.Last, in.API),
 	}
-	out.Facts.Verdict = verdict(in.Worker.Facts.Verdict, in.Eviction)
 	out.Pod = withMeta(spec, in.Desired)
 	if out.Facts.Lifecycle.ContainersStopped() {
 		if anyRunning(in.Record) {

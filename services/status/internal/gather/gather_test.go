@@ -195,32 +195,3 @@ func TestLater(t *testing.T) {
 		})
 	}
 }
-
-func TestVerdict(t *testing.T) {
-	const low = "The node was low on resource: memory."
-	tests := []struct {
-		lifecycle       podstatus.Lifecycle
-		reason, message string
-		eviction        *Eviction
-		kind            podstatus.VerdictKind
-		disruption      bool
-	}{
-		{podstatus.Rejected, "OutOfcpu", "", nil, podstatus.VerdictRejected, false},
-		{podstatus.Terminating, "DeadlineExceeded", "", nil, podstatus.VerdictDeadline, false},
-		{podstatus.Terminating, "Preempting", "", nil, podstatus.VerdictPreempted, true},
-		{podstatus.Terminated, "Terminated", "", nil, podstatus.VerdictShutdown, true},
-		{podstatus.Terminating, "Evicted", low, nil, podstatus.VerdictEvicted, true},
-		{podstatus.Terminating, "Evicted", "Usage of EmptyDir volume \"x\" exceeds the limit \"1Mi\".", nil, podstatus.VerdictEvicted, false},
-		{podstatus.Terminating, "Evicted", "whatever", &Eviction{Signal: "memory.available"}, podstatus.VerdictEvicted, true},
-		{podstatus.Terminating, "Evicted", low, &Eviction{Signal: "emptydirfs.limit"}, podstatus.VerdictEvicted, false},
-	}
-	for _, tt := range tests {
-		v := verdict(Verdict(tt.lifecycle, tt.reason, tt.message), tt.eviction)
-		if v == nil || v.Kind != tt.kind || v.Disruption != tt.disruption {
-			t.Errorf("%s %q %v: %+v, want kind %s, disruption %v", tt.reason, tt.message, tt.eviction, v, tt.kind, tt.disruption)
-		}
-	}
-	if v := Verdict(podstatus.Terminating, "", ""); v != nil {
-		t.Errorf("an ordinary end has verdict %+v", v)
-	}
-}

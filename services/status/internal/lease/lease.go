@@ -12,12 +12,14 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	componentlease "k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/service"
@@ -86,7 +88,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // start runs the control loop with one set of settings; the function it answers
 // ends it.
 func (l *Loop) start(ctx context.Context, s Settings) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.FromSlogHandler(l.deps.Log.Handler())))
 	done := make(chan struct{})
 	controller := componentlease.NewController(
 		clock.RealClock{}, s.Client, s.Node, int32(s.Duration/time.Second),

@@ -78,16 +78,28 @@ func (p pressure) condition(in Input) *v1.NodeCondition {
 	return &v1.NodeCondition{Type: p.kind, Status: v1.ConditionFalse, Reason: p.reasonFalse, Message: p.textFalse}
 }
 
-// ready judges the node.
+// gap is something that is not known, since when.
+type gap struct {
+	text  string
+	since time.Time
+}
+
+// ready judges the node. While all that is wrong is that something has not been known
+// for less than the grace, it stays as it was.
 func ready(in Input) *v1.NodeCondition {
-	known, unknown := problems(in)
-	if old := find(in.Old.Conditions, v1.NodeReady); old != nil && len(known) == 0 && len(unknown) > 0 && in.Now.Sub(in.Started) < Grace {
+	known, gaps := problems(in)
+	held := len(gaps) > 0 && len(known) == 0
+	for _, g := range gaps {
+		held = held && in.Now.Sub(g.since) < Grace
+		known = append(known, g.text)
+	}
+	if old := find(in.Old.Conditions, v1.NodeReady); old != nil && held {
 		return old.DeepCopy()
 	}
-	if all := append(known, unknown...); len(all) > 0 {
-		message := all[0]
-		if len(all) > 1 {
-			message = "[" + strings.Join(all, ", ") + "]"
+	if len(known) > 0 {
+		message := known[0]
+		if len(known) > 1 {
+			message = "[" + strings.Join(known, ", ") + "]"
 		}
 		return &v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: message}
 	}
@@ -95,21 +107,25 @@ func ready(in Input) *v1.NodeCondition {
 }
 
 // problems are what keeps the node from being ready: what is known to be wrong, and
-// what is not known yet.
-func problems(in Input) (known, unknown []string) {
+// what is not known.
+func problems(in Input) (known []string, gaps []gap) {
 	known = append(known, runtimeProblems(in)...)
-	if in.Runtime == nil || !in.Runtime.Asked {
-		unknown = append(unknown, "container runtime status check may not have completed yet")
+	if r := in.Runtime; r == nil || (!r.Asked && len(known) == 0) {
+		since := in.Started
+		if r != nil && r.Since.After(since) {
+			since = r.Since // pleg has started anew
+		}
+		gaps = append(gaps, gap{"container runtime status check may not have completed yet", since})
 	}
 	if missing := missingCapacity(in); len(missing) > 0 {
-		unknown = append(unknown, "missing node capacity for resources: "+strings.Join(missing, ", "))
+		gaps = append(gaps, gap{"missing node capacity for resources: " + strings.Join(missing, ", "), in.Started})
 	}
 	if in.Sources == nil {
-		unknown = append(unknown, "pod sources were not read yet")
+		gaps = append(gaps, gap{"pod sources were not read yet", in.Started})
 	}
 	for _, s := range in.Sources {
 		if s.Name == "api" && !s.Complete {
-			unknown = append(unknown, "pods of the API server were not read yet")
+			gaps = append(gaps, gap{"pods of the API server were not read yet", s.Since})
 		}
 	}
 	for _, a := range in.Away {
@@ -117,7 +133,7 @@ func problems(in Input) (known, unknown []string) {
 			known = append(known, fmt.Sprintf("%s has not answered for %s", a.Service, gone.Truncate(time.Second)))
 		}
 	}
-	return known, unknown
+	return known, gaps
 }
 
 func runtimeProblems(in Input) (problems []string) {

@@ -88,6 +88,8 @@ type Resources struct {
 type Source struct {
 	Name     string
 	Complete bool
+	// Since when it is not complete; config starts anew with each of its processes.
+	Since time.Time
 }
 
 // Away is a part of the node that does not answer.

@@ -85,6 +85,22 @@ func TestReady(t *testing.T) {
 			in.EphemeralStorage = false
 		}, "True", fine},
 		{"pods of the API server not read", func(in *Input) { in.Sources[0].Complete = false }, "False", "pods of the API server were not read yet"},
+		{"config starts anew under a ready node", func(in *Input) {
+			in.Sources[0] = Source{Name: "api", Since: now.Add(-time.Minute)}
+			in.Old.Conditions = wasReady
+		}, "True", "as it was"},
+		{"config has started anew and reads nothing", func(in *Input) {
+			in.Sources[0] = Source{Name: "api", Since: now.Add(-Grace)}
+			in.Old.Conditions = wasReady
+		}, "False", "pods of the API server were not read yet"},
+		{"pleg starts anew under a ready node, the broker is not there yet", func(in *Input) {
+			in.Runtime = &Runtime{Since: now.Add(-time.Second), Error: "no such socket"}
+			in.Old.Conditions = wasReady
+		}, "True", "as it was"},
+		{"pleg has started anew and the runtime stays silent", func(in *Input) {
+			in.Runtime = &Runtime{Since: now.Add(-runtimeGrace), Error: "no such socket"}
+			in.Old.Conditions = wasReady
+		}, "False", "container runtime is down: no such socket"},
 		{"standalone has no such source", func(in *Input) { in.Sources = []Source{{Name: "file", Complete: true}} }, "True", fine},
 		{"podworker away for 2 m 59 s", func(in *Input) { in.Away = []Away{{"podworker", now.Add(-Grace + time.Second)}} }, "True", fine},
 		{"podworker away for 3 m", func(in *Input) { in.Away = []Away{{"podworker", now.Add(-Grace)}} }, "False", "podworker has not answered for 3m0s"},
