@@ -42,7 +42,7 @@ func (a *Actuator) runHook(ctx context.Context, h hook) error {
 		}
 	case h.handler.HTTPGet != nil:
 		if err := a.httpHook(ctx, h); err != nil {
-			return fmt.Errorf("HTTP lifecycle hook (%s) for %s failed - error: %w", h.handler.HTTPGet.Path, h.where(), err) //nolint:staticcheck // as above
+			return fmt.Errorf("HTTP lifecycle hook (%s) for %s failed - error: %w", h.handler.HTTPGet.Path, h.where(), err)
 		}
 	case h.handler.Sleep != nil:
 		if err := a.sleepHook(ctx, h.handler.Sleep.Seconds); err != nil {

@@ -63,7 +63,7 @@ func fileMessage(status *runtimeapi.ContainerStatus, inside string) (string, err
 		case errors.Is(err, fs.ErrNotExist):
 			return "", nil
 		case err != nil:
-			return "", fmt.Errorf("Error on reading termination log %s: %w", m.GetHostPath(), err) //nolint:staticcheck // users know these words
+			return "", fmt.Errorf("Error on reading termination log %s: %w", m.GetHostPath(), err)
 		}
 		return string(content), nil
 	}

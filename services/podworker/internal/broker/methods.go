@@ -89,8 +89,8 @@ func (m method) limit(timeout time.Duration) time.Duration {
 	switch m.patience {
 	case doubled:
 		return 2 * timeout
-	case unbounded:
-		return 0
+	case bounded:
+		return timeout
 	}
-	return timeout
+	return 0
 }

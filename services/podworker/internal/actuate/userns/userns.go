@@ -198,8 +198,11 @@ func subordinate() (Range, error) {
 		return Range{}, fmt.Errorf("subordinate ids: %w", err)
 	}
 	tool, err := exec.LookPath("getsubids")
-	if err != nil {
+	if errors.Is(err, exec.ErrNotFound) {
 		return Range{}, nil
+	}
+	if err != nil {
+		return Range{}, fmt.Errorf("subordinate ids: %w", err)
 	}
 	uids, err := exec.Command(tool, owner).Output()
 	if err != nil {
