@@ -68,11 +68,10 @@ func decode(data []byte, src Source) ([]*v1.Pod, error) {
 			}
 			return nil, err
 		}
-		if full := pod.FullName(p); names[full] {
+		if names[pod.FullName(p)] {
 			return nil, fmt.Errorf("items[%d].metadata.name: duplicate pod %s/%s", i, p.Namespace, p.Name)
-		} else {
-			names[full] = true
 		}
+		names[pod.FullName(p)] = true
 	}
 	return pods, nil
 }
