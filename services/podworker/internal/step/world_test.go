@@ -27,6 +27,8 @@ type world struct {
 	exit    int32 // exit code of containers that are stopped
 	sandbox []Sandbox
 	conts   []Instance
+	// late tells whether something that was given up is carried out all the same.
+	late func() bool
 }
 
 func newWorld(p *v1.Pod) *world {
@@ -93,6 +95,9 @@ func (w *world) end(key Key, failed *Failed) error {
 	switch {
 	case f.Cancelled:
 		r.Cancelled = true
+		if w.late != nil && w.late() {
+			w.act(f.Action)
+		}
 	case failed != nil:
 		r.Failed = failed
 	default:
@@ -198,6 +203,11 @@ func (w *world) crash() error {
 		return err
 	}
 	w.in.Facts = f
+	for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
+		if w.late != nil && w.late() {
+			w.act(w.in.Flights[key].Action)
+		}
+	}
 	w.in.Flights = map[Key]Flight{}
 	w.in.Observed.Verified, w.in.Observed.Current = false, false
 	w.in.Observed.Sandboxes, w.in.Observed.Containers = slices.Clone(w.sandbox), slices.Clone(w.conts)

@@ -1,0 +1,280 @@
+package step
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// TestProperties lets random things happen to random pods and holds every plan
+// against what the package promises; in the end each pod must come to rest.
+func TestProperties(t *testing.T) {
+	for seed := range uint64(400) {
+		if err := chaos(seed, 120); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// FuzzStep is the same with seeds of the fuzzer's choice.
+func FuzzStep(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		if err := chaos(seed, 60); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	})
+}
+
+func randomPod(r *rand.Rand) *v1.Pod {
+	grace := int64(r.IntN(40))
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "default", UID: "uid-1"}}
+	p.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.RestartPolicy = []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[r.IntN(3)]
+	p.Spec.HostNetwork = r.IntN(5) == 0
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	hook := &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{}}}
+	for i := range r.IntN(3) {
+		c := v1.Container{Name: fmt.Sprintf("i%d", i), Image: "img"}
+		if r.IntN(2) == 0 {
+			c.RestartPolicy = &always
+			if r.IntN(2) == 0 {
+				c.StartupProbe = &v1.Probe{}
+			}
+		}
+		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	}
+	for i := range 1 + r.IntN(3) {
+		c := v1.Container{Name: fmt.Sprintf("c%d", i), Image: fmt.Sprintf("img%d", r.IntN(2))}
+		if r.IntN(3) == 0 {
+			c.Lifecycle = hook
+		}
+		if r.IntN(5) == 0 {
+			c.RestartPolicy = &never
+			c.RestartPolicyRules = []v1.ContainerRestartRule{{
+				Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			}}
+		}
+		p.Spec.Containers = append(p.Spec.Containers, c)
+	}
+	if r.IntN(6) == 0 {
+		deadline := int64(100 + r.IntN(200))
+		p.Spec.ActiveDeadlineSeconds = &deadline
+	}
+	return p
+}
+
+// chaos is one life of a pod.
+func chaos(seed uint64, events int) error {
+	r := rand.New(rand.NewPCG(seed, 7))
+	w := newWorld(randomPod(r))
+	w.late = func() bool { return r.IntN(2) == 0 }
+	for range events {
+		happen(w, r)
+		if err := w.held(); err != nil {
+			return err
+		}
+		if w.forgot {
+			return nil
+		}
+	}
+	return rest(w, r)
+}
+
+// happen is one random thing.
+func happen(w *world, r *rand.Rand) {
+	keys := slices.Sorted(maps.Keys(w.in.Flights))
+	switch n := r.IntN(30); {
+	case n < 13 && len(keys) > 0:
+		key := keys[r.IntN(len(keys))]
+		var failed *Failed
+		if r.IntN(5) == 0 {
+			failed = &Failed{Reason: "Error", Message: "chance"}
+		}
+		if err := w.end(key, failed); err != nil {
+			panic(err)
+		}
+	case n < 18:
+		w.refresh()
+	case n < 21:
+		w.now = w.now.Add(time.Duration(r.IntN(20_000)) * time.Millisecond)
+	case n < 23 && len(w.conts) > 0:
+		c := w.conts[r.IntN(len(w.conts))]
+		w.die(c.ID, []int32{0, 1, 42, 137}[r.IntN(4)])
+	case n == 23 && len(w.conts) > 0:
+		id := w.conts[r.IntN(len(w.conts))].ID
+		w.in.Verdicts = maps.Clone(w.in.Verdicts)
+		w.in.Verdicts[id] = Probes{Started: r.IntN(2) == 0, LivenessFailed: r.IntN(3) == 0, StartupFailed: r.IntN(6) == 0}
+	case n == 24 && len(w.sandbox) > 0 && r.IntN(3) == 0:
+		w.act(Action{Kind: StopSandbox, ID: w.sandbox[0].ID})
+	case n == 25:
+		if err := w.crash(); err != nil {
+			panic(err)
+		}
+	case n == 26:
+		w.in.Network.Ready = r.IntN(4) > 0
+		w.in.Volumes.Ready = w.in.Volumes.Listed && r.IntN(4) > 0
+	case n == 27 && r.IntN(8) == 0:
+		w.deleteIn(int64(r.IntN(40)))
+	case n == 28 && r.IntN(10) == 0:
+		w.in.Resources.Eviction = &Eviction{Reason: "Evicted", Grace: time.Duration(r.IntN(10)) * time.Second, At: w.now}
+	case n == 29 && r.IntN(10) == 0:
+		w.in.Config = Config{PodsComplete: r.IntN(2) == 0}
+		w.in.Config.SourcesComplete = w.in.Config.PodsComplete && r.IntN(2) == 0
+	}
+}
+
+func (w *world) deleteIn(grace int64) {
+	if w.in.Desired == nil {
+		return
+	}
+	p := w.in.Desired.Pod.DeepCopy()
+	at := metav1.NewTime(w.now)
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &grace
+	w.desire(p)
+}
+
+// held steps and holds the plan against the promises.
+func (w *world) held() error {
+	before := w.in
+	w.in.Now, before.Now = w.now, w.now
+	again := Step(before)
+	plan := w.stepOnce()
+	if !reflect.DeepEqual(again, plan) {
+		return fmt.Errorf("the same input gave two plans:\n%s%s", transcript(again, epoch, w.now), transcript(plan, epoch, w.now))
+	}
+	said := func(format string, args ...any) error {
+		return fmt.Errorf("%s\n%s", fmt.Sprintf(format, args...), transcript(plan, epoch, w.now))
+	}
+	for _, a := range plan.Start {
+		if a.Kind.Creates() {
+			if plan.Facts.State != Syncing {
+				return said("%s in state %s", a, plan.Facts.State)
+			}
+			if !before.Observed.Verified {
+				return said("%s on the word of an old record", a)
+			}
+			if plan.Facts.Admitted == nil {
+				return said("%s before admission", a)
+			}
+		}
+		switch a.Kind {
+		case RunSandbox:
+			if n := w.ready(); n > 0 {
+				return said("a sandbox beside %d live ones", n)
+			}
+		case Start:
+			for _, c := range w.conts {
+				if c.Name == a.Container && c.State != Exited && c.State != Created {
+					return said("%s beside live %s", a, c.ID)
+				}
+			}
+		case Remove:
+			for _, c := range w.conts {
+				if c.ID == a.ID && c.State == Running {
+					return said("%s while it runs", a)
+				}
+			}
+		case StopSandbox, RemoveSandbox:
+			for _, c := range w.conts {
+				if c.Sandbox == a.ID && c.State == Running {
+					return said("%s under running %s", a, c.ID)
+				}
+			}
+		case Withdraw:
+			for _, c := range w.conts {
+				if c.State == Running {
+					return said("volumes withdrawn under %s", c.ID)
+				}
+			}
+		}
+	}
+	if was, is := before.Facts.Termination, plan.Facts.Termination; was != nil && is != nil && (is.Grace > was.Grace || is.Deadline.After(was.Deadline)) {
+		return said("grace grew from %s to %s", was.Grace, is.Grace)
+	}
+	if order[plan.Facts.State] < order[before.Facts.State] {
+		return said("from %s back to %s", before.Facts.State, plan.Facts.State)
+	}
+	return nil
+}
+
+var order = map[State]int{"": 0, Pending: 0, Syncing: 1, Terminating: 2, Terminated: 3, Released: 4, Rejected: 4}
+
+func (w *world) ready() (n int) {
+	for _, s := range w.sandbox {
+		if s.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// rest deletes the pod, lets everything work, and wants it gone.
+func rest(w *world, r *rand.Rand) error {
+	w.in.Config = Config{PodsComplete: true, SourcesComplete: true}
+	w.in.Network.Ready = true
+	if r.IntN(2) == 0 {
+		w.deleteIn(30)
+	} else {
+		w.in.Desired = nil
+	}
+	for range 300 {
+		if err := w.held(); err != nil {
+			return err
+		}
+		if w.forgot {
+			if len(w.conts)+len(w.sandbox) > 0 {
+				return fmt.Errorf("forgotten with %v %v left", w.conts, w.sandbox)
+			}
+			return nil
+		}
+		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
+			if err := w.end(key, nil); err != nil {
+				return err
+			}
+		}
+		w.refresh()
+		if len(w.in.Flights) == 0 && !w.plan.WakeAt.IsZero() && w.plan.WakeAt.After(w.now) {
+			w.now = w.plan.WakeAt
+		}
+		if w.in.Facts.State == Released && len(w.in.Flights) == 0 {
+			w.in.Desired = nil
+		}
+	}
+	return fmt.Errorf("never at rest: %s", transcript(w.plan, epoch, w.now))
+}
+
+// TestSteady: a pod that is up gives an empty plan, again and again.
+func TestSteady(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "default", UID: "uid-1"}}
+	p.Spec.Containers = []v1.Container{{Name: "web", Image: "img"}}
+	w := newWorld(p)
+	for range 20 {
+		w.stepOnce()
+		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
+			if err := w.end(key, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.refresh()
+	}
+	plan := w.stepOnce()
+	if len(plan.Start)+len(plan.Cancel)+len(plan.Events)+len(plan.Waits) > 0 || plan.Wait != nil || plan.Refresh || !plan.WakeAt.IsZero() {
+		t.Errorf("a pod at rest has a plan:\n%s", transcript(plan, epoch, w.now))
+	}
+	if _, kind := pod.FindContainer(p, "web"); kind != pod.Regular {
+		t.Errorf("kind %v", kind)
+	}
+}
