@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,7 +24,11 @@ type loop struct {
 	kept     map[types.UID]*merge.Pod
 	problems map[problemKey]bool
 	direct   map[types.UID]directRefs
+	needed   needed
 }
+
+// needed is what besides the pods decides which objects are needed.
+type needed struct{ keep, standalone bool }
 
 // directRefs remembers what a pod names.
 type directRefs struct {
@@ -67,32 +72,49 @@ func (s *Service) step(ctx context.Context) {
 	l.published = l.state
 }
 
-// wantObjects says which API objects the pods need now.
+// wantObjects says which API objects the pods need now. Most changes of pods
+// are changes of their status and need no look at this.
 func (s *Service) wantObjects() {
 	l := &s.loop
 	current, _ := s.configuration.get()
+	// While pods may be missing, so may be those that need what seems unneeded.
+	need := needed{keep: !l.state.Complete, standalone: current.Standalone()}
+	moved := l.rememberRefs()
+	if !s.objectsMoved.Swap(false) && !moved && l.needed == need {
+		return
+	}
+	l.needed = need
 	set, namespaces := refs.Set{}, map[string]bool{}
-	if !current.Standalone() {
-		direct := make(map[types.UID]directRefs, len(l.state.Pods))
+	if !need.standalone {
 		all := [][]refs.Ref{{{Kind: refs.Node, Name: current.Node.Name}}}
-		for uid, p := range l.state.Pods {
-			d := l.direct[uid]
-			if d.pod != p.Pod {
-				d = directRefs{p.Pod, refs.OfPod(p.Pod)}
-			}
-			direct[uid] = d
+		for _, d := range l.direct {
 			all = append(all, d.refs)
-			if refs.WantsServices(p.Pod) {
-				namespaces[p.Pod.Namespace] = true
+			if refs.WantsServices(d.pod) {
+				namespaces[d.pod.Namespace] = true
 			}
 		}
-		l.direct = direct
 		set = refs.Collect(all, s.objects.Lookup)
 	}
-	// While pods may be missing, so may be those that need what seems unneeded.
-	keep := !l.state.Complete
-	s.objects.Want(set, keep)
-	s.objects.WantServices(namespaces, keep)
+	s.objects.Want(set, need.keep)
+	s.objects.WantServices(namespaces, need.keep)
+}
+
+// rememberRefs brings what the pods name up to date and tells whether anything
+// differs.
+func (l *loop) rememberRefs() (moved bool) {
+	direct := make(map[types.UID]directRefs, len(l.state.Pods))
+	for uid, p := range l.state.Pods {
+		d, ok := l.direct[uid]
+		if d.pod != p.Pod {
+			next := directRefs{p.Pod, refs.OfPod(p.Pod)}
+			moved = moved || !ok || !slices.Equal(d.refs, next.refs) || refs.WantsServices(d.pod) != refs.WantsServices(next.pod)
+			d = next
+		}
+		direct[uid] = d
+	}
+	moved = moved || len(direct) != len(l.direct)
+	l.direct = direct
+	return moved
 }
 
 // publishComplete says how much of what was published is known to be all.

@@ -59,7 +59,9 @@ type Service struct {
 	client        atomic.Pointer[kubernetes.Clientset]
 
 	wake chan struct{} // capacity 1: merge soon
-	loop loop
+	// objectsMoved is set when objects may name others than before.
+	objectsMoved atomic.Bool
+	loop         loop
 	// restoring is true within New: what is told then came from the store.
 	restoring bool
 }
@@ -102,7 +104,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.now = time.Now
 	}
 	s.objects = objects.New(objects.Config{
-		Publish: s.publishObject, Withdraw: s.withdrawObject, Changed: s.look, Log: kit.Log,
+		Publish: s.publishObject, Withdraw: s.withdrawObject, Log: kit.Log,
+		Changed: func() {
+			s.objectsMoved.Store(true)
+			s.look()
+		},
 	})
 	s.sources = newSources(s)
 	if err := s.wire(damage); err != nil {
@@ -126,6 +132,7 @@ func (s *Service) wire(damage *store.Damage) error {
 	}
 	s.loop.state = merge.Restore(pods)
 	s.loop.kept = maps.Clone(s.loop.state.Pods)
+	s.objectsMoved.Store(true) // nothing was asked for yet
 	s.beat = s.kit.Heart("merge", time.Minute)
 	configv1.RegisterConfigServiceServer(s.kit.Server, s)
 	s.kit.Go("keep", s.keeper.Run)

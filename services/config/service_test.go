@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -490,4 +492,39 @@ func TestDamagedStoreIsSetAside(t *testing.T) {
 	m.start()
 	m.wants("default/web-n1")
 	m.until("event", func() bool { return len(m.events("StateFileDamaged")) == 1 })
+}
+
+// TestManyEdits edits a manifest again and again (users: static pods race): a
+// reader never sees two pods of the name, and the last version is the one that
+// stays.
+func TestManyEdits(t *testing.T) {
+	m := newMachine(t, folder+standalone)
+	m.write("manifests/web.yaml", manifest("web", "i:0"))
+	m.start()
+	m.wants("default/web-n1")
+	var doubled, emptied atomic.Int32
+	m.pods.Watch(func([]string) {
+		switch len(m.pods.Items()) {
+		case 0:
+			emptied.Add(1)
+		case 1:
+		default:
+			doubled.Add(1)
+		}
+	})
+	for i := range 100 {
+		m.write("manifests/web.yaml", manifest("web", "i:"+strconv.Itoa(i+1)))
+		if i%10 == 9 { // between bursts, wait for what was written last
+			m.until("edit", func() bool {
+				for _, d := range m.pods.Items() {
+					return m.pod(d).Spec.Containers[0].Image == "i:"+strconv.Itoa(i+1)
+				}
+				return false
+			})
+		}
+	}
+	if doubled.Load() > 0 {
+		t.Errorf("two pods of one name, %d times", doubled.Load())
+	}
+	t.Logf("no pod for a moment: %d times", emptied.Load())
 }

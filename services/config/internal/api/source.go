@@ -7,6 +7,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -57,7 +58,7 @@ func (s *Source) Listing() merge.Listing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pods := slices.SortedFunc(maps.Values(s.pods), func(a, b *v1.Pod) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return merge.Listing{
 		Source: pod.SourceAPI, Heard: s.heard, Err: s.err,

@@ -95,10 +95,8 @@ func (m *merger) claims(l Listing) []claim {
 // accepted are the pods of before that match; they are incumbents.
 func (m *merger) accepted(match func(*Pod) bool) []claim {
 	var all []claim
-	for _, p := range sorted(m.was.Pods) {
-		if match(p) {
-			all = append(all, claim{p, true})
-		}
+	for _, p := range sorted(m.was.Pods, match) {
+		all = append(all, claim{p, true})
 	}
 	return all
 }

@@ -78,12 +78,14 @@ func play(t *testing.T, name string) {
 	}
 }
 
+func every(*Pod) bool { return true }
+
 func at(step int) time.Time { return time.Unix(int64(step), 0).UTC() }
 
 // restarted is the state an earlier life leaves behind.
 func restarted(was State) State {
 	var kept []*Pod
-	for _, p := range sorted(was.Pods) {
+	for _, p := range sorted(was.Pods, every) {
 		kept = append(kept, &Pod{Pod: p.Pod.DeepCopy(), Source: p.Source, Origin: p.Origin, Seen: p.Seen})
 	}
 	return Restore(kept)
@@ -134,7 +136,7 @@ func give(raw map[string]*v1.Pod, origin, word string) *v1.Pod {
 // render writes a state down, with what Compare says about the way to it.
 func render(was, next State) string {
 	var b strings.Builder
-	for _, p := range sorted(next.Pods) {
+	for _, p := range sorted(next.Pods, every) {
 		fmt.Fprintf(&b, "pod %s:%s from %s", p.Pod.Name, p.Pod.UID, p.Source)
 		if p.Origin != "" {
 			fmt.Fprintf(&b, " %s", p.Origin)

@@ -18,11 +18,13 @@ func Restore(pods []*Pod) State {
 	return s
 }
 
-// sorted lists pods by origin, full name and UID.
-func sorted(pods map[types.UID]*Pod) []*Pod {
-	all := make([]*Pod, 0, len(pods))
+// sorted lists those of the pods that match, by origin, full name and UID.
+func sorted(pods map[types.UID]*Pod, match func(*Pod) bool) []*Pod {
+	var all []*Pod
 	for _, p := range pods {
-		all = append(all, p)
+		if match(p) {
+			all = append(all, p)
+		}
 	}
 	slices.SortFunc(all, func(a, b *Pod) int {
 		return cmp.Or(
@@ -51,10 +53,6 @@ func Compare(was, next State) Diff {
 		}
 	}
 	slices.Sort(d.Removed)
-	for _, p := range sorted(next.Pods) {
-		if was.Pods[p.Pod.UID] != p {
-			d.Changed = append(d.Changed, p)
-		}
-	}
+	d.Changed = sorted(next.Pods, func(p *Pod) bool { return was.Pods[p.Pod.UID] != p })
 	return d
 }

@@ -1,0 +1,29 @@
+package merge
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// BenchmarkOneOfThousand is what one status update costs on a full node.
+func BenchmarkOneOfThousand(b *testing.B) {
+	raw := map[string]*v1.Pod{}
+	listing := Listing{Source: pod.SourceAPI, Heard: true, Entries: []Entry{{}}}
+	for i := range 1000 {
+		listing.Entries[0].Pods = append(listing.Entries[0].Pods, give(raw, "", fmt.Sprintf("p%d:u%d", i, i)))
+	}
+	state := Next(State{}, []Listing{listing}, at(1))
+	b.ReportAllocs()
+	for b.Loop() {
+		listing.Entries[0].Pods[500] = listing.Entries[0].Pods[500].DeepCopy()
+		next := Next(state, []Listing{listing}, at(2))
+		if diff := Compare(state, next); len(diff.Changed) != 1 {
+			b.Fatalf("%d changes", len(diff.Changed))
+		}
+		state = next
+	}
+}
