@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
@@ -29,7 +31,10 @@ func object(m *feed.Mirror[*configv1.Object], kind, namespace, name string) ([]b
 	case o.GetAbsent():
 		return nil, content.ErrAbsent
 	case len(o.GetObject()) == 0:
-		return nil, fmt.Errorf("%w: %s", content.ErrWait, o.GetError())
+		if o.GetError() != "" {
+			return nil, errors.New(o.GetError())
+		}
+		return nil, content.ErrWait
 	}
 	return o.GetObject(), nil
 }
@@ -52,6 +57,9 @@ func (l lookups) Secret(namespace, name string) (*v1.Secret, error) {
 	return c, c.Unmarshal(data)
 }
 
+// leastRefresh keeps a clock that is off from asking without end.
+const leastRefresh = 10 * time.Second
+
 // tokenTTL is what a projection without expirationSeconds gets (API default).
 const tokenTTL = time.Hour
 
@@ -73,12 +81,15 @@ func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (strin
 		req.Audiences = []string{spec.Audience}
 	}
 	resp, err := l.s.tokens.Token(l.ctx, req)
+	if rpc.Is(err, rpc.Unavailable) {
+		return "", time.Time{}, fmt.Errorf("%w: %w", content.ErrWait, err)
+	}
 	if err != nil {
 		return "", time.Time{}, err
 	}
 	now := l.s.now()
 	left := resp.GetExpiresAt().AsTime().Sub(now)
-	return resp.GetToken(), now.Add(min(left*4/5, 24*time.Hour)), nil
+	return resp.GetToken(), now.Add(max(min(left*4/5, 24*time.Hour), leastRefresh)), nil
 }
 
 func (l lookups) Allocatable() (v1.ResourceList, error) {

@@ -2,94 +2,102 @@ package volume
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
+// slowPass is how long a pass may take before its pod's item says where it is.
+const slowPass = time.Second
+
 // podWork is one pod's volumes. Its fields are guarded by Service.mu, but for
-// those of a pass, which one goroutine per pod makes at a time.
+// failed, which belongs to the pass: one goroutine per pod at a time.
 type podWork struct {
 	uid         types.UID
 	pod         *v1.Pod // nil: found on disk
 	found       []string
 	withdrawing bool
-	finished    map[string]bool
 
 	dirty   bool
 	running bool
 	due     time.Time // of the next pass without a cause; zero for none
 
-	volumes map[string]*volumeWork // of the pass
+	volumes map[string]*volumeWork // by name
+	stuck   *volumeWork            // a removal that failed
 	failed  int                    // removals that failed in a row
 }
 
 // declare notes that a pod is to have its volumes.
 func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error) {
+	s.turns.LockKey(string(p.UID))
+	defer s.turns.UnlockKey(string(p.UID)) //nolint:errcheck // it is locked
 	s.mu.Lock()
 	w := s.pods[p.UID]
-	switch {
-	case w == nil:
-		w = &podWork{uid: p.UID, finished: map[string]bool{}}
-	case w.withdrawing:
-		s.mu.Unlock()
-		return feed.Revision{}, rpc.Conflict.Errorf("pod %s: its volumes are being withdrawn", p.UID)
-	case w.pod != nil && equality.Semantic.DeepEqual(w.pod, p):
-		s.mu.Unlock()
-		revision, _, _ := s.owned.State()
-		return revision, nil
-	}
-	fresh := w.pod == nil
-	was := w.pod
-	w.pod, w.found = p, nil
-	if err := s.save(w); err != nil {
-		w.pod = was
-		s.mu.Unlock()
-		return feed.Revision{}, err
-	}
-	s.pods[p.UID] = w
-	w.dirty = true
+	withdrawing := w != nil && w.withdrawing
+	known := w != nil && w.pod != nil
+	same := known && equality.Semantic.DeepEqual(w.pod, p)
 	s.mu.Unlock()
-	if fresh {
-		// Listed from this revision on, even if nothing has been done yet.
-		if err := s.publish(ctx, w); err != nil {
+	if withdrawing {
+		return feed.Revision{}, rpc.Conflict.Errorf("pod %s: its volumes are being withdrawn", p.UID)
+	}
+	if !same {
+		if err := s.save(p.UID, p, false); err != nil {
 			return feed.Revision{}, err
 		}
+		var standing map[string]*volumeWork
+		if !known {
+			standing = s.standing(p)
+		}
+		s.mu.Lock()
+		if w == nil {
+			w = &podWork{uid: p.UID}
+			s.pods[p.UID] = w
+		}
+		if !known {
+			w.volumes = standing
+		}
+		w.pod, w.found, w.dirty = p, nil, true
+		s.mu.Unlock()
+		s.look()
 	}
-	s.look()
+	if !known {
+		// Listed from this revision on, even if nothing has been done yet.
+		s.publish(ctx, w)
+	}
 	revision, _, _ := s.owned.State()
 	return revision, nil
 }
 
 // withdraw notes that a pod's volumes are to go.
 func (s *Service) withdraw(ctx context.Context, uid types.UID) (feed.Revision, error) {
+	s.turns.LockKey(string(uid))
+	defer s.turns.UnlockKey(string(uid)) //nolint:errcheck // it is locked
 	s.mu.Lock()
 	w := s.pods[uid]
-	if w == nil {
-		s.mu.Unlock()
-		revision, _, _ := s.owned.State()
-		return revision, nil
-	}
-	if !w.withdrawing {
-		w.withdrawing = true
-		if err := s.save(w); err != nil {
-			w.withdrawing = false
-			s.mu.Unlock()
-			return feed.Revision{}, err
-		}
-	}
-	w.dirty = true
 	s.mu.Unlock()
-	if err := s.publish(ctx, w); err != nil {
-		return feed.Revision{}, err
+	if w != nil {
+		if !w.withdrawing { // only commands write it
+			if err := s.save(uid, w.pod, true); err != nil {
+				return feed.Revision{}, err
+			}
+		}
+		s.mu.Lock()
+		w.withdrawing, w.dirty = true, true
+		s.mu.Unlock()
+		s.publish(ctx, w)
+		s.look()
 	}
-	s.look()
 	revision, _, _ := s.owned.State()
 	return revision, nil
 }
@@ -101,33 +109,47 @@ func (s *Service) look() {
 	}
 }
 
-// objectsChanged looks again at every pod that holds files: which of them
-// depend on the object is found by making the files, which changes nothing that
-// is equal.
-func (s *Service) objectsChanged([]string) {
+// objectsChanged looks again at every pod with a volume made of one of these
+// objects, by config's keys: kind/namespace/name.
+func (s *Service) objectsChanged(keys []string) {
+	s.again(func(p *v1.Pod) bool {
+		return slices.ContainsFunc(keys, func(key string) bool {
+			parts := strings.SplitN(key, "/", 3)
+			return len(parts) == 3 && content.Depends(p, parts[0], parts[1], parts[2])
+		})
+	})
+}
+
+// nodeChanged looks again at every pod with a volume that depends on what the
+// node can allocate.
+func (s *Service) nodeChanged(keys []string) {
+	if len(keys) > 0 {
+		s.again(content.DependsOnNode)
+	}
+}
+
+func (s *Service) again(concerns func(*v1.Pod) bool) {
+	any := false
 	s.mu.Lock()
 	for _, w := range s.pods {
-		if w.pod != nil && !w.withdrawing && dependsOnObjects(w.pod) {
-			w.dirty = true
+		if w.pod != nil && !w.withdrawing && concerns(w.pod) {
+			w.dirty, any = true, true
 		}
 	}
 	s.mu.Unlock()
-	s.look()
+	if any {
+		s.look()
+	}
 }
 
 // loop starts a pass for every pod that needs one.
 func (s *Service) loop(ctx context.Context) error {
 	beat := s.kit.Heart("volumes", time.Minute)
 	s.mu.Lock()
-	restored := make([]*podWork, 0, len(s.pods))
-	for _, w := range s.pods {
-		restored = append(restored, w)
-	}
+	restored := slices.Collect(maps.Values(s.pods))
 	s.mu.Unlock()
 	for _, w := range restored {
-		if err := s.publish(ctx, w); err != nil {
-			return err
-		}
+		s.publish(ctx, w)
 	}
 	s.owned.SetComplete(ctx, true)
 	s.kit.Serving()
@@ -137,12 +159,25 @@ func (s *Service) loop(ctx context.Context) error {
 		beat()
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.end()
 		case <-s.wake:
 		case <-timer.C:
 		}
 		timer.Reset(s.start(ctx))
 	}
+}
+
+// end lets passes come to their end, but for those that hang.
+func (s *Service) end() error {
+	done := make(chan struct{})
+	go func() { s.passes.Wait(); close(done) }()
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+	}
+	return s.file.Close()
 }
 
 // start launches the passes that are due and returns how long there is nothing
@@ -166,14 +201,17 @@ func (s *Service) start(ctx context.Context) time.Duration {
 			continue
 		}
 		w.dirty, w.running, w.due = false, true, time.Time{}
-		go s.pass(ctx, w, w.pod, w.withdrawing)
+		p, withdrawing := w.pod, w.withdrawing
+		s.passes.Go(func() { s.pass(ctx, w, p, withdrawing) })
 	}
 	return wait
 }
 
 // pass makes one pod's volumes, or removes them. A pass that hangs on a file
-// system hangs alone.
+// system hangs alone, and its pod's item says on what.
 func (s *Service) pass(ctx context.Context, w *podWork, p *v1.Pod, withdrawing bool) {
+	slow := time.AfterFunc(slowPass, func() { s.publish(ctx, w) })
+	defer slow.Stop()
 	var due time.Time
 	gone := false
 	if withdrawing {
@@ -187,35 +225,36 @@ func (s *Service) pass(ctx context.Context, w *podWork, p *v1.Pod, withdrawing b
 		delete(s.pods, w.uid)
 		s.owned.Delete(ctx, string(w.uid))
 	}
-	if !due.IsZero() && (w.due.IsZero() || due.Before(w.due)) {
-		w.due = due
-	}
+	w.due = due
 	s.mu.Unlock()
-	if !gone {
-		if err := s.publish(ctx, w); err != nil {
-			s.kit.Log.Error("publish", "uid", string(w.uid), "error", err.Error())
-		}
-	}
+	s.publish(ctx, w)
 	s.look()
 }
 
 // remove takes a pod's volumes away; the journal forgets it last.
 func (s *Service) remove(ctx context.Context, w *podWork) (due time.Time, gone bool) {
-	err := s.host.Remove(w.uid)
+	err := fault.Hit(ctx, "volume.remove")
+	if err == nil {
+		err = s.host.Remove(w.uid)
+	}
 	if err == nil {
 		err = s.journal.Delete(string(w.uid))
 	}
 	if err == nil {
 		return time.Time{}, true
 	}
-	w.failed++
 	s.kit.Log.Error("volumes not removed", "uid", string(w.uid), "error", err.Error())
+	w.failed++
+	now := s.now()
+	due = now.Add(backoff(w.failed))
+	stuck := &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_UNMOUNTING, step: "remove", err: err, since: now, retry: due}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ctx.Err() == nil {
-		w.volumes = map[string]*volumeWork{"": {step: "remove", err: err, since: s.now()}}
+	if w.stuck != nil {
+		stuck.since = w.stuck.since
 	}
-	return s.now().Add(backoff(w.failed)), false
+	w.stuck = stuck
+	return due, false
 }
 
 // backoff after n failures in a row: 0.5 s doubling to 2 min 2 s, the kubelet's
@@ -228,5 +267,3 @@ func backoff(n int) time.Duration {
 	}
 	return min(d, most)
 }
-
-var errUnsupported = errors.New("this volume plugin is not supported")

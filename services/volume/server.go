@@ -2,9 +2,13 @@ package volume
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
@@ -16,9 +20,16 @@ func (s *Service) Declare(ctx context.Context, req *volumev1.DeclareRequest) (*v
 	if err := p.Unmarshal(req.GetPod()); err != nil {
 		return nil, rpc.Invalid.Errorf("pod: %w", err)
 	}
-	if p.UID == "" {
-		return nil, rpc.Invalid.Errorf("pod.metadata.uid: required")
+	if err := checkUID(p.UID); err != nil {
+		return nil, rpc.Invalid.Errorf("pod.metadata.uid: %w", err)
 	}
+	for i, v := range p.Spec.Volumes {
+		if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
+			return nil, rpc.Invalid.Errorf("pod.spec.volumes[%d].name: %q: %s", i, v.Name, problems[0])
+		}
+	}
+	// What no volume is made of must not make a new declaration.
+	p.Status, p.ManagedFields, p.ResourceVersion = v1.PodStatus{}, nil, ""
 	revision, err := s.declare(ctx, p)
 	if err != nil {
 		return nil, err
@@ -28,12 +39,25 @@ func (s *Service) Declare(ctx context.Context, req *volumev1.DeclareRequest) (*v
 
 // Withdraw implements VolumeService. The intent is on disk when it returns.
 func (s *Service) Withdraw(ctx context.Context, req *volumev1.WithdrawRequest) (*volumev1.WithdrawResponse, error) {
-	if req.GetUid() == "" {
-		return nil, rpc.Invalid.Errorf("uid: required")
+	uid := types.UID(req.GetUid())
+	if err := checkUID(uid); err != nil {
+		return nil, rpc.Invalid.Errorf("uid: %w", err)
 	}
-	revision, err := s.withdraw(ctx, types.UID(req.GetUid()))
+	revision, err := s.withdraw(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
 	return &volumev1.WithdrawResponse{Revision: revision.Proto()}, nil
+}
+
+// checkUID makes sure that a UID is the name of one folder: everything below it
+// is removed in the end.
+func checkUID(uid types.UID) error {
+	switch {
+	case uid == "":
+		return errors.New("required")
+	case uid == "." || uid == ".." || strings.ContainsAny(string(uid), "/\x00"):
+		return fmt.Errorf("%q is not the name of a folder", uid)
+	}
+	return nil
 }

@@ -1,13 +1,13 @@
 package volume
 
 import (
-	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/keymutex"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -31,9 +31,11 @@ type Config struct {
 
 // Host makes and removes volumes on disk; *setup.Host is the real one.
 type Host interface {
-	EmptyDir(p *v1.Pod, v *v1.Volume, memory int64, finished bool) (string, error)
+	EmptyDir(p *v1.Pod, v *v1.Volume, memory int64) (string, error)
 	HostPath(v *v1.Volume) (string, error)
 	Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (string, error)
+	Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error)
+	Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool)
 	Remove(uid types.UID) error
 	Found() (map[types.UID][]string, error)
 }
@@ -53,8 +55,6 @@ type intent struct {
 	// Pod as Kubernetes protobuf; empty for one that was found on disk.
 	Pod         []byte `json:"pod,omitempty"`
 	Withdrawing bool   `json:"withdrawing,omitempty"`
-	// Finished names the volumes whose set-up was completed once.
-	Finished map[string]bool `json:"finished,omitempty"`
 }
 
 // Service is volume.
@@ -63,6 +63,7 @@ type Service struct {
 	kit     *service.Kit
 	host    Host
 	now     func() time.Time
+	file    *store.Store
 	journal *store.Table[intent]
 	metrics *metrics
 
@@ -74,9 +75,12 @@ type Service struct {
 	node    *feed.Mirror[*resourcev1.NodeResources]
 	tokens  configv1.ConfigServiceClient
 
+	turns  keymutex.KeyMutex // one command at a time for a pod
+	passes sync.WaitGroup
+	wake   chan struct{} // capacity 1
+
 	mu   sync.Mutex
 	pods map[types.UID]*podWork
-	wake chan struct{} // capacity 1
 }
 
 // New wires volume into its process; everything runs in the kit.
@@ -86,8 +90,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		kit: kit, host: deps.Host, now: deps.Now, metrics: newMetrics(kit.Metrics),
 		owned:  service.Owner[*volumev1.PodVolumes](kit, house.VolumePods),
 		events: kit.Events(),
-		pods:   map[types.UID]*podWork{},
+		turns:  keymutex.NewHashed(64),
 		wake:   make(chan struct{}, 1),
+		pods:   map[types.UID]*podWork{},
 	}
 	if s.host == nil {
 		s.host = setup.NewHost(cfg.RootDir)
@@ -95,14 +100,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	file, damage, err := store.Open(store.Config{Path: filepath.Join(kit.StateDir(), "state.db"), Schema: schema, Log: kit.Log})
+	var damage *store.Damage
+	var err error
+	s.file, damage, err = store.Open(store.Config{Path: filepath.Join(kit.StateDir(), "state.db"), Schema: schema, Log: kit.Log})
 	if err != nil {
 		return nil, err
 	}
 	if damage != nil {
 		kit.Log.Error("intents lost: volumes found on disk are kept until their pods are declared or withdrawn", "error", damage.String())
 	}
-	if s.journal, err = store.NewTable(file, "intents", store.JSON[intent]()); err != nil {
+	if s.journal, err = store.NewTable(s.file, "intents", store.JSON[intent]()); err != nil {
 		return nil, err
 	}
 	config, err := kit.Dial(house.Config)
@@ -121,61 +128,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.objects.Watch(s.objectsChanged)
 	s.secrets.Watch(s.objectsChanged)
-	s.node.Watch(func([]string) { s.objectsChanged(nil) })
+	s.node.Watch(s.nodeChanged)
 	if err := s.restore(); err != nil {
 		return nil, err
 	}
 	volumev1.RegisterVolumeServiceServer(kit.Server, s)
 	kit.Go("volumes", s.loop)
 	return s, nil
-}
-
-// restore takes up the journal and what is on disk beside it.
-func (s *Service) restore() error {
-	all, err := s.journal.All()
-	if err != nil {
-		return err
-	}
-	for uid, i := range all {
-		w, err := newWork(types.UID(uid), i)
-		if err != nil {
-			s.kit.Log.Error("intent skipped", "uid", uid, "error", err.Error())
-			continue
-		}
-		s.pods[w.uid] = w
-	}
-	found, err := s.host.Found()
-	if err != nil {
-		return fmt.Errorf("volumes on disk: %w", err)
-	}
-	for uid, names := range found {
-		if s.pods[uid] == nil {
-			s.pods[uid] = &podWork{uid: uid, found: names, finished: map[string]bool{}}
-		}
-	}
-	return nil
-}
-
-func newWork(uid types.UID, i intent) (*podWork, error) {
-	w := &podWork{uid: uid, withdrawing: i.Withdrawing, finished: i.Finished, dirty: true}
-	if w.finished == nil {
-		w.finished = map[string]bool{}
-	}
-	if len(i.Pod) == 0 {
-		return w, nil
-	}
-	w.pod = &v1.Pod{}
-	return w, w.pod.Unmarshal(i.Pod)
-}
-
-func (s *Service) save(w *podWork) error {
-	i := intent{Withdrawing: w.withdrawing, Finished: w.finished}
-	if w.pod != nil {
-		data, err := w.pod.Marshal()
-		if err != nil {
-			return err
-		}
-		i.Pod = data
-	}
-	return s.journal.Put(string(w.uid), i)
 }

@@ -16,7 +16,10 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
-// volumeWork is one volume's state.
+// mostWait is the longest that something not known yet is not asked for again.
+const mostWait = 5 * time.Second
+
+// volumeWork is one volume's state. It is replaced, never changed.
 type volumeWork struct {
 	state  volumev1.VolumeState
 	path   string
@@ -28,66 +31,63 @@ type volumeWork struct {
 	failed int
 }
 
-// dependsOnObjects tells whether a pod has volumes made of API objects or of
-// the node's resources.
-func dependsOnObjects(p *v1.Pod) bool {
+// standing are the volumes of a pod that were made in an earlier life of this
+// service, or by another agent: containers go on with them, and new ones may
+// start, before they have been made sure of again.
+func (s *Service) standing(p *v1.Pod) map[string]*volumeWork {
+	all := map[string]*volumeWork{}
+	now := s.now()
 	for i := range p.Spec.Volumes {
-		if content.HasFiles(content.Plugin(&p.Spec.Volumes[i])) {
-			return true
+		if path, ok := s.host.Standing(p, &p.Spec.Volumes[i]); ok {
+			all[p.Spec.Volumes[i].Name] = &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: path, since: now}
 		}
 	}
-	return false
+	return all
 }
 
 // setUp makes sure of every volume of a pod, and returns when to look again.
 func (s *Service) setUp(ctx context.Context, w *podWork, p *v1.Pod) (due time.Time) {
-	next := map[string]*volumeWork{}
-	soonest := func(t time.Time) {
-		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
-			due = t
-		}
-	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		s.mu.Lock()
-		had := w.volumes[v.Name]
-		s.mu.Unlock()
+		had := s.begin(w, v)
 		began := s.now()
-		path, refresh, err := s.one(ctx, w, p, v)
-		s.metrics.observe(content.Plugin(v), err, s.now().Sub(began))
+		path, refresh, err := s.one(ctx, p, v)
+		if !errors.Is(err, content.ErrWait) {
+			s.metrics.observe(content.Plugin(v), err, s.now().Sub(began))
+		}
 		now := s.judge(ctx, p, v, had, path, err)
-		next[v.Name] = now
-		soonest(now.retry)
-		soonest(refresh)
-		if err == nil && !w.finished[v.Name] {
-			s.finish(w, v.Name)
+		s.mu.Lock()
+		w.volumes[v.Name] = now
+		s.mu.Unlock()
+		for _, t := range []time.Time{now.retry, refresh} {
+			if !t.IsZero() && (due.IsZero() || t.Before(due)) {
+				due = t
+			}
 		}
 	}
-	s.mu.Lock()
-	w.volumes = next
-	s.mu.Unlock()
 	return due
 }
 
-// finish journals that a volume was completed once.
-func (s *Service) finish(w *podWork, name string) {
+// begin says what is being done, should it take long, and returns how the
+// volume was.
+func (s *Service) begin(w *podWork, v *v1.Volume) *volumeWork {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	finished := map[string]bool{name: true}
-	for done := range w.finished {
-		finished[done] = true
+	if w.volumes == nil {
+		w.volumes = map[string]*volumeWork{}
 	}
-	w.finished = finished
-	if w.withdrawing {
-		return // the journal has the later intent
+	had := w.volumes[v.Name]
+	doing := volumeWork{state: volumev1.VolumeState_VOLUME_STATE_PENDING, since: s.now()}
+	if had != nil {
+		doing = *had
 	}
-	if err := s.save(w); err != nil {
-		s.kit.Log.Error("journal", "uid", string(w.uid), "error", err.Error())
-	}
+	doing.step = "set up " + content.Plugin(v)
+	w.volumes[v.Name] = &doing
+	return had
 }
 
 // one makes sure of one volume.
-func (s *Service) one(ctx context.Context, w *podWork, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+func (s *Service) one(ctx context.Context, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
 	if err := fault.Hit(ctx, "volume.setup"); err != nil {
 		return "", time.Time{}, err
 	}
@@ -97,7 +97,7 @@ func (s *Service) one(ctx context.Context, w *podWork, p *v1.Pod, v *v1.Volume) 
 		if err != nil {
 			return "", time.Time{}, err
 		}
-		path, err = s.host.EmptyDir(p, v, memory, w.finished[v.Name])
+		path, err = s.host.EmptyDir(p, v, memory)
 		return path, time.Time{}, err
 	case plugin == content.HostPath:
 		path, err = s.host.HostPath(v)
@@ -112,7 +112,7 @@ func (s *Service) one(ctx context.Context, w *podWork, p *v1.Pod, v *v1.Volume) 
 		path, err = s.host.Files(p, v, set, s.now())
 		return path, set.Refresh, err
 	default:
-		return "", time.Time{}, fmt.Errorf("%s: %w", plugin, errUnsupported)
+		return "", time.Time{}, fmt.Errorf("volume plugin %s is not supported by this node agent", plugin)
 	}
 }
 
@@ -163,11 +163,13 @@ func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volum
 		}
 	}
 	w.failed++
-	w.retry = now.Add(backoff(w.failed))
 	if errors.Is(err, content.ErrWait) {
-		w.step = "wait for config"
-		return w // its change wakes us; no event, as it may come at once
+		// What comes wakes us; a service that comes back does not. No event: it is
+		// nobody's fault, and may be over at once.
+		w.step, w.retry = "wait for what it is made of", now.Add(min(backoff(w.failed), mostWait))
+		return w
 	}
+	w.retry = now.Add(backoff(w.failed))
 	if text := err.Error(); text != w.said {
 		w.said = text
 		s.emit(ctx, p, fmt.Sprintf("MountVolume.SetUp failed for volume %q : %s", v.Name, text))
@@ -183,55 +185,4 @@ func (s *Service) emit(ctx context.Context, p *v1.Pod, message string) {
 	if err != nil {
 		s.kit.Log.Error("event", "uid", string(p.UID), "error", err.Error())
 	}
-}
-
-// publish writes a pod's item, unless the pod is gone by now.
-func (s *Service) publish(ctx context.Context, w *podWork) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pods[w.uid] != w {
-		return nil
-	}
-	_, err := s.owned.Set(ctx, string(w.uid), w.item())
-	return err
-}
-
-func (w *podWork) item() *volumev1.PodVolumes {
-	item := &volumev1.PodVolumes{Uid: string(w.uid), Withdrawing: w.withdrawing, Ready: w.pod != nil && !w.withdrawing}
-	for _, name := range w.found {
-		item.Volumes = append(item.Volumes, &volumev1.Volume{Name: name, State: volumev1.VolumeState_VOLUME_STATE_MOUNTED, Step: "found on disk"})
-	}
-	if w.withdrawing {
-		if failure := w.volumes[""]; failure != nil {
-			item.Volumes = append(item.Volumes, failure.wire("", ""))
-		}
-		return item
-	}
-	if w.pod == nil {
-		return item
-	}
-	for i := range w.pod.Spec.Volumes {
-		v := &w.pod.Spec.Volumes[i]
-		state := w.volumes[v.Name]
-		if state == nil {
-			state = &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_PENDING, step: "not begun"}
-		}
-		item.Ready = item.Ready && state.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED
-		item.Volumes = append(item.Volumes, state.wire(v.Name, content.Plugin(v)))
-	}
-	return item
-}
-
-func (w *volumeWork) wire(name, plugin string) *volumev1.Volume {
-	v := &volumev1.Volume{Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step}
-	if w.err != nil {
-		v.Error = w.err.Error()
-	}
-	if !w.since.IsZero() {
-		v.Since = timestamppb.New(w.since)
-	}
-	if !w.retry.IsZero() {
-		v.RetryAt = timestamppb.New(w.retry)
-	}
-	return v
 }

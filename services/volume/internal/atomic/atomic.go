@@ -5,17 +5,18 @@
 // one; a new reader sees all of the new ones.
 //
 // It comes back from any crash: a data folder that "..data" does not name is
-// left over and removed by the next write.
+// left over and removed by the next write, and one that "..data" names but that
+// does not hold what it should (a power cut) is replaced.
 package atomic
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,126 +34,145 @@ type File struct {
 	UID, GID int
 }
 
-// Write makes dir hold exactly these files, by relative path. It reports whether
-// anything changed.
-func Write(dir string, files map[string]File, now time.Time) (changed bool, err error) {
-	for name := range files {
-		if err := checkName(name); err != nil {
-			return false, err
-		}
+// Folder is where files are kept, and whose it is. The folders in it, and its
+// links, have the same owner; the folders the same mode.
+type Folder struct {
+	Path     string
+	UID, GID int
+	Mode     fs.FileMode
+}
+
+// Written tells whether a folder was written whole at least once.
+func Written(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, dataLink))
+	return err == nil && info.IsDir()
+}
+
+// Write makes the folder, which exists, hold exactly these files, by relative
+// path. It reports whether anything changed.
+func (f Folder) Write(files map[string]File, now time.Time) (changed bool, err error) {
+	if err := checkNames(files); err != nil {
+		return false, err
 	}
-	current, err := os.Readlink(filepath.Join(dir, dataLink))
+	current, err := os.Readlink(filepath.Join(f.Path, dataLink))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if current != "" && same(filepath.Join(dir, current), files) {
-		return false, errors.Join(link(dir, files), sweep(dir, current, files))
+	if current == "" || !same(filepath.Join(f.Path, current), files) {
+		if current, err = f.swap(files, now); err != nil {
+			return false, err
+		}
+		changed = true
 	}
-	fresh, err := os.MkdirTemp(dir, now.UTC().Format("..2006_01_02_15_04_05."))
-	if err != nil {
-		return false, err
-	}
-	if err := fill(fresh, files); err != nil {
-		return false, errors.Join(err, os.RemoveAll(fresh))
-	}
-	swap := filepath.Join(dir, newLink)
-	if err := os.Remove(swap); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	if err := os.Symlink(filepath.Base(fresh), swap); err != nil {
-		return false, err
-	}
-	if err := os.Rename(swap, filepath.Join(dir, dataLink)); err != nil {
-		return false, err
-	}
-	return true, errors.Join(link(dir, files), sweep(dir, filepath.Base(fresh), files))
+	return changed, errors.Join(f.own(f.Path), f.link(files), f.sweep(current, files))
 }
 
-// checkName refuses what would leave the folder or hide its own entries.
-func checkName(name string) error {
-	switch {
-	case name == "" || path.IsAbs(name):
-		return fmt.Errorf("path %q: want a relative path", name)
-	case path.Clean(name) != name:
-		return fmt.Errorf("path %q: want it clean", name)
-	case strings.HasPrefix(name, ".."):
-		return fmt.Errorf("path %q: must not begin with ..", name)
+// swap writes a new data folder and makes it the current one.
+func (f Folder) swap(files map[string]File, now time.Time) (name string, err error) {
+	fresh, err := os.MkdirTemp(f.Path, now.UTC().Format("..2006_01_02_15_04_05."))
+	if err != nil {
+		return "", err
+	}
+	if err := f.fill(fresh, files); err != nil {
+		return "", errors.Join(err, os.RemoveAll(fresh))
+	}
+	link := filepath.Join(f.Path, newLink)
+	if err := os.RemoveAll(link); err != nil {
+		return "", err
+	}
+	name = filepath.Base(fresh)
+	if err := f.symlink(name, link); err != nil {
+		return "", err
+	}
+	return name, os.Rename(link, filepath.Join(f.Path, dataLink))
+}
+
+// checkNames refuses what would leave the folder, hide its own entries, or be a
+// file and a folder at once.
+func checkNames(files map[string]File) error {
+	for name := range files {
+		switch {
+		case name == "" || path.IsAbs(name):
+			return fmt.Errorf("path %q: want a relative path", name)
+		case path.Clean(name) != name || name == ".":
+			return fmt.Errorf("path %q: want it clean", name)
+		case strings.HasPrefix(name, ".."):
+			return fmt.Errorf("path %q: two dots at its beginning are not allowed", name)
+		}
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, both := files[dir]; both {
+				return fmt.Errorf("path %q: %q is a file", name, dir)
+			}
+		}
 	}
 	return nil
 }
 
-func fill(dir string, files map[string]File) error {
-	if err := os.Chmod(dir, 0o755); err != nil {
+func (f Folder) own(dir string) error {
+	// Chown first: it clears bits that chmod sets.
+	return errors.Join(os.Lchown(dir, f.UID, f.GID), os.Chmod(dir, f.Mode))
+}
+
+func (f Folder) symlink(target, name string) error {
+	if err := os.Symlink(target, name); err != nil {
 		return err
 	}
-	for name, f := range files {
+	return os.Lchown(name, f.UID, f.GID)
+}
+
+func (f Folder) fill(dir string, files map[string]File) error {
+	if err := f.own(dir); err != nil {
+		return err
+	}
+	for _, sub := range folders(files) {
+		full := filepath.Join(dir, filepath.FromSlash(sub))
+		if err := os.Mkdir(full, 0o755); err != nil {
+			return err
+		}
+		if err := f.own(full); err != nil {
+			return err
+		}
+	}
+	for name, file := range files {
 		full := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		if err := os.WriteFile(full, file.Data, 0o600); err != nil {
 			return err
 		}
-		if err := os.WriteFile(full, f.Data, f.Mode); err != nil {
-			return err
-		}
-		// Chown first: it clears bits that chmod sets.
-		if err := errors.Join(os.Lchown(full, f.UID, f.GID), os.Chmod(full, f.Mode)); err != nil {
+		if err := errors.Join(os.Lchown(full, file.UID, file.GID), os.Chmod(full, file.Mode)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// same tells whether a data folder holds exactly these files.
-func same(dir string, files map[string]File) bool {
-	seen := 0
-	err := filepath.WalkDir(dir, func(full string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(dir, full)
-		if err != nil {
-			return err
-		}
-		f, ok := files[filepath.ToSlash(rel)]
-		if !ok {
-			return fs.ErrExist
-		}
-		data, err := os.ReadFile(full)
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(data, f.Data) || info.Mode().Perm() != f.Mode.Perm() {
-			return fs.ErrExist
-		}
-		seen++
-		return nil
-	})
-	return err == nil && seen == len(files)
-}
-
-func tops(files map[string]File) map[string]bool {
-	all := map[string]bool{}
+// folders that files are in, parents first.
+func folders(files map[string]File) []string {
+	seen := map[string]bool{}
 	for name := range files {
-		top, _, _ := strings.Cut(name, "/")
-		all[top] = true
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			seen[dir] = true
+		}
 	}
+	all := make([]string, 0, len(seen))
+	for dir := range seen {
+		all = append(all, dir)
+	}
+	slices.Sort(all)
 	return all
 }
 
 // link makes the names a user sees.
-func link(dir string, files map[string]File) error {
+func (f Folder) link(files map[string]File) error {
 	for top := range tops(files) {
-		name, target := filepath.Join(dir, top), path.Join(dataLink, top)
+		name, target := filepath.Join(f.Path, top), path.Join(dataLink, top)
 		if have, err := os.Readlink(name); err == nil && have == target {
 			continue
 		}
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// Whatever else has the name is not ours to keep: nobody writes here.
+		if err := os.RemoveAll(name); err != nil {
 			return err
 		}
-		if err := os.Symlink(target, name); err != nil {
+		if err := f.symlink(target, name); err != nil {
 			return err
 		}
 	}
@@ -160,8 +180,8 @@ func link(dir string, files map[string]File) error {
 }
 
 // sweep removes names that no file has any more and data folders left over.
-func sweep(dir, current string, files map[string]File) error {
-	entries, err := os.ReadDir(dir)
+func (f Folder) sweep(current string, files map[string]File) error {
+	entries, err := os.ReadDir(f.Path)
 	if err != nil {
 		return err
 	}
@@ -171,8 +191,17 @@ func sweep(dir, current string, files map[string]File) error {
 		switch name := e.Name(); {
 		case name == dataLink || name == current || wanted[name]:
 		case strings.HasPrefix(name, ".."), e.Type()&fs.ModeSymlink != 0:
-			all = append(all, os.RemoveAll(filepath.Join(dir, name)))
+			all = append(all, os.RemoveAll(filepath.Join(f.Path, name)))
 		}
 	}
 	return errors.Join(all...)
+}
+
+func tops(files map[string]File) map[string]bool {
+	all := map[string]bool{}
+	for name := range files {
+		top, _, _ := strings.Cut(name, "/")
+		all[top] = true
+	}
+	return all
 }

@@ -182,7 +182,7 @@ func (b *builder) configMap(name string, items []v1.KeyToPath, optional *bool, d
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("configmap %q: %w", name, err)
+		return fmt.Errorf("configmap %q %w", name, err)
 	}
 	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
 	for key, value := range object.Data {
@@ -191,7 +191,7 @@ func (b *builder) configMap(name string, items []v1.KeyToPath, optional *bool, d
 	for key, value := range object.BinaryData {
 		data[key] = value
 	}
-	return b.keys("configmap", name, data, items, optional, defaultMode)
+	return b.keys("configmap references non-existent config key", data, items, optional, defaultMode)
 }
 
 func (b *builder) secret(name string, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
@@ -200,13 +200,14 @@ func (b *builder) secret(name string, items []v1.KeyToPath, optional *bool, defa
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("secret %q: %w", name, err)
+		return fmt.Errorf("secret %q %w", name, err)
 	}
-	return b.keys("secret", name, object.Data, items, optional, defaultMode)
+	return b.keys("references non-existent secret key", object.Data, items, optional, defaultMode)
 }
 
-// keys puts all keys of an object in, or the listed ones at their paths.
-func (b *builder) keys(kind, name string, data map[string][]byte, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
+// keys puts all keys of an object in, or the listed ones at their paths. missing
+// is how the kubelet says that a listed key is not there.
+func (b *builder) keys(missing string, data map[string][]byte, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
 	if len(items) == 0 {
 		for key, value := range data {
 			b.set.Files[key] = File{Data: value, Mode: defaultMode}
@@ -219,7 +220,7 @@ func (b *builder) keys(kind, name string, data map[string][]byte, items []v1.Key
 			if optional != nil && *optional {
 				continue
 			}
-			return fmt.Errorf("%s references non-existent %s key: %s", name, kind, item.Key)
+			return fmt.Errorf("%s: %s", missing, item.Key)
 		}
 		m := defaultMode
 		if item.Mode != nil {
@@ -275,7 +276,7 @@ func (b *builder) token(spec *v1.ServiceAccountTokenProjection, defaultMode int3
 
 func (b *builder) put(name string, f File) error {
 	clean := path.Clean(name)
-	if path.IsAbs(clean) || clean == "." || strings.HasPrefix(clean, "..") {
+	if path.IsAbs(clean) || clean == "." || clean == ".." || strings.HasPrefix(clean, "../") {
 		return fmt.Errorf("path %q leaves the volume", name)
 	}
 	b.set.Files[clean] = f

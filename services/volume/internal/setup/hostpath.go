@@ -1,0 +1,85 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// kinds of hostPath that check what is there: how the kubelet calls it, and the
+// check.
+var kinds = map[v1.HostPathType]struct {
+	name string
+	is   func(fs.FileMode) bool
+}{
+	v1.HostPathDirectory:         {"a directory", fs.FileMode.IsDir},
+	v1.HostPathDirectoryOrCreate: {"a directory", fs.FileMode.IsDir},
+	v1.HostPathFile:              {"a file", fs.FileMode.IsRegular},
+	v1.HostPathFileOrCreate:      {"a file", fs.FileMode.IsRegular},
+	v1.HostPathSocket:            {"a socket file", func(m fs.FileMode) bool { return m&fs.ModeSocket != 0 }},
+	v1.HostPathCharDev:           {"a character device", func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 }},
+	v1.HostPathBlockDev:          {"a block device", func(m fs.FileMode) bool { return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0 }},
+}
+
+// HostPath makes sure of a hostPath volume (v1.HostPathType) and returns its path.
+func (h *Host) HostPath(v *v1.Volume) (string, error) {
+	path, kind := v.HostPath.Path, v1.HostPathUnset
+	if v.HostPath.Type != nil {
+		kind = *v.HostPath.Type
+	}
+	if kind == v1.HostPathUnset {
+		return path, nil
+	}
+	want, ok := kinds[kind]
+	if !ok {
+		return "", fmt.Errorf("hostPath.type: unknown type %q", kind)
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		switch kind {
+		case v1.HostPathDirectoryOrCreate:
+			return path, h.mkdirAll(path)
+		case v1.HostPathFileOrCreate:
+			return path, h.create(path)
+		}
+		return "", fmt.Errorf("hostPath type check failed: %s is not %s", path, want.name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	if !want.is(info.Mode()) {
+		return "", fmt.Errorf("hostPath type check failed: %s is not %s", path, want.name)
+	}
+	return path, nil
+}
+
+// mkdirAll makes a folder and those above it, each root's and 0755.
+func (h *Host) mkdirAll(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := h.mkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return fmt.Errorf("hostPath: %w", err)
+	}
+	return errors.Join(os.Chmod(path, 0o755), os.Lchown(path, h.Owner, h.Owner))
+}
+
+func (h *Host) create(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // somebody else made it meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("hostPath: %w", err)
+	}
+	return errors.Join(f.Chmod(0o644), f.Chown(h.Owner, h.Owner), f.Close())
+}

@@ -1,0 +1,101 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Subpath binds the part of a volume that subPath names to a path outside the
+// pod's reach and returns it. The part is opened first, without following a
+// link out of the volume, and what was opened is bound: the pod can no more
+// swap it (CVE-2017-1002101). A missing part is made as a folder.
+func (h *Host) Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error) {
+	if filepath.IsAbs(subPath) || strings.Contains("/"+subPath+"/", "/../") {
+		return "", fmt.Errorf("subPath %q: want a relative path without ..", subPath)
+	}
+	target := h.Layout.VolumeSubpath(uid, volume, container, index)
+	part, err := pathrs.OpenInRoot(volumePath, subPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		part, err = h.makeSubpath(volumePath, subPath)
+	}
+	if err != nil {
+		return "", fmt.Errorf("subPath %q: %w", subPath, err)
+	}
+	defer part.Close() //nolint:errcheck // opened by path only
+	info, err := part.Stat()
+	if err != nil {
+		return "", fmt.Errorf("subPath %q: %w", subPath, err)
+	}
+	if done, err := boundAlready(target, info); done || err != nil {
+		return target, err
+	}
+	if err := mountTarget(target, info.IsDir()); err != nil {
+		return "", fmt.Errorf("subPath %q: %w", subPath, err)
+	}
+	opened := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), part.Fd())
+	if err := unix.Mount(opened, target, "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("subPath %q: bind: %w", subPath, err)
+	}
+	return target, nil
+}
+
+// boundAlready tells whether the part is bound to the target. Another one, of an
+// earlier container, is taken away: what it ran with was replaced since.
+func boundAlready(target string, part fs.FileInfo) (bool, error) {
+	there, err := mounted(target)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !there {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if bound, err := os.Stat(target); err == nil && os.SameFile(bound, part) {
+		return true, nil
+	}
+	if err := unmount(target); err != nil {
+		return false, err
+	}
+	return false, os.RemoveAll(target) // it may have been a file, and now be a folder
+}
+
+// makeSubpath makes missing folders with the rights of the volume's own.
+func (h *Host) makeSubpath(volumePath, subPath string) (*os.File, error) {
+	info, err := os.Stat(volumePath)
+	if err != nil {
+		return nil, err
+	}
+	root, err := pathrs.OpenInRoot(volumePath, ".")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // opened by path only
+	made, err := pathrs.MkdirAllHandle(root, subPath, info.Mode().Perm())
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("/proc/self/fd/%d", made.Fd())
+	return made, errors.Join(os.Chown(name, h.Owner, -1), os.Chmod(name, info.Mode()&(fs.ModePerm|fs.ModeSetgid)))
+}
+
+// mountTarget makes what is bound over: a folder, or a file.
+func mountTarget(target string, dir bool) error {
+	if dir {
+		return os.MkdirAll(target, 0o750)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
