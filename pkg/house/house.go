@@ -168,7 +168,7 @@ func (p Paths) Identities() string { return filepath.Join(p.Run, "identities.jso
 func (p Paths) BusKeys() string { return filepath.Join(p.Run, "bus-keys") }
 
 // BusAddress is the file that tells where the bus listens.
-func (p Paths) BusAddress() string { return filepath.Join(p.Run, "bus-url") }
+func (p Paths) BusAddress() string { return filepath.Join(p.Run, string(Bus), "url") }
 
 // StateOf is a service's durable folder (default below /var/lib/sextant).
 func (p Paths) StateOf(s Service) string { return filepath.Join(p.State, string(s)) }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 )
@@ -22,12 +24,11 @@ authentication:
   anonymous: {enabled: true}
   webhook: {enabled: false}
 authorization: {mode: AlwaysAllow}
-port: 0
-healthzPort: 0
+address: 127.0.0.1
+port: %[3]d
+healthzPort: %[4]d
 failCgroupV1: false
 failSwapOn: false
-fileCheckFrequency: 20s
-evictionHard: {memory.available: 50Mi}
 `
 
 // demo lays out a node that can be thrown away and returns the kubelet flags it
@@ -48,7 +49,7 @@ func demo(u *upFlags, flags *kubeconf.Flags) ([]string, error) {
 	}
 	endpoint := "unix://" + filepath.Join(state, "containerd", "containerd.sock")
 	file := filepath.Join(state, "kubelet.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, demoConfig, state, endpoint), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, demoConfig, state, endpoint, freePort(10250), freePort(10248)), 0o644); err != nil {
 		return nil, err
 	}
 	added := []string{"--root-dir=" + filepath.Join(state, "kubelet")}
@@ -56,6 +57,21 @@ func demo(u *upFlags, flags *kubeconf.Flags) ([]string, error) {
 		added = append(added, "--config="+file)
 	}
 	return added, nil
+}
+
+// freePort is the kubelet's port, or any when a kubelet has it already.
+func freePort(usual int) int {
+	for _, port := range []int{usual, 0} {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		addr, ok := l.Addr().(*net.TCPAddr)
+		if l.Close() == nil && ok {
+			return addr.Port
+		}
+	}
+	return usual
 }
 
 func copyManifests(from, to string) error {

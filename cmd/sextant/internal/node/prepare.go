@@ -79,25 +79,12 @@ func (p *Plan) keys(ids house.Identities) error {
 	}
 	link := p.Paths().BusKeys()
 	if at, err := os.Readlink(link); err == nil && at == dir {
-		return touchAddress(p, ids)
+		return nil
 	}
 	if err := os.RemoveAll(link); err != nil {
 		return err
 	}
-	if err := os.Symlink(dir, link); err != nil {
-		return err
-	}
-	return touchAddress(p, ids)
-}
-
-// touchAddress makes the file the bus writes its address into.
-func touchAddress(p *Plan, ids house.Identities) error {
-	f, err := os.OpenFile(p.Paths().BusAddress(), os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	uid := int(ids[house.Bus])
-	return errors.Join(f.Chown(uid, uid), f.Close())
+	return os.Symlink(dir, link)
 }
 
 // CredentialFile is a service's own copy of the kubeconfig.
