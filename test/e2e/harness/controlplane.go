@@ -224,17 +224,31 @@ func (c *ControlPlane) ClientCA() string { return c.file("ca.crt") }
 // Kubectl runs kubectl as admin and returns what it printed.
 func (c *ControlPlane) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
-	bin, err := c.lab.tool("control-plane", "kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), bin, append([]string{"--kubeconfig=" + c.KubeConfig}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its cache
-	out, err := cmd.CombinedOutput()
+	out, err := c.kubectl(t.Context(), args...)
 	if err != nil {
 		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return out
+}
+
+// TryKubectl is Kubectl for where a failure is part of the answer.
+func (c *ControlPlane) TryKubectl(ctx context.Context, args ...string) string {
+	out, err := c.kubectl(ctx, args...)
+	if err != nil {
+		return out + err.Error()
+	}
+	return out
+}
+
+func (c *ControlPlane) kubectl(ctx context.Context, args ...string) (string, error) {
+	bin, err := c.lab.tool("control-plane", "kubectl")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.KubeConfig}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its cache
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // Namespace makes a namespace for one test and waits for its service account.

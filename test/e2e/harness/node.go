@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,7 +128,7 @@ func NewNode(t testing.TB, o NodeOptions) *Node {
 	}
 	n.args = []string{
 		"up", "--detach", "--run-dir=" + n.Run, "--state-dir=" + n.State, "--service-log-dir=" + n.Logs,
-		"--log-level=debug", "--timeout=60s",
+		"--timeout=60s",
 		"--root-dir=" + n.Root, "--config=" + config,
 		"--hostname-override=" + n.Name, "--node-ip=" + n.IP,
 	}
@@ -211,6 +212,11 @@ func (n *Node) Up(t testing.TB) {
 	}
 }
 
+// TryUp starts the node with further arguments and returns what `sextant up` said.
+func (n *Node) TryUp(ctx context.Context, args ...string) (string, error) {
+	return n.run(ctx, append(slices.Clone(n.args), args...)...)
+}
+
 // Down stops the services; pods go on.
 func (n *Node) Down(t testing.TB) {
 	t.Helper()
@@ -233,6 +239,15 @@ func (n *Node) Verb(t testing.TB, verb string, args ...string) string {
 	out, err := n.run(t.Context(), append([]string{verb, "--run-dir=" + n.Run}, args...)...)
 	if err != nil {
 		t.Fatalf("sextant %s: %v\n%s", verb, err, out)
+	}
+	return out
+}
+
+// TryVerb is Verb for where a failure is part of the answer.
+func (n *Node) TryVerb(ctx context.Context, verb string, args ...string) string {
+	out, err := n.run(ctx, append([]string{verb, "--run-dir=" + n.Run}, args...)...)
+	if err != nil {
+		return out + err.Error()
 	}
 	return out
 }

@@ -42,12 +42,17 @@ func ready(t *testing.T, n *harness.Node, name string) (pod harness.PodRow) {
 	return pod
 }
 
-// TestNodeStandalone takes a node of each kind through its life: up, a static
-// pod, a killed service, down with the pod running on, up again, purge.
+// TestNodeStandalone takes a node of each kind, with and without its bus, through
+// its life: up, a static pod, a killed service, down with the pod running on, up
+// again, purge.
 func TestNodeStandalone(t *testing.T) {
-	for _, flavour := range harness.Flavours() {
-		t.Run(string(flavour), func(t *testing.T) {
-			n := harness.StartNode(t, harness.NodeOptions{Flavour: flavour})
+	for name, o := range map[string]harness.NodeOptions{
+		"debian":     {Flavour: harness.Debian},
+		"v2":         {Flavour: harness.V2},
+		"v2 bus off": {Flavour: harness.V2, BusOff: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := harness.StartNode(t, o)
 			n.AddManifest(t, "hello.yaml", helloPod("hello"))
 			pod := ready(t, n, "hello")
 			if body, err := getBody(t.Context(), "http://"+pod.IP+":8080/healthz"); err != nil || body != "ok\n" {

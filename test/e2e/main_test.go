@@ -1,0 +1,34 @@
+package e2e_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/sextant-node/sextant/test/e2e/harness"
+)
+
+// kinds chooses the kinds of node to test.
+var kinds = flag.String("kinds", "", "kinds of node, separated by commas; all if empty")
+
+// parallel is how many tests run at once: they wait more than they work.
+const parallel = "32"
+
+func TestMain(m *testing.M) {
+	if target := os.Getenv(strangerEnv); target != "" {
+		if err := stranger(target); err != nil {
+			fmt.Println(err)
+		}
+		os.Exit(0)
+	}
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", parallel); err != nil {
+			panic(err)
+		}
+	}
+	harness.Main(m)
+}

@@ -1,0 +1,175 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+	"github.com/sextant-node/sextant/test/e2e/harness"
+)
+
+// node is one node under test.
+type node struct {
+	*harness.Node
+	kind     string
+	flavour  harness.Flavour
+	busOff   bool
+	cp       *harness.ControlPlane
+	registry *harness.Registry
+	seen     *observer
+	paths    house.Paths
+	// early is the namespace of what runs from before the API server on.
+	early string
+}
+
+// behaviours are tested side by side on every node.
+var behaviours = []struct {
+	name string
+	test func(*env)
+}{
+	{"static pod", staticPod},
+	{"API pod", apiPod},
+	{"node", nodeObject},
+	{"restarts", restarts},
+	{"restart policy never", restartPolicyNever},
+	{"init containers", initContainers},
+	{"delete in time", deleteInTime},
+	{"delete with SIGKILL", deleteIgnoringTerm},
+	{"delete by force", deleteByForce},
+	{"missing image", missingImage},
+	{"readiness", readiness},
+	{"liveness", liveness},
+	{"startup", startup},
+	{"kinds of probes", probeKinds},
+	{"volumes", volumes},
+	{"bad manifests", badManifests},
+	{"operator's verbs", operatorVerbs},
+	{"watch", watchVerb},
+	{"status tells the house table", statusTellsTable},
+	{"runtime socket", runtimeSocket},
+	{"rights", rights},
+	{"strangers", strangers},
+	{"garbage", garbage},
+}
+
+func TestNodes(t *testing.T) {
+	cp := harness.StartControlPlane(t)
+	nodes := startOffline(t, cp)
+	t.Run("API server comes later", func(t *testing.T) { comesLater(t, cp, nodes) })
+	t.Run("behaviour", func(t *testing.T) {
+		each(t, nodes, func(t *testing.T, n *node) {
+			for _, b := range behaviours {
+				t.Run(b.name, func(t *testing.T) {
+					t.Parallel()
+					b.test(newEnv(t, n))
+				})
+			}
+		})
+	})
+	t.Run("kill", func(t *testing.T) {
+		for _, n := range nodes {
+			t.Run(n.kind, func(t *testing.T) { killMatrix(newEnv(t, n)) })
+		}
+	})
+	t.Run("runtime killed", func(t *testing.T) {
+		each(t, nodes, func(t *testing.T, n *node) { killRuntime(newEnv(t, n)) })
+	})
+	t.Run("down and up", func(t *testing.T) {
+		each(t, nodes, func(t *testing.T, n *node) { downAndUp(newEnv(t, n)) })
+	})
+	t.Run("purge", func(t *testing.T) {
+		each(t, nodes, func(t *testing.T, n *node) { purge(newEnv(t, n)) })
+	})
+}
+
+// each runs a test on every node at the same time.
+func each(t *testing.T, nodes []*node, test func(*testing.T, *node)) {
+	for _, n := range nodes {
+		t.Run(n.kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, n)
+		})
+	}
+}
+
+// startOffline starts the nodes while the API server is away, each with one
+// static pod.
+func startOffline(t *testing.T, cp *harness.ControlPlane) []*node {
+	t.Helper()
+	registry := harness.StartRegistry(t)
+	var nodes []*node
+	for _, flavour := range harness.Flavours() {
+		for _, busOff := range []bool{false, true} {
+			n := &node{kind: string(flavour) + "-bus", flavour: flavour, busOff: busOff, cp: cp, registry: registry}
+			if busOff {
+				n.kind = string(flavour) + "-nobus"
+			}
+			if *kinds == "" || slices.Contains(strings.Split(*kinds, ","), n.kind) {
+				n.early = cp.Namespace(t)
+				nodes = append(nodes, n)
+			}
+		}
+	}
+	if len(nodes) == 0 {
+		t.Fatalf("-kinds=%s: there is no such kind of node", *kinds)
+	}
+	seen := observe(t, cp)
+	cp.Stop(t)
+	var wait sync.WaitGroup
+	for _, n := range nodes {
+		n.Node = harness.NewNode(t, harness.NodeOptions{Flavour: n.flavour, ControlPlane: cp, BusOff: n.busOff})
+		n.seen, n.paths = seen, house.Paths{Run: n.Run, State: n.State}
+		n.AddManifest(t, "early.yaml", n.pod(n.early, "early"))
+		wait.Go(func() {
+			// Up waits for the API server; what it says then is looked at below.
+			out, err := n.TryUp(t.Context(), "--timeout=5s")
+			t.Logf("%s: up without an API server: %v\n%s", n.kind, err, out)
+		})
+	}
+	wait.Wait()
+	return nodes
+}
+
+// comesLater sees the early pods run before the API server is there, and become
+// known to it afterwards.
+func comesLater(t *testing.T, cp *harness.ControlPlane, nodes []*node) {
+	uids := map[*node]string{}
+	for _, n := range nodes {
+		dumpOnFailure(t, n, n.early)
+		harness.Eventually(t, 60*time.Second, "the early pod of "+n.kind, func(ctx context.Context) error {
+			pod, err := n.Pod(ctx, "early")
+			if err == nil && (pod.Phase != "Running" || pod.Ready != "1/1" || pod.IP == "") {
+				err = fmt.Errorf("it is %+v", pod)
+			}
+			uids[n] = pod.UID
+			return err
+		})
+		health, err := n.hello(t.Context(), house.Config)
+		if err != nil || health.GetHealth() != nodev1.Health_HEALTH_STARTING || !strings.Contains(health.GetHealthReason(), "API server") {
+			t.Errorf("%s: config says %v %v, not that it waits for the API server", n.kind, health, err)
+		}
+	}
+	cp.Resume(t)
+	for _, n := range nodes {
+		e := &env{T: t, n: n, ns: n.early}
+		pod := e.awaitRunning("early-"+n.Name, time.Minute)
+		if got := pod.Annotations[mirrorAnnotation]; got != uids[n] {
+			t.Errorf("%s: the mirror is of %q, the pod is %q", n.kind, got, uids[n])
+		}
+		if r := pod.Status.ContainerStatuses[0].RestartCount; r != 0 {
+			t.Errorf("%s: the API server's coming restarted the pod %d times", n.kind, r)
+		}
+		e.awaitNode(time.Minute, "Ready", func(node *corev1.Node) error {
+			return wantCondition(node, corev1.NodeReady, corev1.ConditionTrue)
+		})
+		n.awaitServing(t, 10*time.Second)
+	}
+}
