@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -189,9 +191,9 @@ func (n *node) configure() {
 	raw, err := c.Marshal()
 	n.must(err)
 	n.set(n.kubelet.Set(context.Background(), "kubelet", &configv1.KubeletConfig{Generation: 1, Config: raw}))
-	status, err := n.cri.Status(context.Background(), &runtimeapi.StatusRequest{})
+	answer, err := n.cri.Status(context.Background(), &runtimeapi.StatusRequest{})
 	n.must(err)
-	packed, err := proto.Marshal(status)
+	packed, err := proto.Marshal(answer)
 	n.must(err)
 	n.set(n.runtime.Set(context.Background(), "runtime", &plegv1.RuntimeState{Responding: true, Status: packed}))
 	n.set(n.sources.Set(context.Background(), "api", &configv1.Source{Name: "api", Complete: true}))
@@ -251,7 +253,7 @@ func (n *node) live() {
 	l = newLoop(loopConfig{rootDir: filepath.Join(n.dir, "kubelet"), podLogsDir: filepath.Join(n.dir, "pods")}, loopDeps{
 		in: in, lookups: look, journal: j, sandboxes: actuator, containers: actuator,
 		volume: volumeStandIn{n}, resource: resourceStandIn{n}, pleg: plegStandIn{n},
-		states: n.states, events: events, clock: n.clock, metrics: m, log: log, serving: func() {},
+		states: n.states, events: events, clock: n.clock, metrics: m, log: log, serving: func() {}, waiting: func(string) {}, beat: func() {},
 	})
 	look.config = l.Config
 	n.loop = l
@@ -501,6 +503,9 @@ func (n *node) observe(ctx context.Context, uid string) (*plegv1.PodRecord, feed
 	for _, s := range sandboxes.GetItems() {
 		record.Name, record.Namespace = s.GetMetadata().GetName(), s.GetMetadata().GetNamespace()
 		resp, err := n.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
+		if status.Code(err) == codes.NotFound {
+			continue // removed since it was listed
+		}
 		if err != nil {
 			return nil, feed.Revision{}, err
 		}
@@ -512,6 +517,9 @@ func (n *node) observe(ctx context.Context, uid string) (*plegv1.PodRecord, feed
 	}
 	for _, c := range containers.GetContainers() {
 		resp, err := n.cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+		if status.Code(err) == codes.NotFound {
+			continue
+		}
 		if err != nil {
 			return nil, feed.Revision{}, err
 		}

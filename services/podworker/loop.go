@@ -16,10 +16,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
-	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
-	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
-	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 )
@@ -40,16 +37,19 @@ type loopDeps struct {
 	journal    *journal.Journal
 	sandboxes  Sandboxes
 	containers Containers
-	volume     volumev1.VolumeServiceClient
-	resource   resourcev1.ResourceServiceClient
-	pleg       plegv1.PlegServiceClient
+	volume     volumes
+	resource   resources
+	pleg       observer
 	states     *feed.Owner[*podworkerv1.PodState]
 	events     actuate.Recorder
 	clock      clock.WithTicker
 	metrics    *metrics
 	log        *slog.Logger
-	// serving is called once the feed is complete.
+	// serving is called once the feed is complete, waiting with what is missing,
+	// beat each time the loop comes round.
 	serving func()
+	waiting func(what string)
+	beat    func()
 }
 
 // loop holds one worker for every pod there is.
@@ -215,6 +215,7 @@ func (l *loop) run(ctx context.Context) error {
 		return nil
 	case <-l.configured:
 	}
+	l.waiting("config.sources, pleg.pods")
 	defer l.running.Wait()
 	l.mu.Lock()
 	l.ctx = ctx
@@ -241,6 +242,7 @@ func (l *loop) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C():
 			l.leftovers()
+			l.beat()
 		}
 	}
 }

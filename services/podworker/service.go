@@ -103,17 +103,22 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	if err != nil {
 		return err
 	}
+	volume, err := kit.Dial(house.Volume)
+	if err != nil {
+		return err
+	}
+	volumeClient := volumev1.NewVolumeServiceClient(volume)
 	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, config: s.config}
 	actuator, err := actuate.New(
 		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
 		actuate.Deps{
 			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: configSource(s.config),
-			Events: s.events, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+			Events: s.events, Subpaths: subpaths{volumeClient}, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 		})
 	if err != nil {
 		return err
 	}
-	deps, err := s.loopDeps(look, actuator)
+	deps, err := s.loopDeps(look, actuator, volumeClient)
 	if err != nil {
 		return err
 	}
@@ -131,15 +136,12 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	return nil
 }
 
-func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator) (loopDeps, error) {
+func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator, volume volumes) (loopDeps, error) {
 	deps := loopDeps{
 		in: s.in, lookups: look, journal: s.journal, sandboxes: actuator, containers: actuator,
 		states: service.Owner[*podworkerv1.PodState](s.kit, house.PodWorkerPods), events: s.events,
-		clock: clock.RealClock{}, log: s.kit.Log, serving: s.kit.Serving,
-	}
-	volume, err := s.kit.Dial(house.Volume)
-	if err != nil {
-		return deps, err
+		clock: clock.RealClock{}, log: s.kit.Log, volume: volume,
+		serving: s.kit.Serving, waiting: s.kit.Waiting, beat: s.kit.Heart("pods", 3*leftoverPeriod),
 	}
 	resource, err := s.kit.Dial(house.Resource)
 	if err != nil {
@@ -149,7 +151,6 @@ func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator) (loopDeps,
 	if err != nil {
 		return deps, err
 	}
-	deps.volume = volumev1.NewVolumeServiceClient(volume)
 	deps.resource = resourcev1.NewResourceServiceClient(resource)
 	deps.pleg = plegv1.NewPlegServiceClient(pleg)
 	deps.metrics, err = newMetrics(s.kit.Metrics)
