@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"strings"
 
@@ -286,6 +287,9 @@ func VerifyNonRoot(p *v1.Pod, c *v1.Container, user ImageUser) error {
 	case user.UID != nil:
 		if *user.UID == 0 {
 			return fmt.Errorf("container has runAsNonRoot and image will run as root %s", where)
+		}
+		if *user.UID < 0 || *user.UID > math.MaxInt32 {
+			return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d) %s", *user.UID, where)
 		}
 	case user.Name != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", user.Name, where)

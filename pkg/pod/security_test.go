@@ -125,6 +125,7 @@ func TestVerifyNonRoot(t *testing.T) {
 		{yes, c, ImageUser{UID: ptr.To[int64](1)}, ""},
 		{yes, c, ImageUser{}, ""},
 		{yes, c, ImageUser{UID: ptr.To[int64](0)}, `container has runAsNonRoot and image will run as root (pod: "p_n(u)", container: c)`},
+		{yes, c, ImageUser{UID: ptr.To[int64](1 << 40)}, `container has runAsNonRoot and image has an invalid user id (1099511627776) (pod: "p_n(u)", container: c)`},
 		{yes, c, ImageUser{Name: "app"}, `container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root (pod: "p_n(u)", container: c)`},
 		{yes, root, ImageUser{UID: ptr.To[int64](1)}, `container's runAsUser breaks non-root policy (pod: "p_n(u)", container: c)`},
 	} {
