@@ -68,10 +68,7 @@ func (s *Source) Listing() merge.Listing {
 
 // Report takes the outcome of a request in; nil is success.
 func (s *Source) Report(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
+	text := cluster.Text(err)
 	s.mu.Lock()
 	changed := s.err != text
 	s.err = text

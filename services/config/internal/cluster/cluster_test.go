@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,5 +196,18 @@ users: [{name: u}], contexts: [{name: c, context: {cluster: c, user: u}}]}`
 	receive(t, r.sessions, "client")
 	if n := len(r.reports); n > 3 {
 		t.Errorf("%d more reports: tried in a loop", n)
+	}
+}
+
+func TestText(t *testing.T) {
+	refused := errors.New("connect: connection refused")
+	for want, err := range map[string]error{
+		"":                            nil,
+		"connect: connection refused": fmt.Errorf("list: %w - and a former one", &url.Error{Op: "Get", URL: "https://x?n=1", Err: refused}),
+		"forbidden":                   errors.New("forbidden"),
+	} {
+		if got := Text(err); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -86,3 +88,16 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
 func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
+
+// Text is an error's text without the request it belongs to, whose numbers
+// differ each time: the same trouble has the same text.
+func Text(err error) string {
+	var u *url.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &u):
+		return u.Err.Error()
+	}
+	return err.Error()
+}

@@ -50,7 +50,7 @@ func Run(ctx context.Context, cfg Config) error {
 				case err == nil && nextErr != nil:
 					// Half written, perhaps: what works goes on.
 					cfg.Log.Warn("credentials not read, the former stay", "error", nextErr.Error())
-				case text(nextErr) != text(readErr) || next.sum != now.sum:
+				case Text(nextErr) != Text(readErr) || next.sum != now.sum:
 					end()
 				}
 			},
@@ -59,11 +59,4 @@ func Run(ctx context.Context, cfg Config) error {
 		parts.Wait()
 	}
 	return nil
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
 
@@ -190,7 +191,7 @@ func (m *Manager) fail(ctx context.Context, ref refs.Ref, err error) {
 	if read && !answered(err) {
 		return
 	}
-	m.tell(it, it.told.GetAbsent(), err.Error())
+	m.tell(it, it.told.GetAbsent(), cluster.Text(err))
 }
 
 func (m *Manager) tell(it *item, absent bool, problem string) {
