@@ -359,7 +359,10 @@ func (l *loop) retire(w *worker) {
 			delete(l.buried, uid)
 		}
 	}
-	if _, desired := l.in.Pods.Get(string(w.uid)); desired {
+	if d, desired := l.in.Pods.Get(string(w.uid)); desired {
+		if pod.IsStatic(d.Pod) {
+			l.metrics.restarted.WithLabelValues("true").Inc()
+		}
 		l.considerLocked(w.uid, nil)
 	}
 }

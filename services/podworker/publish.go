@@ -35,6 +35,11 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 	w.l.mu.Lock()
 	first := !w.published
 	w.published = true
+	w.shown = w.facts.State
+	if w.accepted != nil {
+		static := pod.IsStatic(w.accepted)
+		w.isStatic = &static
+	}
 	w.heedsResources = w.facts.NotYet != nil
 	w.heedsObjects = w.facts.State == step.Syncing && plan.Wait != nil
 	w.l.mu.Unlock()
@@ -106,6 +111,7 @@ func (w *worker) terminationMessages(ctx context.Context) []*podworkerv1.Contain
 		}
 		m, ok := w.messages[c.ID]
 		if !ok {
+			w.deaths(record, c.ID)
 			m = &podworkerv1.ContainerMessage{ContainerId: c.ID, Message: w.l.containers.TerminationMessage(ctx, record.Statuses[c.ID])}
 		}
 		kept[c.ID] = m

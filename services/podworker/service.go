@@ -123,6 +123,9 @@ func (s *Service) wire(damage fmt.Stringer) error {
 		return err
 	}
 	s.loop = newLoop(loopConfig{rootDir: s.cfg.RootDir, podLogsDir: s.cfg.PodLogsDir}, deps)
+	if err := kit.Metrics.Register(working{s.loop}); err != nil {
+		return fmt.Errorf("podworker metrics: %w", err)
+	}
 	if damage != nil {
 		s.warnNode(context.Background(), "StateFileDamaged", damage.String())
 	}

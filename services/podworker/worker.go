@@ -38,6 +38,8 @@ type worker struct {
 
 	// Guarded by loop.mu.
 	published, heedsResources, heedsObjects bool
+	shown                                   step.State
+	isStatic                                *bool // nil while no specification is known
 
 	facts    step.Facts
 	accepted *v1.Pod
@@ -65,6 +67,9 @@ type worker struct {
 	asked                                map[step.Kind]mark
 	messages                             map[string]*podworkerv1.ContainerMessage
 	claimed                              string
+	// born is when the worker was made; counted: the pod's start was counted.
+	born    time.Time
+	counted bool
 }
 
 func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *v1.Pod) *worker {
@@ -91,6 +96,7 @@ func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *
 			}
 		}
 	}
+	w.born = l.clock.Now()
 	w.poke()
 	return w
 }
@@ -157,9 +163,10 @@ func (w *worker) stop() {
 
 // turn is one round. It returns when to come round again at the latest.
 func (w *worker) turn(ctx context.Context) (at time.Time, forgotten bool) {
+	began := w.l.clock.Now()
 	in := w.gather()
 	plan := step.Step(in)
-	w.l.metrics.steps.Inc()
+	w.rounds(began, &plan)
 	if ctx.Err() != nil {
 		return time.Time{}, false
 	}
