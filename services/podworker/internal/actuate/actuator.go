@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
 )
 
@@ -23,6 +25,13 @@ type Config struct {
 	RootDir string
 	// PodLogsDir and LegacyLogsDir; empty for the kubelet's.
 	PodLogsDir, LegacyLogsDir string
+}
+
+func (c Config) rootDir() string {
+	if c.RootDir == "" {
+		return pod.DefaultRootDir
+	}
+	return c.RootDir
 }
 
 // Deps is what an Actuator works with.
@@ -51,11 +60,14 @@ type Actuator struct {
 	metrics *metrics
 	pulls   *pullQueue
 	limiter pullLimiter
+	records *pullrecord.Store
 	users   *userns.Manager
 	host    *host
 
 	mu    sync.Mutex
 	stops map[string]*stop // by container ID
+
+	noRecords sync.Once
 }
 
 // New makes an Actuator. It does nothing before it is called.
@@ -76,7 +88,7 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	layout := pod.Layout{Root: cfg.RootDir}
 	return &Actuator{
 		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
-		pulls: newPullQueue(), users: userns.New(layout), host: newHost(),
+		pulls: newPullQueue(), records: pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager")), users: userns.New(layout), host: newHost(),
 		stops: map[string]*stop{},
 	}, nil
 }

@@ -46,7 +46,7 @@ func (a *Actuator) Collect(ctx context.Context, facts gc.Facts, policy gc.Policy
 			failed = errors.Join(failed, err)
 		}
 	}
-	return failed
+	return errors.Join(failed, a.pruneRecords(ctx, facts.Now))
 }
 
 // survey reads what lies on the disk.

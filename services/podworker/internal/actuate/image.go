@@ -72,11 +72,13 @@ func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string,
 			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "InspectFailed", message)
 			return "", &Error{ImageInspectError, message, err}
 		}
-		present, needed = strconv.FormatBool(found != nil), strconv.FormatBool(found == nil)
-		if found != nil {
+		usable := found != nil && a.allowed(ctx, cfg, spec, found.GetId(), repository)
+		present, needed = strconv.FormatBool(found != nil), strconv.FormatBool(!usable)
+		if usable {
 			a.tellPresent(ctx, spec)
 			return found.GetId(), nil
 		}
+		// An image the pod may not use is not there, as far as it is told.
 		if spec.Policy == v1.PullNever {
 			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", spec.Image)
 			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "ErrImageNeverPull", message)
@@ -113,7 +115,7 @@ func (a *Actuator) tellPresent(ctx context.Context, spec ImageSpec) {
 }
 
 func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
-	keyring := a.keyring(ctx, spec.Pod)
+	auths := a.keyring(ctx, spec.Pod).Lookup(repository)
 	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
 		Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID),
 	}}
@@ -125,21 +127,18 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 	defer a.pulls.leave()
 	if spec.Policy != v1.PullAlways && a.deps.Clock.Since(asked) > 0 {
 		// Another pod may have brought it while this one waited.
-		if found, err := a.inspect(ctx, wire); err == nil && found != nil {
+		found, err := a.inspect(ctx, wire)
+		if err == nil && found != nil && a.allowed(ctx, cfg, spec, found.GetId(), repository) {
 			a.tellPresent(ctx, spec)
 			return found.GetId(), nil
 		}
 	}
 	began := a.deps.Clock.Now()
-	ref, err := a.pullWith(ctx, cfg, wire, sandbox, keyring.Lookup(repository))
+	ref, size, err := a.pullRecorded(ctx, cfg, spec.Image, wire, sandbox, auths)
 	if err != nil {
 		return "", a.pullFailed(ctx, spec, err)
 	}
 	took, total := a.deps.Clock.Since(began), a.deps.Clock.Since(asked)
-	var size uint64
-	if image, err := a.inspect(ctx, &runtimeapi.ImageSpec{Image: ref}); err == nil {
-		size = image.GetSize()
-	}
 	a.metrics.pullSeconds.WithLabelValues(sizeBucket(size)).Observe(total.Seconds())
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulled",
 		fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
@@ -150,29 +149,31 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 	return ref, nil
 }
 
-// pullWith tries each credential until one will do; none is tried as none.
-func (a *Actuator) pullWith(ctx context.Context, cfg *kubeconf.Config, image *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (string, error) {
-	requests := []*runtimeapi.PullImageRequest{{Image: image, SandboxConfig: sandbox}}
+// pullWith tries each credential until one will do and returns it; without any
+// it tries without.
+func (a *Actuator) pullWith(ctx context.Context, cfg *kubeconf.Config, image *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (ref string, used *pullauth.Auth, err error) {
+	tries := []*pullauth.Auth{nil}
 	if len(auths) > 0 {
-		requests = nil
-		for _, auth := range auths {
-			requests = append(requests, &runtimeapi.PullImageRequest{
-				Image: image, SandboxConfig: sandbox,
-				Auth: &runtimeapi.AuthConfig{Username: auth.Username, Password: auth.Password},
-			})
+		tries = nil
+		for i := range auths {
+			tries = append(tries, &auths[i])
 		}
 	}
 	var errs []error
-	for _, request := range requests {
+	for _, auth := range tries {
 		if err := a.limiter.allow(cfg); err != nil {
-			return "", err
+			return "", nil, err
 		}
 		if err := fault.Hit(ctx, "podworker.pull"); err != nil {
-			return "", err
+			return "", nil, err
+		}
+		request := &runtimeapi.PullImageRequest{Image: image, SandboxConfig: sandbox}
+		if auth != nil {
+			request.Auth = &runtimeapi.AuthConfig{Username: auth.Username, Password: auth.Password}
 		}
 		resp, err := a.deps.Images.PullImage(ctx, request)
 		if err == nil {
-			return resp.GetImageRef(), nil
+			return resp.GetImageRef(), auth, nil
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
@@ -180,9 +181,9 @@ func (a *Actuator) pullWith(ctx context.Context, cfg *kubeconf.Config, image *ru
 		}
 	}
 	if len(errs) == 1 {
-		return "", errs[0]
+		return "", nil, errs[0]
 	}
-	return "", errors.Join(errs...)
+	return "", nil, errors.Join(errs...)
 }
 
 // Prefixes by which a runtime tells these two from any other failed pull.
@@ -237,10 +238,7 @@ func (a *Actuator) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
 
 // nodeKeyring is the node's own docker configuration, if it has one.
 func (a *Actuator) nodeKeyring(ctx context.Context) pullauth.Keyring {
-	file := filepath.Join(a.layout.Root, "config.json")
-	if a.layout.Root == "" {
-		file = filepath.Join(pod.DefaultRootDir, "config.json")
-	}
+	file := filepath.Join(a.cfg.rootDir(), "config.json")
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return pullauth.Keyring{}

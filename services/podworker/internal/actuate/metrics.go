@@ -17,6 +17,7 @@ type metrics struct {
 	userPodErrors    prometheus.Counter
 	pullSeconds      *prometheus.HistogramVec
 	ensureImage      *prometheus.CounterVec
+	mustPull         *prometheus.CounterVec
 	imageVolumes     prometheus.Counter
 	imageVolumesGood prometheus.Counter
 	imageVolumesBad  prometheus.Counter
@@ -46,6 +47,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
 		ensureImage: counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for.",
 			"pull_policy", "present_locally", "pull_required"),
+		mustPull: counters("kubelet_imagemanager_image_mustpull_checks_total", "Present images asked for, by why they may be used or not.",
+			"result"),
 		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes asked for."),
 		imageVolumesGood: counter("kubelet_image_volume_mounted_succeed_total", "Image volumes mounted."),
 		imageVolumesBad:  counter("kubelet_image_volume_mounted_errors_total", "Image volumes that failed to mount."),
@@ -55,7 +58,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.sandboxSeconds, m.sandboxErrors, m.pods, m.podErrors, m.containers, m.containerErrors, m.userPods, m.userPodErrors,
-		m.pullSeconds, m.ensureImage, m.imageVolumes, m.imageVolumesGood, m.imageVolumesBad,
+		m.pullSeconds, m.ensureImage, m.mustPull, m.imageVolumes, m.imageVolumesGood, m.imageVolumesBad,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err

@@ -19,7 +19,16 @@ import (
 )
 
 // Auth is one set of credentials.
-type Auth struct{ Username, Password string }
+type Auth struct {
+	Username, Password string
+	// Email is of no use to registries; it is part of the credentials' hash.
+	Email string
+	// Secret the credentials are from; nil for the node's own.
+	Secret *Secret
+}
+
+// Secret names a pull secret.
+type Secret struct{ UID, Namespace, Name string }
 
 // entry is an Auth with what it is good for: host[/path].
 type entry struct {
@@ -53,6 +62,9 @@ func named(s *v1.Secret, data []byte, parse func([]byte) (Keyring, error)) (Keyr
 	if err != nil {
 		return k, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
+	for i := range k.entries {
+		k.entries[i].auth.Secret = &Secret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name}
+	}
 	return k, nil
 }
 
@@ -73,20 +85,21 @@ func ParseConfig(data []byte) (Keyring, error) {
 // ParseAuths reads the old form, a map from registry to entry.
 func ParseAuths(data []byte) (Keyring, error) {
 	var auths map[string]struct {
-		Username, Password, Auth string
+		Username, Password, Auth, Email string
 	}
 	if err := json.Unmarshal(data, &auths); err != nil {
 		return Keyring{}, fmt.Errorf("docker config: auths: %w", unquoted(err))
 	}
 	var k Keyring
 	for registry, a := range auths {
-		auth := Auth{a.Username, a.Password}
+		auth := Auth{Username: a.Username, Password: a.Password}
 		if a.Auth != "" {
 			var err error
 			if auth, err = decode(a.Auth); err != nil {
 				return Keyring{}, fmt.Errorf("docker config: auths[%q].auth: %w", registry, err)
 			}
 		}
+		auth.Email = a.Email
 		location, err := locationOf(registry)
 		if err != nil {
 			continue // no address, so no image can match it
@@ -115,7 +128,7 @@ func decode(auth string) (Auth, error) {
 	if !ok {
 		return Auth{}, fmt.Errorf("want user:password in base64")
 	}
-	return Auth{user, strings.Trim(password, "\x00")}, nil
+	return Auth{Username: user, Password: strings.Trim(password, "\x00")}, nil
 }
 
 // locationOf is host[/path] of a registry's address, without the API version.

@@ -63,7 +63,7 @@ func TestFromSecret(t *testing.T) {
 	secret := func(kind v1.SecretType, key, value string) *v1.Secret {
 		return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pull"}, Type: kind, Data: map[string][]byte{key: []byte(value)}}
 	}
-	want := []Auth{{"me", "hidden"}}
+	want := []Auth{{Username: "me", Password: "hidden", Secret: &Secret{Namespace: "ns", Name: "pull"}}}
 	for _, tc := range []struct {
 		name   string
 		secret *v1.Secret
