@@ -171,9 +171,7 @@ func TestPreStopIsShortened(t *testing.T) {
 		done <- n.StopContainer(n.ctx(), KillSpec{Pod: p, Container: "web", ContainerID: id, Grace: grace, RunPreStop: true})
 	}
 	go kill(time.Hour)
-	if err := n.rt.WaitFor(n.ctx(), func() bool { return n.clock.Waiters() >= 2 }); err != nil {
-		t.Fatal(err)
-	}
+	n.waiters(2) // hook, deadline
 	go kill(0)
 	if err := errors.Join(<-done, <-done); err != nil {
 		t.Error(err)

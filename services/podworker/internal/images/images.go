@@ -42,8 +42,8 @@ type Deps struct {
 	Feed   Feed
 	// Config is nil until the configuration is known.
 	Config func() *kubeconf.Config
-	// Used tells which images are in use, by id, digest or tag; ok is false
-	// while that is not known for every container and every desired pod.
+	// Used tells which images are in use; ok is false while that is not known
+	// for every container and every desired pod.
 	Used func() (used Used, ok bool)
 	// Disk measures the file system a path lies on; nil for StatFS.
 	Disk func(path string) (Disk, error)
@@ -265,7 +265,7 @@ func (k *Keeper) ready(ctx context.Context) (bool, error) {
 // have come to use it meanwhile.
 func (k *Keeper) remove(ctx context.Context, list []Record, reason string) (freed int64, failed error) {
 	for _, r := range list {
-		if used, ok := k.deps.Used(); !ok || used.has(r.ID, r.Names) {
+		if used, ok := k.deps.Used(); !ok || used.normal().has(r.ID, r.Names) {
 			continue
 		}
 		k.deps.Log.InfoContext(ctx, "removing image", "id", r.ID, "names", r.Names, "size", r.Size, "reason", reason)

@@ -64,6 +64,17 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+func TestUsedAsPodsNameThem(t *testing.T) {
+	used := Used{"nginx": true, "r.example/app:1": true, "not": false, "sha256:feed": true}.normal()
+	for name, want := range map[string]bool{
+		"docker.io/library/nginx:latest": true, "docker.io/library/nginx:1": false, "r.example/app:1": true, "docker.io/library/not:latest": false, "sha256:feed": true,
+	} {
+		if got := used.has("id", []string{name}); got != want {
+			t.Errorf("%s in use: %v", name, got)
+		}
+	}
+}
+
 func TestOutdated(t *testing.T) {
 	have := records(
 		Record{ID: "used", LastUsed: at(0), InUse: true}, Record{ID: "pinned", Pinned: true},

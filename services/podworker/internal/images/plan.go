@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/distribution/reference"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -21,8 +22,25 @@ type Record struct {
 	InUse               bool
 }
 
-// Used says which images are in use: by id, digest or tag.
+// Used says which images are in use: by id, digest or tag, or as a pod's
+// specification names them.
 type Used map[string]bool
+
+// normal adds to names as written ("nginx") those the runtime lists
+// ("docker.io/library/nginx:latest").
+func (u Used) normal() Used {
+	all := make(Used, len(u))
+	for name, used := range u {
+		if !used {
+			continue
+		}
+		all[name] = true
+		if named, err := reference.ParseNormalizedNamed(name); err == nil {
+			all[reference.TagNameOnly(named).String()] = true
+		}
+	}
+	return all
+}
 
 func (u Used) has(id string, names []string) bool {
 	return u[id] || slices.ContainsFunc(names, func(n string) bool { return u[n] })
@@ -32,6 +50,7 @@ func (u Used) has(id string, names []string) bool {
 // images not seen before: the zero time for those found at start, so that they
 // need not wait for the minimal age.
 func observe(records map[string]Record, listed []*runtimeapi.Image, used Used, first, now time.Time) map[string]Record {
+	used = used.normal()
 	next := make(map[string]Record, len(listed))
 	for _, image := range listed {
 		r, known := records[image.GetId()]

@@ -71,11 +71,11 @@ func (s *Store) read(ref string) (*kubeletv1beta1.ImagePulledRecord, error) {
 		return nil, err
 	}
 	record := &kubeletv1beta1.ImagePulledRecord{}
-	if err := json.Unmarshal(raw, record); err != nil {
-		// It was pulled, and nobody knows with what.
-		return &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}, nil
+	if json.Unmarshal(raw, record) == nil {
+		return record, nil
 	}
-	return record, nil
+	// Damaged: it was pulled, and nobody knows with what.
+	return &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}, nil
 }
 
 // Begin records that an image is about to be pulled. Done or Failed must follow.
