@@ -1,0 +1,272 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/apitest"
+)
+
+// joined is a machine joined to an API server.
+func joined(t *testing.T, configuration string) (*machine, *apitest.Server) {
+	server := apitest.New(t)
+	m := newMachine(t, configuration)
+	m.flags = []string{"--kubeconfig=" + server.Kubeconfig(t, m.dir)}
+	server.Put("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	server.Put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1"}})
+	server.Put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.2"}})
+	server.Put("services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "far", Name: "web"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.3"}})
+	return m, server
+}
+
+func withRefs(p *v1.Pod) {
+	p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+		ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "m"}}}}}
+}
+
+func (m *machine) objects() string {
+	var all []string
+	for key, o := range m.obj.Items() {
+		all = append(all, key+mark(o))
+	}
+	for key, o := range m.sec.Items() {
+		all = append(all, key+mark(o))
+	}
+	return strings.Join(slices.Sorted(slices.Values(all)), " ")
+}
+
+func mark(o *configv1.Object) string {
+	switch {
+	case o.GetAbsent():
+		return "!"
+	case len(o.GetObject()) == 0:
+		return "?"
+	}
+	return ""
+}
+
+func TestAPIServer(t *testing.T) {
+	m, server := joined(t, folder)
+	m.write("manifests/etcd.yaml", manifest("etcd", "i:1"))
+	server.Put("pods", apiPod("app", "u1", withRefs))
+	server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}})
+	m.start()
+	m.wants("default/etcd-n1", "ns/app")
+	m.until("objects", func() bool {
+		return m.obj.Complete() && m.objects() ==
+			"ConfigMap/ns/m Node//n1 Secret/ns/pull! Service/default/kubernetes Service/ns/web"
+	})
+	if slices.ContainsFunc(slices.Collect(keysOf(m.obj.Items())), isSecret) {
+		t.Error("a Secret is in config.objects")
+	}
+	server.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pull"}})
+	m.until("secret", func() bool { return m.sec.Complete() && strings.Contains(m.objects(), "Secret/ns/pull ") })
+
+	// Mirror pods: attached, listed, not desired; without a static pod listed still.
+	mirrorOf := func(name, uid string) *v1.Pod {
+		p := apiPod(name, uid)
+		p.Namespace = "default"
+		p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h"}
+		return p
+	}
+	server.Put("pods", mirrorOf("etcd-n1", "m1"))
+	server.Put("pods", mirrorOf("old-n1", "m2"))
+	m.wants("default/etcd-n1+mirror", "ns/app")
+	m.until("mirrors", func() bool {
+		_, etcd := m.mir.Get("default/etcd-n1")
+		_, old := m.mir.Get("default/old-n1")
+		return etcd && old && m.mir.Complete()
+	})
+	server.Delete("pods", "default", "old-n1")
+	server.Delete("pods", "default", "etcd-n1")
+	m.wants("default/etcd-n1", "ns/app")
+
+	// A pod on its way out stays until the API server has it no more.
+	now := metav1.Now()
+	server.Put("pods", apiPod("app", "u1", func(p *v1.Pod) { p.DeletionTimestamp = &now }))
+	m.until("deletion", func() bool {
+		d := m.pods.Items()["u1"]
+		return d != nil && m.pod(d).DeletionTimestamp != nil
+	})
+	// Nobody refers to them now.
+	m.until("objects dropped", func() bool { return m.objects() == "Node//n1 Service/default/kubernetes Service/ns/web" })
+	server.Delete("pods", "ns", "app")
+	m.wants("default/etcd-n1")
+	m.until("services of the namespace dropped", func() bool { return m.objects() == "Node//n1 Service/default/kubernetes" })
+}
+
+func keysOf[V any](all map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range all {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// TestOfflineStart kills the service, takes the API server away, and starts
+// another on the same store: what was accepted runs on, nothing is complete,
+// and what was deleted meanwhile goes when the API server is back.
+func TestOfflineStart(t *testing.T) {
+	m, server := joined(t, folder)
+	m.write("manifests/etcd.yaml", manifest("etcd", "i:1"))
+	server.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa"}})
+	server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}})
+	server.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pull"}, Data: map[string][]byte{"k": []byte("pw")}})
+	server.Put("pods", apiPod("app", "u1", withRefs))
+	server.Put("pods", apiPod("job", "u2", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }))
+	kill := m.startProcess()
+	const everything = "ConfigMap/ns/m Node//n1 Secret/ns/pull Service/default/kubernetes Service/ns/web"
+	m.wants("default/etcd-n1", "ns/app", "ns/job")
+	m.until("objects", func() bool { return m.objects() == everything })
+	server.Put("pods", apiPod("job", "u2", func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }))
+	m.until("job over", func() bool { return m.pod(m.pods.Items()["u2"]).Status.Phase == v1.PodSucceeded })
+	ask := &configv1.TokenRequest{
+		Namespace: "ns", ServiceAccount: "sa", Audiences: []string{"a"}, PodName: "app", PodUid: "u1",
+		Expiration: durationpb.New(time.Hour),
+	}
+	token, err := m.client.Token(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := m.pods.Items()["u1"].GetSeenAt().AsTime()
+	m.written()
+	kill()
+	server.Away(true)
+
+	before, _, _, _ := m.pods.State()
+	m.start()
+	m.until("new owner", func() bool {
+		now, _, _, _ := m.pods.State()
+		return now.Epoch != before.Epoch && m.names() == "default/etcd-n1 ns/app ns/job …"
+	})
+	m.until("objects of the store", func() bool { return m.objects() == everything && !m.obj.Complete() })
+	m.until("health", func() bool { return strings.HasPrefix(m.health(), "HEALTH_STARTING API server: ") })
+	m.until("mirrors not complete", func() bool { return !m.mir.Complete() })
+	if got := m.pods.Items()["u1"].GetSeenAt().AsTime(); !got.Equal(seen) {
+		t.Errorf("seen at %s, was %s", got, seen)
+	}
+	if phase := m.pod(m.pods.Items()["u2"]).Status.Phase; phase != v1.PodSucceeded {
+		t.Errorf("the job that was over is %s: it would run again", phase)
+	}
+	again, err := m.client.Token(t.Context(), ask)
+	if err != nil || again.GetToken() != token.GetToken() {
+		t.Errorf("token offline: %v", err)
+	}
+	// A static pod does not need the API server.
+	m.write("manifests/dns.yaml", manifest("dns", "i:1"))
+	m.wants("default/dns-n1", "default/etcd-n1", "ns/app", "ns/job", "…")
+
+	server.Delete("pods", "ns", "app")
+	server.Put("pods", apiPod("new", "u3"))
+	server.Away(false)
+	m.wants("default/dns-n1", "default/etcd-n1", "ns/job", "ns/new")
+	m.until("serving", func() bool { return m.health() == "HEALTH_SERVING " && m.obj.Complete() })
+}
+
+// TestAPIServerGoes: what was heard stays complete, and the source tells.
+func TestAPIServerGoes(t *testing.T) {
+	m, server := joined(t, "")
+	server.Put("pods", apiPod("app", "u1"))
+	m.start()
+	m.wants("ns/app")
+	server.Away(true)
+	m.until("error told", func() bool { return m.src.Items()[pod.SourceAPI].GetError() != "" })
+	m.wants("ns/app")
+	server.Put("pods", apiPod("more", "u2"))
+	server.Away(false)
+	m.wants("ns/app", "ns/more")
+	m.until("error gone", func() bool { return m.src.Items()[pod.SourceAPI].GetError() == "" })
+}
+
+func TestTokensAndReviews(t *testing.T) {
+	m, server := joined(t, "")
+	server.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa"}})
+	m.start()
+	m.wants()
+	ask := func(change func(*configv1.TokenRequest)) (*configv1.TokenResponse, error) {
+		r := &configv1.TokenRequest{Namespace: "ns", ServiceAccount: "sa", Audiences: []string{"a", "b"}, PodName: "p", PodUid: "u1"}
+		change(r)
+		return m.client.Token(t.Context(), r)
+	}
+	first, err := ask(func(*configv1.TokenRequest) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := first.GetToken(); !strings.HasSuffix(text, "-u1-a+b") {
+		t.Errorf("token %q is not bound as asked", text)
+	}
+	if life := time.Until(first.GetExpiresAt().AsTime()); life < 59*time.Minute || life > time.Hour {
+		t.Errorf("token lives %s", life)
+	}
+	second, err := ask(func(*configv1.TokenRequest) {})
+	if err != nil || second.GetToken() != first.GetToken() {
+		t.Errorf("not from the cache: %v", err)
+	}
+	other, err := ask(func(r *configv1.TokenRequest) { r.PodUid = "u2" })
+	if err != nil || other.GetToken() == first.GetToken() {
+		t.Errorf("one token for two pods: %v", err)
+	}
+	for name, c := range map[string]struct {
+		change func(*configv1.TokenRequest)
+		want   rpc.Kind
+	}{
+		"no account":      {func(r *configv1.TokenRequest) { r.ServiceAccount = "nobody" }, rpc.NotFound},
+		"no namespace":    {func(r *configv1.TokenRequest) { r.Namespace = "" }, rpc.Invalid},
+		"no pod":          {func(r *configv1.TokenRequest) { r.PodUid = "" }, rpc.Invalid},
+		"refused account": {func(r *configv1.TokenRequest) { r.ServiceAccount = "secret" }, rpc.Denied},
+	} {
+		server.Refuse("serviceaccounts", "ns", "secret", true)
+		if _, err := ask(c.change); !rpc.Is(err, c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "good"}}
+	data, err := review.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := m.client.ReviewToken(t.Context(), &configv1.ReviewTokenRequest{Review: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := review.Unmarshal(who.GetReview()); err != nil || review.Status.User.Username != "jane" || !review.Status.Authenticated {
+		t.Errorf("review %v, %v", review.Status, err)
+	}
+	access := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "joe"}}
+	accessData, err := access.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	may, err := m.client.ReviewAccess(t.Context(), &configv1.ReviewAccessRequest{Review: accessData})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := access.Unmarshal(may.GetReview()); err != nil || access.Status.Allowed {
+		t.Errorf("review %v, %v", access.Status, err)
+	}
+	if _, err := m.client.ReviewToken(t.Context(), &configv1.ReviewTokenRequest{Review: []byte("\xff")}); !rpc.Is(err, rpc.Invalid) {
+		t.Errorf("garbage: %v", err)
+	}
+	server.Away(true)
+	if _, err := m.client.ReviewToken(t.Context(), &configv1.ReviewTokenRequest{Review: data}); !rpc.Is(err, rpc.Unavailable) {
+		t.Errorf("away: %v", err)
+	}
+	if again, err := ask(func(*configv1.TokenRequest) {}); err != nil || again.GetToken() != first.GetToken() {
+		t.Errorf("cached token while away: %v", err)
+	}
+}
