@@ -67,7 +67,8 @@ type Actuator struct {
 	mu    sync.Mutex
 	stops map[string]*stop // by container ID
 
-	noRecords sync.Once
+	noRecords  sync.Once
+	imageUsers sync.Map // pod.ImageUser by image id
 }
 
 // New makes an Actuator. It does nothing before it is called.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -48,6 +49,7 @@ func (a *Actuator) startContainer(ctx context.Context, spec ContainerSpec, c *v1
 		return "", warn(failed(CreateContainerError, err))
 	}
 	resp, err := a.deps.Runtime.CreateContainer(ctx, request)
+	a.countImageVolumes(request.GetConfig(), err)
 	if err != nil {
 		return "", warn(failed(CreateContainerError, err))
 	}
@@ -67,6 +69,19 @@ func (a *Actuator) startContainer(ctx context.Context, spec ContainerSpec, c *v1
 		}
 	}
 	return id, nil
+}
+
+// countImageVolumes counts what the runtime mounts when it makes a container.
+func (a *Actuator) countImageVolumes(config *runtimeapi.ContainerConfig, err error) {
+	for _, m := range config.GetMounts() {
+		switch {
+		case m.GetImage().GetImage() == "":
+		case err == nil:
+			a.metrics.imageVolumesGood.Inc()
+		case strings.Contains(err.Error(), "ImageVolumeMountFailed"):
+			a.metrics.imageVolumesBad.Inc()
+		}
+	}
 }
 
 // postStart runs the hook; a container whose hook fails is stopped again. What

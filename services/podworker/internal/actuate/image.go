@@ -39,14 +39,20 @@ func parseImage(image string) (tagged, repository string, err error) {
 // reference containers are made with. It blocks while the image is pulled.
 // Reasons: see errors.go.
 func (a *Actuator) EnsureImage(ctx context.Context, spec ImageSpec) (string, error) {
-	ref, err := a.ensureImage(ctx, spec)
-	if err != nil {
-		if spec.Container != "" && ctx.Err() == nil {
-			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", "Error: "+string(err.Reason))
-		}
-		return "", err
+	if spec.Container == "" {
+		a.metrics.imageVolumes.Inc()
 	}
-	return ref, nil
+	ref, err := a.ensureImage(ctx, spec)
+	if err == nil {
+		return ref, nil
+	}
+	if spec.Container != "" && ctx.Err() == nil {
+		a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", "Error: "+string(err.Reason))
+		_, kind := pod.FindContainer(spec.Pod, spec.Container)
+		a.metrics.containers.WithLabelValues(containerType(kind)).Inc()
+		a.metrics.containerErrors.WithLabelValues(containerType(kind), string(err.Reason)).Inc()
+	}
+	return "", err
 }
 
 func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string, failure *Error) {
@@ -105,6 +111,9 @@ func (a *Actuator) inspect(ctx context.Context, image *runtimeapi.ImageSpec) (*r
 	}
 	if resp.GetImage() != nil && resp.GetImage().GetId() == "" {
 		return nil, fmt.Errorf("the runtime knows image %q without an id", image.GetImage())
+	}
+	if image := resp.GetImage(); image != nil {
+		a.imageUsers.Store(image.GetId(), userOf(image))
 	}
 	return resp.GetImage(), nil
 }
@@ -250,19 +259,27 @@ func (a *Actuator) nodeKeyring(ctx context.Context) pullauth.Keyring {
 	return ring
 }
 
-// imageUser is who an image runs as.
+// imageUser is who an image runs as. What an id stands for never changes, so
+// each is asked for once.
 func (a *Actuator) imageUser(ctx context.Context, ref string) (pod.ImageUser, error) {
+	if user, ok := a.imageUsers.Load(ref); ok {
+		return user.(pod.ImageUser), nil
+	}
 	image, err := a.inspect(ctx, &runtimeapi.ImageSpec{Image: ref})
 	if err != nil {
 		return pod.ImageUser{}, err
 	}
+	return userOf(image), nil
+}
+
+func userOf(image *runtimeapi.Image) pod.ImageUser {
 	switch {
 	case image.GetUid() != nil:
 		uid := image.GetUid().GetValue()
-		return pod.ImageUser{UID: &uid}, nil
+		return pod.ImageUser{UID: &uid}
 	case image.GetUsername() != "":
-		return pod.ImageUser{Name: image.GetUsername()}, nil
+		return pod.ImageUser{Name: image.GetUsername()}
 	}
 	root := int64(0)
-	return pod.ImageUser{UID: &root}, nil
+	return pod.ImageUser{UID: &root}
 }

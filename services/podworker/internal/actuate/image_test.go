@@ -224,3 +224,16 @@ func TestSizeBuckets(t *testing.T) {
 		}
 	}
 }
+
+func TestImageUserIsAskedForOnce(t *testing.T) {
+	uid := int64(1234)
+	n := start(t, false, fakecri.Image{Ref: "docker.io/library/have:1", UID: &uid})
+	p := web(func(p *v1.Pod) { p.Spec.Containers[0].Image = "have:1" })
+	n.run(p)
+	if got := request[*runtimeapi.CreateContainerRequest](n, "CreateContainer").GetConfig().GetLinux().GetSecurityContext().GetRunAsUser().GetValue(); got != uid {
+		t.Errorf("runs as %d, want the image's user", got)
+	}
+	if got := n.rt.Count(fakecri.Match{Method: "ImageStatus"}); got != 1 {
+		t.Errorf("the runtime was asked %d times for the image", got)
+	}
+}
