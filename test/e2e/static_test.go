@@ -88,10 +88,6 @@ func (e *env) mirrorOf(pod *corev1.Pod) {
 	}
 }
 
-// badManifests puts every kind of bad file into the manifest folder. Each must
-// give one problem that names file and field, and the others must go on.
-func badManifests(e *env) { badManifestsIn(e) }
-
 // nodeObject checks the Node and its Lease.
 func nodeObject(e *env) {
 	e.awaitNode(usual, "Ready with addresses and capacity", func(node *corev1.Node) error {

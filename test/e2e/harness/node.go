@@ -233,6 +233,18 @@ func (n *Node) Purge(t testing.TB) {
 	}
 }
 
+// Traces lists what is on the machine of the node: its run directory, its pods'
+// cgroups, processes and mounts.
+func (n *Node) Traces() []string {
+	found := Traces(filepath.Dir(n.Run), "no-such-name")
+	for _, dir := range append(glob("/sys/fs/cgroup/*"+n.Runtime.CgroupRoot), "/sys/fs/cgroup"+n.Runtime.CgroupRoot, n.Run) {
+		if _, err := os.Stat(dir); err == nil {
+			found = append(found, "directory "+dir)
+		}
+	}
+	return found
+}
+
 // Verb runs an operator's verb on the node and returns what it printed.
 func (n *Node) Verb(t testing.TB, verb string, args ...string) string {
 	t.Helper()
@@ -250,6 +262,11 @@ func (n *Node) TryVerb(ctx context.Context, verb string, args ...string) string 
 		return out + err.Error()
 	}
 	return out
+}
+
+// Command is `sextant` with arguments for this node, not yet started.
+func (n *Node) Command(ctx context.Context, verb string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, n.binary, append([]string{verb, "--run-dir=" + n.Run}, args...)...)
 }
 
 func (n *Node) run(ctx context.Context, args ...string) (string, error) {

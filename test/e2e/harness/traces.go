@@ -120,6 +120,18 @@ func (t traces) mounts() []string {
 	return found
 }
 
+// Mounts lists the mount points whose path has a part of that name or begins
+// with that path.
+func Mounts(part string) []string {
+	var found []string
+	for _, f := range mountFields() {
+		if strings.Contains(f[4]+"/", strings.TrimSuffix(part, "/")+"/") {
+			found = append(found, f[4])
+		}
+	}
+	return found
+}
+
 // mountFields splits each line of /proc/self/mountinfo; there are ten or more.
 func mountFields() [][]string {
 	b, err := os.ReadFile("/proc/self/mountinfo")
