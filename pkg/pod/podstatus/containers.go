@@ -175,13 +175,17 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 }
 
 // waiting overlays why a container that should run does not. podworker says so only of
-// containers it wants to start; an init container that succeeded is not one.
+// containers it wants to start. An init container that succeeded is not one, unless it is
+// gone and has to run once more in a new sandbox.
 func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts ContainerFacts, s *v1.ContainerStatus) {
 	if r.Facts.Lifecycle != Syncing || r.Pod.DeletionTimestamp != nil || s.State.Running != nil {
 		return
 	}
-	if end := s.State.Terminated; kind == pod.Init && (r.initDone(c) || (end != nil && end.ExitCode == 0)) {
-		return
+	if kind == pod.Init {
+		newest := r.rec.newest(c.Name)
+		if r.initDone(c) || (newest != nil && newest.exited() && newest.GetExitCode() == 0) {
+			return
+		}
 	}
 	wait := explain(r.Pod, c, facts)
 	if wait == nil {
