@@ -15,6 +15,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/credprovider"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
 )
@@ -60,6 +61,7 @@ type Actuator struct {
 	metrics *metrics
 	pulls   *pullQueue
 	limiter pullLimiter
+	plugins *credprovider.Plugins
 	records *pullrecord.Store
 	users   *userns.Manager
 	host    *host
@@ -86,10 +88,14 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("actuator metrics: %w", err)
 	}
+	plugins, err := credprovider.New(deps.Clock, deps.Log, deps.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("credential provider metrics: %w", err)
+	}
 	layout := pod.Layout{Root: cfg.RootDir}
 	return &Actuator{
 		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
-		pulls: newPullQueue(), records: pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager")), users: userns.New(layout), host: newHost(),
+		pulls: newPullQueue(), plugins: plugins, records: pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager")), users: userns.New(layout), host: newHost(),
 		stops: map[string]*stop{},
 	}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/credprovider"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
 )
 
@@ -124,7 +125,11 @@ func (a *Actuator) tellPresent(ctx context.Context, spec ImageSpec) {
 }
 
 func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
-	auths := a.keyring(ctx, spec.Pod).Lookup(repository)
+	keyring := a.keyring(ctx, spec.Pod)
+	keyring.Add(a.plugins.Keyring(ctx, credprovider.Config{
+		Path: cfg.Node.ImageCredentialProviderConfig, BinDir: cfg.Node.ImageCredentialProviderBinDir,
+	}, wire.GetImage(), repository))
+	auths := keyring.Lookup(repository)
 	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
 		Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID),
 	}}
@@ -218,7 +223,7 @@ func (a *Actuator) pullFailed(ctx context.Context, spec ImageSpec, err error) *E
 
 // keyring holds the pod's credentials, then the node's.
 func (a *Actuator) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
-	var ring pullauth.Keyring
+	var secrets []pullauth.Keyring
 	var missing []string
 	for _, ref := range p.Spec.ImagePullSecrets {
 		if ref.Name == "" {
@@ -235,12 +240,13 @@ func (a *Actuator) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
 			missing = append(missing, ref.Name)
 			continue
 		}
-		ring.Add(one)
+		secrets = append(secrets, one)
 	}
 	if len(missing) > 0 {
 		a.event(ctx, p, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
 	}
+	ring := pullauth.Merge(secrets...)
 	ring.Add(a.nodeKeyring(ctx))
 	return ring
 }

@@ -3,6 +3,8 @@ package actuate
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -126,6 +128,28 @@ func TestPullSecrets(t *testing.T) {
 	}
 	if got := n.events.take()[0]; got != "W FailedToRetrieveImagePullSecret Pod: Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed." {
 		t.Errorf("event %s", got)
+	}
+}
+
+func TestPullWithPlugin(t *testing.T) {
+	n := start(t, false)
+	dir := t.TempDir()
+	files := map[string]string{
+		"config.yaml": "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n" +
+			"- {name: cloud, matchImages: [r.example], defaultCacheDuration: 1m, apiVersion: credentialprovider.kubelet.k8s.io/v1}\n",
+		"cloud": "#!/bin/sh\n" + `echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image","auth":{"r.example":{"username":"robot","password":"1"}}}'`,
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.conf.Node.ImageCredentialProviderConfig, n.conf.Node.ImageCredentialProviderBinDir = filepath.Join(dir, "config.yaml"), dir
+	if _, err := n.ensure("r.example/app:1", v1.PullAlways); err != nil {
+		t.Fatal(err)
+	}
+	if got := request[*runtimeapi.PullImageRequest](n, "PullImage").GetAuth().GetUsername(); got != "robot" {
+		t.Errorf("pulled as %q", got)
 	}
 }
 

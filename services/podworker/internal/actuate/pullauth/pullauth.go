@@ -36,11 +36,34 @@ type entry struct {
 	auth     Auth
 }
 
-// Keyring holds credentials. The zero value is empty.
-type Keyring struct{ entries []entry }
+// Keyring holds credentials, in rings of one origin each. The zero value is
+// empty.
+type Keyring struct{ rings []ring }
 
-// Add puts the entries of o behind those of k.
-func (k *Keyring) Add(o Keyring) { k.entries = append(k.entries, o.entries...) }
+// ring is sorted: longer locations first.
+type ring []entry
+
+func newRing(entries []entry) Keyring {
+	if len(entries) == 0 {
+		return Keyring{}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return strings.Compare(b.location, a.location) })
+	return Keyring{rings: []ring{entries}}
+}
+
+// Add puts the credentials of o behind those of k.
+func (k *Keyring) Add(o Keyring) { k.rings = append(k.rings, o.rings...) }
+
+// Merge makes one ring of several: the secrets of a pod count as one origin.
+func Merge(keyrings ...Keyring) Keyring {
+	var all []entry
+	for _, k := range keyrings {
+		for _, r := range k.rings {
+			all = append(all, r...)
+		}
+	}
+	return newRing(all)
+}
 
 // FromSecret reads a pull secret; one of another type holds none.
 func FromSecret(s *v1.Secret) (Keyring, error) {
@@ -62,8 +85,10 @@ func named(s *v1.Secret, data []byte, parse func([]byte) (Keyring, error)) (Keyr
 	if err != nil {
 		return k, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	for i := range k.entries {
-		k.entries[i].auth.Secret = &Secret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name}
+	for _, r := range k.rings {
+		for i := range r {
+			r[i].auth.Secret = &Secret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name}
+		}
 	}
 	return k, nil
 }
@@ -90,7 +115,7 @@ func ParseAuths(data []byte) (Keyring, error) {
 	if err := json.Unmarshal(data, &auths); err != nil {
 		return Keyring{}, fmt.Errorf("docker config: auths: %w", unquoted(err))
 	}
-	var k Keyring
+	var entries []entry
 	for registry, a := range auths {
 		auth := Auth{Username: a.Username, Password: a.Password}
 		if a.Auth != "" {
@@ -104,10 +129,9 @@ func ParseAuths(data []byte) (Keyring, error) {
 		if err != nil {
 			continue // no address, so no image can match it
 		}
-		k.entries = append(k.entries, entry{location, auth})
+		entries = append(entries, entry{location, auth})
 	}
-	slices.SortFunc(k.entries, func(a, b entry) int { return strings.Compare(b.location, a.location) })
-	return k, nil
+	return newRing(entries), nil
 }
 
 // unquoted keeps the values of a secret out of messages.
@@ -150,6 +174,24 @@ func locationOf(registry string) (string, error) {
 	return u.Host + strings.TrimSuffix(p, "/"), nil
 }
 
+// New makes a keyring of credentials by registry address.
+func New(auths map[string]Auth) Keyring {
+	var entries []entry
+	for registry, auth := range auths {
+		if location, err := locationOf(registry); err == nil {
+			entries = append(entries, entry{location, auth})
+		}
+	}
+	return newRing(entries)
+}
+
+// Matches tells whether an address pattern, host labels of which may be globs,
+// covers a repository.
+func Matches(pattern, repository string) bool {
+	location, err := locationOf(pattern)
+	return err == nil && matches(location, repository)
+}
+
 // defaultRegistry is how credentials of Docker Hub are filed.
 const defaultRegistry = "index.docker.io"
 
@@ -157,7 +199,15 @@ const defaultRegistry = "index.docker.io"
 // example), best first. None means: pull without.
 func (k Keyring) Lookup(repository string) []Auth {
 	var found []Auth
-	for _, e := range k.entries {
+	for _, r := range k.rings {
+		found = append(found, r.lookup(repository)...)
+	}
+	return found
+}
+
+func (r ring) lookup(repository string) []Auth {
+	var found []Auth
+	for _, e := range r {
 		if matches(e.location, repository) {
 			found = append(found, e.auth)
 		}
@@ -165,7 +215,7 @@ func (k Keyring) Lookup(repository string) []Auth {
 	if len(found) > 0 || !ofDefaultRegistry(repository) {
 		return found
 	}
-	for _, e := range k.entries {
+	for _, e := range r {
 		if e.location == defaultRegistry {
 			found = append(found, e.auth)
 		}

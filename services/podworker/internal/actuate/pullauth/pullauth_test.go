@@ -59,6 +59,41 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+func TestRings(t *testing.T) {
+	one, two := New(map[string]Auth{"r.example": {Username: "short"}}), New(map[string]Auth{"r.example/team": {Username: "long"}})
+	users := func(k Keyring) string {
+		var names []string
+		for _, a := range k.Lookup("r.example/team/app") {
+			names = append(names, a.Username)
+		}
+		return strings.Join(names, " ")
+	}
+	if got := users(Merge(one, two)); got != "long short" {
+		t.Errorf("merged: %q", got)
+	}
+	var added Keyring
+	added.Add(one)
+	added.Add(two)
+	if got := users(added); got != "short long" {
+		t.Errorf("one behind the other: %q", got)
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, repository string
+		want                bool
+	}{
+		{"*.dkr.example", "1234.dkr.example/app", true},
+		{"https://registry.io:8080/path", "registry.io:8080/path/app", true},
+		{"*.*.example", "a.example/app", false},
+	} {
+		if got := Matches(tc.pattern, tc.repository); got != tc.want {
+			t.Errorf("%s, %s: %v", tc.pattern, tc.repository, got)
+		}
+	}
+}
+
 func TestFromSecret(t *testing.T) {
 	secret := func(kind v1.SecretType, key, value string) *v1.Secret {
 		return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pull"}, Type: kind, Data: map[string][]byte{key: []byte(value)}}

@@ -1,0 +1,267 @@
+// Package credprovider asks credential provider plugins for what images may be
+// pulled with (KEP-2133): programs of cloud vendors that speak
+// credentialprovider.kubelet.k8s.io/v1 on standard input and output.
+//
+// It owns a cache of their answers, in memory only; after kill -9 they are asked
+// again. A plugin that fails, hangs or talks nonsense costs its own credentials
+// and nothing else: the image is then tried with the others'.
+package credprovider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	kubeletv1 "k8s.io/kubelet/config/v1"
+	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
+)
+
+// Bounds of one plugin run.
+const (
+	maxRun    = time.Minute
+	maxAnswer = 1 << 20 // bytes
+)
+
+// apiVersions are those whose messages are the same as v1's.
+var apiVersions = []string{
+	"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "credentialprovider.kubelet.k8s.io/v1alpha1",
+}
+
+// Load reads a CredentialProviderConfig: a file, or a folder whose files
+// (.yaml, .yml, .json) are read in the order of their names.
+func Load(path string) ([]kubeletv1.CredentialProvider, error) {
+	files := []string{path}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("image-credential-provider-config: %w", err)
+	}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("image-credential-provider-config: %w", err)
+		}
+		files = nil
+		for _, e := range entries {
+			if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	var all []kubeletv1.CredentialProvider
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("image-credential-provider-config: %w", err)
+		}
+		var config kubeletv1.CredentialProviderConfig
+		if err := yaml.UnmarshalStrict(raw, &config); err != nil {
+			return nil, fmt.Errorf("image-credential-provider-config: %s: %w", file, err)
+		}
+		all = append(all, config.Providers...)
+	}
+	return all, validate(all)
+}
+
+func validate(all []kubeletv1.CredentialProvider) error {
+	if len(all) == 0 {
+		return errors.New("image-credential-provider-config: providers: at least one is required")
+	}
+	seen := map[string]bool{}
+	for i, p := range all {
+		bad := func(format string, args ...any) error {
+			return fmt.Errorf("image-credential-provider-config: providers[%d].%s", i, fmt.Sprintf(format, args...))
+		}
+		switch {
+		case p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ "):
+			return bad("name: %q is no file name", p.Name)
+		case seen[p.Name]:
+			return bad("name: %q is there twice", p.Name)
+		case len(p.MatchImages) == 0:
+			return bad("matchImages: at least one is required")
+		case p.DefaultCacheDuration == nil || p.DefaultCacheDuration.Duration < 0:
+			return bad("defaultCacheDuration: a duration of 0 or more is required")
+		case !slices.Contains(apiVersions, p.APIVersion):
+			return bad("apiVersion: %q: want one of %v", p.APIVersion, apiVersions)
+		case p.TokenAttributes != nil:
+			return bad("tokenAttributes: service account tokens are not handed to plugins")
+		}
+		seen[p.Name] = true
+	}
+	return nil
+}
+
+// Config is where plugins are.
+type Config struct{ Path, BinDir string }
+
+// Plugins runs plugins and keeps what they answer as long as they allow.
+type Plugins struct {
+	clock   clock.PassiveClock
+	log     *slog.Logger
+	failed  *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+
+	mu     sync.Mutex
+	loaded Config
+	all    []kubeletv1.CredentialProvider
+	cache  map[string]cached
+}
+
+type cached struct {
+	ring    pullauth.Keyring
+	expires time.Time
+}
+
+// New makes Plugins. reg may be nil.
+func New(clock clock.PassiveClock, log *slog.Logger, reg prometheus.Registerer) (*Plugins, error) {
+	p := &Plugins{
+		clock: clock, log: log, cache: map[string]cached{},
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Credential provider plugins that failed.",
+		}, []string{"plugin_name"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_credential_provider_plugin_duration", Help: "Duration of a plugin's run in seconds.", Buckets: prometheus.DefBuckets,
+		}, []string{"plugin_name"}),
+	}
+	if reg != nil {
+		if err := errors.Join(reg.Register(p.failed), reg.Register(p.seconds)); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Keyring is what the plugins that match an image give for it. repository is the
+// image's full name without tag and digest.
+func (p *Plugins) Keyring(ctx context.Context, cfg Config, image, repository string) pullauth.Keyring {
+	var ring pullauth.Keyring
+	for _, provider := range p.providers(cfg) {
+		if !slices.ContainsFunc(provider.MatchImages, func(m string) bool { return pullauth.Matches(m, repository) }) {
+			continue
+		}
+		one, err := p.ask(ctx, cfg, provider, image, repository)
+		if err != nil {
+			p.failed.WithLabelValues(provider.Name).Inc()
+			p.log.ErrorContext(ctx, "credential provider failed", "provider", provider.Name, "image", image, "error", err.Error())
+			continue
+		}
+		ring.Add(one)
+	}
+	return ring
+}
+
+// providers reads the configuration once, and again when it names another file.
+func (p *Plugins) providers(cfg Config) []kubeletv1.CredentialProvider {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if cfg == p.loaded || cfg.Path == "" {
+		return p.all
+	}
+	p.loaded, p.all, p.cache = Config{}, nil, map[string]cached{}
+	all, err := Load(cfg.Path)
+	if err != nil {
+		// Whoever repairs the file need not restart anything.
+		p.log.Error("credential providers not used", "error", err.Error())
+		return nil
+	}
+	p.loaded, p.all = cfg, all
+	return all
+}
+
+func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.CredentialProvider, image, repository string) (pullauth.Keyring, error) {
+	registry, _, _ := strings.Cut(repository, "/")
+	p.mu.Lock()
+	for _, key := range []string{provider.Name + " " + image, provider.Name + " " + registry, provider.Name} {
+		if c, ok := p.cache[key]; ok && p.clock.Now().Before(c.expires) {
+			p.mu.Unlock()
+			return c.ring, nil
+		}
+		delete(p.cache, key)
+	}
+	p.mu.Unlock()
+	resp, err := p.run(ctx, cfg, provider, image)
+	if err != nil {
+		return pullauth.Keyring{}, err
+	}
+	auths := map[string]pullauth.Auth{}
+	for registry, a := range resp.Auth {
+		auths[registry] = pullauth.Auth{Username: a.Username, Password: a.Password}
+	}
+	ring := pullauth.New(auths)
+	key := provider.Name
+	switch resp.CacheKeyType {
+	case credentialproviderv1.ImagePluginCacheKeyType:
+		key += " " + image
+	case credentialproviderv1.RegistryPluginCacheKeyType:
+		key += " " + registry
+	case credentialproviderv1.GlobalPluginCacheKeyType:
+	default:
+		return pullauth.Keyring{}, fmt.Errorf("cacheKeyType %q: want Image, Registry or Global", resp.CacheKeyType)
+	}
+	keep := provider.DefaultCacheDuration.Duration
+	if resp.CacheDuration != nil {
+		keep = resp.CacheDuration.Duration
+	}
+	if keep > 0 {
+		p.mu.Lock()
+		p.cache[key] = cached{ring, p.clock.Now().Add(keep)}
+		p.mu.Unlock()
+	}
+	return ring, nil
+}
+
+// run runs a plugin for one image.
+func (p *Plugins) run(ctx context.Context, cfg Config, provider kubeletv1.CredentialProvider, image string) (*credentialproviderv1.CredentialProviderResponse, error) {
+	request := &credentialproviderv1.CredentialProviderRequest{Image: image}
+	request.APIVersion, request.Kind = provider.APIVersion, "CredentialProviderRequest"
+	input, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxRun)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(cfg.BinDir, provider.Name), provider.Args...)
+	var stdout, stderr capped
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	cmd.Env = os.Environ()
+	cmd.WaitDelay = time.Second // for children that keep its output open
+	for _, v := range provider.Env {
+		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+	}
+	began := p.clock.Now()
+	err = cmd.Run()
+	p.seconds.WithLabelValues(provider.Name).Observe(p.clock.Since(began).Seconds())
+	if err != nil {
+		return nil, fmt.Errorf("run: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	resp := &credentialproviderv1.CredentialProviderResponse{}
+	if err := json.Unmarshal(stdout.Bytes(), resp); err != nil {
+		return nil, errors.New("its answer is not a CredentialProviderResponse") // what it said may hold secrets
+	}
+	if resp.Kind != "CredentialProviderResponse" || resp.APIVersion != provider.APIVersion {
+		return nil, fmt.Errorf("it answered with %s %s, want CredentialProviderResponse %s", resp.Kind, resp.APIVersion, provider.APIVersion)
+	}
+	return resp, nil
+}
+
+// capped keeps the first maxAnswer bytes.
+type capped struct{ bytes.Buffer }
+
+func (c *capped) Write(p []byte) (int, error) {
+	_, _ = c.Buffer.Write(p[:min(len(p), max(0, maxAnswer-c.Len()))]) // memory does not fail
+	return len(p), nil
+}
