@@ -198,7 +198,9 @@ func (w *worker) resources() step.Resources {
 	m := w.l.in.Allocations
 	revision, complete, _, _ := m.State()
 	item, listed := m.Get(string(w.uid))
+	told := w.asked[step.Admit].want != (feed.Revision{}) && !w.asked[step.Admit].reached(revision, complete)
 	r := step.Resources{
+		Held: told || listed && !item.GetReleasing(),
 		Lost: !listed && complete && w.facts.State == step.Syncing && w.asked[step.Admit].reached(revision, complete),
 		Gone: !listed && complete && w.asked[step.Release].reached(revision, complete),
 	}

@@ -91,8 +91,16 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 }
 
 func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
-	if f.State == Syncing && answer.Decision == Admitted {
-		f.Admitted.CgroupParent = answer.CgroupParent // told again after it was lost
+	if f.State == Syncing {
+		// It was told again, for it had lost the pod. A running pod is not judged
+		// again, so any other answer is only a reason to tell it later once more.
+		if answer.Decision == Admitted {
+			f.Admitted.CgroupParent = answer.CgroupParent
+		} else {
+			f.Failures[Action{Kind: Admit}.Key()] = Failure{
+				Reason: answer.Reason, Message: answer.Message, At: now, Retry: now.Add(notYetRetry), Count: 1,
+			}
+		}
 		return f, nil
 	}
 	if f.State != Pending {

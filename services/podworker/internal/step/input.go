@@ -125,6 +125,9 @@ type Volumes struct {
 
 // Resources is what the pod holds.
 type Resources struct {
+	// Held: resource has what the pod needs ready, its cgroup above all; no
+	// sandbox is made before.
+	Held bool
 	// Lost: resource answers, and does not know the pod although it should.
 	Lost bool
 	// Gone: nothing is held, said after Release was accepted.

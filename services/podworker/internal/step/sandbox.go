@@ -103,6 +103,8 @@ func (p *planner) clear() bool {
 func (p *planner) create(attempt int) {
 	a := Action{Kind: RunSandbox, Attempt: attempt}
 	switch {
+	case !p.in.Resources.Held:
+		p.wait("resource", "allocation", "the pod's cgroup is not there")
 	case !p.networked():
 	case p.in.Handler.Waiting != "":
 		p.tell("handler", p.in.Handler.Waiting, Event{Warning: true, Reason: "FailedCreatePodSandBox",

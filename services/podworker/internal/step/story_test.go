@@ -296,7 +296,7 @@ func (s *teller) change(args []string) error {
 	case "objects-change":
 		s.in.ObjectsChanged = s.now
 	case "resource-loses":
-		s.in.Resources.Lost = true
+		s.in.Resources.Lost, s.in.Resources.Held = true, false
 	case "evict":
 		s.in.Resources.Eviction = &Eviction{Reason: rest[0], Message: strings.Join(rest[2:], " "), Disruption: true,
 			Grace: time.Duration(*seconds(rest[1])) * time.Second, At: s.now}

@@ -118,7 +118,7 @@ func (w *world) end(key Key, failed *Failed) error {
 func (w *world) act(a Action) Result {
 	switch a.Kind {
 	case Admit:
-		w.in.Resources.Gone, w.in.Resources.Lost = false, false
+		w.in.Resources.Held, w.in.Resources.Gone, w.in.Resources.Lost = true, false, false
 		return Result{Admission: &Answer{Decision: Admitted, CgroupParent: "/kubepods/poduid-1"}}
 	case Declare:
 		w.in.Volumes.Gone = false
