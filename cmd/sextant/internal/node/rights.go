@@ -3,6 +3,8 @@ package node
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -14,7 +16,8 @@ import (
 // capabilities are what a service may do beyond its uid; those not listed have
 // none (docs/architecture.md, the owner table).
 var capabilities = map[house.Service][]uintptr{
-	house.Volume:   {unix.CAP_SYS_ADMIN, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE},
+	// FSETID keeps the setgid bit of folders given to a pod's fsGroup.
+	house.Volume:   {unix.CAP_SYS_ADMIN, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID},
 	house.Resource: {unix.CAP_DAC_OVERRIDE},
 }
 
@@ -30,6 +33,22 @@ func (p *Plan) rights(s house.Service) (*syscall.SysProcAttr, error) {
 		cred.Groups = groups
 	}
 	return &syscall.SysProcAttr{Setsid: true, Credential: cred, AmbientCaps: capabilities[s]}, nil
+}
+
+// startForGood starts a process that never gains rights, whatever it executes.
+// The promise (no_new_privs) is a thread's and its children's, so the thread
+// that makes it is thrown away: it stays locked, and ends with the goroutine.
+func startForGood(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			result <- fmt.Errorf("no_new_privs: %w", err)
+			return
+		}
+		result <- cmd.Start()
+	}()
+	return <-result
 }
 
 // runtimeGroups are the groups that may open the runtime's sockets. The right

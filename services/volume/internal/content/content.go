@@ -182,7 +182,7 @@ func (b *builder) configMap(name string, items []v1.KeyToPath, optional *bool, d
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("configmap %q %w", name, err)
+		return unreadable("configmap", name, err)
 	}
 	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
 	for key, value := range object.Data {
@@ -200,9 +200,16 @@ func (b *builder) secret(name string, items []v1.KeyToPath, optional *bool, defa
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("secret %q %w", name, err)
+		return unreadable("secret", name, err)
 	}
 	return b.keys("references non-existent secret key", object.Data, items, optional, defaultMode)
+}
+
+func unreadable(kind, name string, err error) error {
+	if errors.Is(err, ErrWait) || errors.Is(err, ErrAbsent) {
+		return fmt.Errorf("%s %q %w", kind, name, err) // the API server's words
+	}
+	return fmt.Errorf("%s %q: %w", kind, name, err)
 }
 
 // keys puts all keys of an object in, or the listed ones at their paths. missing

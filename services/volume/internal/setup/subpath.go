@@ -19,7 +19,7 @@ import (
 // swap it (CVE-2017-1002101). A missing part is made as a folder.
 func (h *Host) Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error) {
 	if filepath.IsAbs(subPath) || strings.Contains("/"+subPath+"/", "/../") {
-		return "", fmt.Errorf("subPath %q: want a relative path without ..", subPath)
+		return "", fmt.Errorf("subPath %q: want a relative path that does not go up", subPath)
 	}
 	target := h.Layout.VolumeSubpath(uid, volume, container, index)
 	part, err := pathrs.OpenInRoot(volumePath, subPath)

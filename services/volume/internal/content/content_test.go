@@ -1,0 +1,268 @@
+package content_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sextant-node/sextant/services/volume/internal/content"
+)
+
+var update = flag.Bool("update", false, "write what is found as what is wanted")
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// objects answers from a story's sections.
+type objects struct {
+	configMaps map[string]*v1.ConfigMap
+	secrets    map[string]*v1.Secret
+	failures   map[string]error
+	node       v1.ResourceList
+}
+
+func (o objects) fail(kind, namespace, name string) error {
+	key := kind + "/" + namespace + "/" + name
+	if err, ok := o.failures[key]; ok {
+		return err
+	}
+	return content.ErrAbsent
+}
+
+func (o objects) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	if c, ok := o.configMaps[namespace+"/"+name]; ok {
+		return c, nil
+	}
+	return nil, o.fail("ConfigMap", namespace, name)
+}
+
+func (o objects) Secret(namespace, name string) (*v1.Secret, error) {
+	if s, ok := o.secrets[namespace+"/"+name]; ok {
+		return s, nil
+	}
+	return nil, o.fail("Secret", namespace, name)
+}
+
+// Token names what was asked for, and lasts as long as the audience says.
+func (o objects) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (string, time.Time, error) {
+	if err, ok := o.failures["Token"]; ok {
+		return "", time.Time{}, err
+	}
+	seconds := int64(3600)
+	if spec.ExpirationSeconds != nil {
+		seconds = *spec.ExpirationSeconds
+	}
+	return fmt.Sprintf("token for %s of %s", spec.Audience, p.Name), now.Add(time.Duration(seconds) * time.Second), nil
+}
+
+func (o objects) Allocatable() (v1.ResourceList, error) {
+	if o.node == nil {
+		return nil, content.ErrWait
+	}
+	return o.node, nil
+}
+
+// TestStories: a pod, the objects there are, and the files of its first volume.
+func TestStories(t *testing.T) {
+	stories, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(stories) == 0 {
+		t.Fatalf("stories: %v, %v", stories, err)
+	}
+	for _, path := range stories {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			story, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := tell(t, story), section(story, "want")
+			if *update {
+				setSection(story, "want", got)
+				if err := os.WriteFile(path, txtar.Format(story), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func section(story *txtar.Archive, name string) string {
+	for _, f := range story.Files {
+		if f.Name == name {
+			return string(f.Data)
+		}
+	}
+	return ""
+}
+
+func setSection(story *txtar.Archive, name, text string) {
+	for i := range story.Files {
+		if story.Files[i].Name == name {
+			story.Files[i].Data = []byte(text)
+		}
+	}
+}
+
+func tell(t *testing.T, story *txtar.Archive) string {
+	t.Helper()
+	p := &v1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(section(story, "pod")), p); err != nil {
+		t.Fatal(err)
+	}
+	o := objects{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, failures: map[string]error{}}
+	for _, f := range story.Files {
+		switch f.Name {
+		case "configmap":
+			c := &v1.ConfigMap{}
+			if err := yaml.UnmarshalStrict(f.Data, c); err != nil {
+				t.Fatal(err)
+			}
+			o.configMaps[c.Namespace+"/"+c.Name] = c
+		case "secret":
+			s := &v1.Secret{}
+			if err := yaml.UnmarshalStrict(f.Data, s); err != nil {
+				t.Fatal(err)
+			}
+			o.secrets[s.Namespace+"/"+s.Name] = s
+		case "node":
+			o.node = v1.ResourceList{}
+			for line := range strings.Lines(string(f.Data)) {
+				name, amount, _ := strings.Cut(strings.TrimSpace(line), " ")
+				o.node[v1.ResourceName(name)] = resource.MustParse(amount)
+			}
+		case "failures":
+			for line := range strings.Lines(string(f.Data)) {
+				key, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+				o.failures[key] = errors.New(text)
+				if text == "wait" {
+					o.failures[key] = content.ErrWait
+				}
+			}
+		}
+	}
+	set, err := content.Files(p, &p.Spec.Volumes[0], o)
+	if err != nil {
+		kind := ""
+		if errors.Is(err, content.ErrWait) {
+			kind = " (wait)"
+		}
+		return fmt.Sprintf("error%s: %v\n", kind, err)
+	}
+	var lines []string
+	for path, f := range set.Files {
+		line := fmt.Sprintf("%s %04o %q", path, f.Mode, f.Data)
+		if f.UID != nil {
+			line += fmt.Sprintf(" uid %d", *f.UID)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	if !set.Refresh.IsZero() {
+		lines = append(lines, "refresh in "+set.Refresh.Sub(now).String())
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func TestPlugin(t *testing.T) {
+	for want, source := range map[string]v1.VolumeSource{
+		"kubernetes.io/empty-dir":               {EmptyDir: &v1.EmptyDirVolumeSource{}},
+		"kubernetes.io/host-path":               {HostPath: &v1.HostPathVolumeSource{}},
+		"kubernetes.io/configmap":               {ConfigMap: &v1.ConfigMapVolumeSource{}},
+		"kubernetes.io/secret":                  {Secret: &v1.SecretVolumeSource{}},
+		"kubernetes.io/downward-api":            {DownwardAPI: &v1.DownwardAPIVolumeSource{}},
+		"kubernetes.io/projected":               {Projected: &v1.ProjectedVolumeSource{}},
+		"kubernetes.io/image":                   {Image: &v1.ImageVolumeSource{}},
+		"kubernetes.io/git-repo":                {GitRepo: &v1.GitRepoVolumeSource{}},
+		"kubernetes.io/csi":                     {CSI: &v1.CSIVolumeSource{}},
+		"kubernetes.io/nfs":                     {NFS: &v1.NFSVolumeSource{}},
+		"kubernetes.io/iscsi":                   {ISCSI: &v1.ISCSIVolumeSource{}},
+		"kubernetes.io/fc":                      {FC: &v1.FCVolumeSource{}},
+		"kubernetes.io/flexvolume":              {FlexVolume: &v1.FlexVolumeSource{}},
+		"kubernetes.io/persistent-volume-claim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}},
+		"unknown":                               {},
+	} {
+		if got := content.Plugin(&v1.Volume{VolumeSource: source}); got != want {
+			t.Errorf("plugin %q, want %q", got, want)
+		}
+		files := strings.HasSuffix(want, "/configmap") || strings.HasSuffix(want, "/secret") || strings.HasSuffix(want, "/downward-api") || strings.HasSuffix(want, "/projected")
+		if content.HasFiles(want) != files {
+			t.Errorf("%s has files: %v, want %v", want, !files, files)
+		}
+		if memory := source.Secret != nil || source.Projected != nil; content.InMemory(&v1.Volume{VolumeSource: source}) != memory {
+			t.Errorf("%s in memory: %v, want %v", want, !memory, memory)
+		}
+	}
+	if got := content.Plugin(&v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}); got != content.Claim {
+		t.Errorf("an ephemeral claim is %q", got)
+	}
+}
+
+func TestDepends(t *testing.T) {
+	p := &v1.Pod{}
+	err := yaml.UnmarshalStrict([]byte(`
+metadata: {namespace: ns}
+spec:
+  volumes:
+  - {name: none, emptyDir: {}}
+  - {name: a, configMap: {name: a}}
+  - {name: b, secret: {secretName: b}}
+  - name: c
+    projected:
+      sources:
+      - configMap: {name: c}
+      - secret: {name: d}
+      - serviceAccountToken: {path: t}
+`), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		kind, namespace, name string
+		want                  bool
+	}{
+		{"ConfigMap", "ns", "a", true}, {"Secret", "ns", "b", true}, {"ConfigMap", "ns", "c", true}, {"Secret", "ns", "d", true},
+		{"ConfigMap", "other", "a", false}, {"Secret", "ns", "a", false}, {"ConfigMap", "ns", "b", false}, {"Node", "", "a", false}, {"ConfigMap", "ns", "", false},
+	} {
+		if got := content.Depends(p, test.kind, test.namespace, test.name); got != test.want {
+			t.Errorf("%s %s/%s: %v", test.kind, test.namespace, test.name, got)
+		}
+	}
+}
+
+func TestDependsOnNode(t *testing.T) {
+	item := []v1.DownwardAPIVolumeFile{{Path: "x", ResourceFieldRef: &v1.ResourceFieldSelector{}}}
+	field := []v1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &v1.ObjectFieldSelector{}}}
+	projected := func(items []v1.DownwardAPIVolumeFile) v1.VolumeSource {
+		return v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, {DownwardAPI: &v1.DownwardAPIProjection{Items: items}}}}}
+	}
+	for name, test := range map[string]struct {
+		source v1.VolumeSource
+		want   bool
+	}{
+		"disk":              {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, false},
+		"memory":            {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, true},
+		"resource":          {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: item}}, true},
+		"field":             {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: field}}, false},
+		"projected":         {projected(item), true},
+		"projected, fields": {projected(field), false},
+		"configMap":         {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, false},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: test.source}}}}
+		if got := content.DependsOnNode(p); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

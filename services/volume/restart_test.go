@@ -1,0 +1,259 @@
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume"
+	"github.com/sextant-node/sextant/services/volume/internal/setup"
+	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+)
+
+// stuck is the real disk, but for what a test holds up or lets fail.
+type stuck struct {
+	*setup.Host
+	hang    chan struct{} // hostPaths named "hang" wait for it
+	removal func() error
+}
+
+func (s stuck) HostPath(v *v1.Volume) (string, error) {
+	if v.Name == "hang" {
+		<-s.hang
+	}
+	return s.Host.HostPath(v)
+}
+
+func (s stuck) Remove(uid types.UID) error {
+	if s.removal != nil {
+		if err := s.removal(); err != nil {
+			return err
+		}
+	}
+	return s.Host.Remove(uid)
+}
+
+func TestARestartKeepsEverything(t *testing.T) {
+	r := newRig(t, nil)
+	r.secret("key", map[string]string{"a": "1"})
+	r.allocatable("8Gi")
+	p := of(t, "u", `
+- {name: e, emptyDir: {}}
+- {name: m, emptyDir: {medium: Memory}}
+- {name: s, secret: {secretName: key}}
+`)
+	r.declare(p)
+	r.ready("u")
+	disk, memory := r.path("u", "empty-dir", "e"), r.path("u", "empty-dir", "m")
+	r.write(filepath.Join(disk, "data"), "on disk")
+	r.write(filepath.Join(memory, "data"), "in memory")
+	if err := os.Chmod(disk, 0o700); err != nil { // a database does that
+		t.Fatal(err)
+	}
+	data, err := os.Readlink(r.path("u", "secret", "s", "..data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts := len(volumetest.Mounts(t, r.root))
+	before, _, _, _ := r.pods.State()
+
+	// The neighbours are away: what stands must not need them.
+	r.stop()
+	r.stopConfig()
+	var unready atomic.Bool
+	watching := feed.NewMirror(feed.MirrorConfig{
+		Feed: house.VolumePods, Poll: time.Millisecond, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(r.Dial(house.Volume))},
+	}, func(_ string, value []byte) (*volumev1.PodVolumes, error) {
+		item, err := feed.Message[*volumev1.PodVolumes]("", value)
+		if err == nil && !item.GetReady() {
+			unready.Store(true)
+		}
+		return item, err
+	})
+	r.Go("watching", watching.Run)
+	r.start(nil)
+	r.Eventually("the second life", func() bool {
+		now, complete, _, _ := r.pods.State()
+		return now.Epoch != before.Epoch && complete
+	})
+	r.Eventually("the look at the secret", func() bool { return strings.Contains(r.volume("u", "s").GetError(), "not known yet") })
+	r.Eventually("watched", func() bool { _, ok := watching.Get("u"); return ok })
+	if unready.Load() {
+		t.Error("the pod was unready for a while")
+	}
+	if a, b := r.read(filepath.Join(disk, "data")), r.read(filepath.Join(memory, "data")); a != "on disk" || b != "in memory" {
+		t.Errorf("contents %q, %q", a, b)
+	}
+	if info, err := os.Stat(disk); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("rights were set again: %v, %v", info.Mode(), err)
+	}
+	if now, err := os.Readlink(r.path("u", "secret", "s", "..data")); err != nil || now != data {
+		t.Errorf("the secret was written again: %v", err)
+	}
+	if n := len(volumetest.Mounts(t, r.root)); n != mounts {
+		t.Errorf("%d mounts, had %d", n, mounts)
+	}
+}
+
+func TestARestartFinishesAWithdrawal(t *testing.T) {
+	r := newRig(t, nil)
+	host := stuck{Host: setup.NewHost(r.root), removal: func() error { return errors.New("device is busy") }}
+	r.stop()
+	r.start(func(d *volume.Deps) { d.Host = host })
+	r.declare(of(t, "u", `- {name: e, emptyDir: {}}`))
+	r.ready("u")
+	r.withdraw("u")
+	r.Eventually("the failure is said", func() bool {
+		item, _ := r.pods.Get("u")
+		return item.GetWithdrawing() && !item.GetReady() && len(item.GetVolumes()) == 1 &&
+			item.GetVolumes()[0].GetError() == "device is busy" && item.GetVolumes()[0].GetRetryAt() != nil
+	})
+	data, err := of(t, "u", `- {name: e, emptyDir: {}}`).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Declare(r.Context(), &volumev1.DeclareRequest{Pod: data}); !rpc.Is(err, rpc.Conflict) {
+		t.Errorf("declared while withdrawing: %v", err)
+	}
+	r.stop()
+	r.start(nil)
+	r.gone("u")
+	if _, err := os.Lstat(filepath.Join(r.root, "pods/u/volumes")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left: %v", err)
+	}
+}
+
+func TestAFailedRemovalIsTriedAgain(t *testing.T) {
+	r := newRig(t, nil)
+	var once sync.Once
+	host := stuck{Host: setup.NewHost(r.root), removal: func() (err error) {
+		once.Do(func() { err = errors.New("device is busy") })
+		return err
+	}}
+	r.stop()
+	r.start(func(d *volume.Deps) { d.Host = host })
+	r.declare(of(t, "u", `- {name: e, emptyDir: {}}`))
+	r.ready("u")
+	r.withdraw("u")
+	r.gone("u")
+}
+
+func TestALostJournalLosesNoVolume(t *testing.T) {
+	r := newRig(t, nil)
+	keep, drop := of(t, "keep", `- {name: e, emptyDir: {}}`), of(t, "drop", `- {name: e, emptyDir: {}}`)
+	for _, p := range []*v1.Pod{keep, drop} {
+		r.declare(p)
+		r.ready(string(p.UID))
+		dir := r.path(string(p.UID), "empty-dir", "e")
+		r.write(filepath.Join(dir, "data"), "precious")
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.stop()
+	state := filepath.Join(r.Paths.StateOf(house.Volume), "state.db")
+	r.write(state, strings.Repeat("garbage", 4096))
+	r.start(nil)
+	for _, uid := range []string{"keep", "drop"} {
+		r.Eventually("found on disk", func() bool { return r.volume(uid, "e").GetStep() == "found on disk" })
+	}
+	if aside, err := filepath.Glob(state + ".damaged-*"); err != nil || len(aside) != 1 {
+		t.Errorf("set aside: %v, %v", aside, err)
+	}
+	r.declare(keep)
+	r.ready("keep")
+	r.withdraw("drop")
+	r.gone("drop")
+	dir := r.path("keep", "empty-dir", "e")
+	if got := r.read(filepath.Join(dir, "data")); got != "precious" {
+		t.Errorf("contents %q", got)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("rights were set again: %v, %v", info.Mode(), err)
+	}
+	if _, err := os.Lstat(filepath.Join(r.root, "pods/drop/volumes")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left: %v", err)
+	}
+}
+
+func TestAHangingVolumeHoldsUpNobodyElse(t *testing.T) {
+	r := newRig(t, nil)
+	host := stuck{Host: setup.NewHost(r.root), hang: make(chan struct{})}
+	r.stop()
+	r.start(func(d *volume.Deps) { d.Host = host })
+	slow := of(t, "slow", `
+- {name: e, emptyDir: {}}
+- {name: hang, hostPath: {path: /dev}}
+`)
+	r.declare(slow)
+	for _, uid := range []string{"a", "b", "c"} {
+		r.declare(of(t, uid, `- {name: e, emptyDir: {}}`))
+	}
+	for _, uid := range []string{"a", "b", "c"} {
+		r.ready(uid)
+		r.withdraw(uid)
+		r.gone(uid)
+	}
+	// The item says what it hangs on.
+	r.Eventually("what it is doing", func() bool { return r.volume("slow", "hang").GetStep() == "set up kubernetes.io/host-path" })
+	if r.volume("slow", "e").GetState() != volumev1.VolumeState_VOLUME_STATE_MOUNTED {
+		t.Error("the volume before it is not said to be mounted")
+	}
+	// A withdrawal is taken at once, and done when the disk lets it.
+	r.withdraw("slow")
+	r.Eventually("withdrawing", func() bool { item, _ := r.pods.Get("slow"); return item.GetWithdrawing() })
+	close(host.hang)
+	r.gone("slow")
+}
+
+func TestTokens(t *testing.T) {
+	var mu sync.Mutex
+	ahead := time.Duration(0)
+	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Add(ahead) }
+	r := newRig(t, func(d *volume.Deps) { d.Now = clock })
+	r.tokens.now = clock
+	r.tokens.fail(rpc.Unavailable.Errorf("no API server"))
+	r.declare(of(t, "u", `- {name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}`))
+	r.Eventually("waiting", func() bool { return strings.Contains(r.volume("u", "t").GetError(), "no API server") })
+	if events := r.messages(); len(events) > 0 {
+		t.Errorf("events while the API server is away: %v", events)
+	}
+	r.tokens.fail(nil)
+	r.ready("u")
+	first := r.read(r.path("u", "projected", "t", "token"))
+	if asked := r.tokens.asked(); asked[0].GetExpiration().GetSeconds() != 3600 || len(asked[0].GetAudiences()) != 0 {
+		t.Errorf("asked for %v", asked[0])
+	}
+	// Four fifths of its hour are over; anything that happens finds that out.
+	mu.Lock()
+	ahead = 49 * time.Minute
+	mu.Unlock()
+	r.declare(of(t, "other", `- {name: e, emptyDir: {}}`))
+	r.Eventually("a new token", func() bool { return r.read(r.path("u", "projected", "t", "token")) != first })
+	// A refusal is said; the token that is there stays.
+	r.tokens.fail(rpc.NotFound.Errorf(`serviceaccounts "default" not found`))
+	mu.Lock()
+	ahead = 100 * time.Minute
+	mu.Unlock()
+	r.withdraw("other")
+	r.Eventually("the event", func() bool {
+		events := r.messages()
+		return len(events) == 1 && strings.HasSuffix(events[0], `service account token: serviceaccounts "default" not found`)
+	})
+	if item, _ := r.pods.Get("u"); !item.GetReady() {
+		t.Error("a token that cannot be renewed made the pod unready")
+	}
+}

@@ -1,0 +1,233 @@
+package volume_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume"
+	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/standin"
+)
+
+// rig is a volume service on real disks and mounts, between stand-ins for config
+// and resource, seen through its socket.
+type rig struct {
+	*standin.House
+	root    string
+	objects *feed.Owner[*configv1.Object]
+	secrets *feed.Owner[*configv1.Object]
+	node    *feed.Owner[*resourcev1.NodeResources]
+	tokens  *tokens
+	client  volumev1.VolumeServiceClient
+	pods    *feed.Mirror[*volumev1.PodVolumes]
+	events  *feed.Mirror[*eventv1.Event]
+
+	stopConfig func()
+	stop       func() // of the service under test
+}
+
+// tokens is config's Token.
+type tokens struct {
+	configv1.UnimplementedConfigServiceServer
+	mu    sync.Mutex
+	err   error
+	calls []*configv1.TokenRequest
+	now   func() time.Time
+}
+
+func (k *tokens) Token(_ context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.calls = append(k.calls, req)
+	if k.err != nil {
+		return nil, k.err
+	}
+	return &configv1.TokenResponse{
+		Token: fmt.Sprintf("token %d", len(k.calls)), ExpiresAt: timestamppb.New(k.now().Add(req.GetExpiration().AsDuration())),
+	}, nil
+}
+
+func (k *tokens) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = err
+}
+
+func (k *tokens) asked() []*configv1.TokenRequest {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]*configv1.TokenRequest(nil), k.calls...)
+}
+
+func newRig(t *testing.T, edit func(*volume.Deps)) *rig {
+	t.Helper()
+	r := &rig{House: standin.New(t), root: volumetest.Root(t), tokens: &tokens{now: time.Now}}
+	config := r.Kit(house.Config)
+	r.objects = service.Owner[*configv1.Object](config, house.ConfigObjects)
+	r.secrets = service.Owner[*configv1.Object](config, house.ConfigSecrets)
+	configv1.RegisterConfigServiceServer(config.Server, r.tokens)
+	r.stopConfig = r.Start(config)
+	resource := r.Kit(house.Resource)
+	r.node = service.Owner[*resourcev1.NodeResources](resource, house.ResourceNode)
+	r.Start(resource)
+	r.start(edit)
+	r.client = volumev1.NewVolumeServiceClient(r.Dial(house.Volume))
+	r.pods = standin.Read[*volumev1.PodVolumes](r.House, house.VolumePods)
+	r.events = standin.Read[*eventv1.Event](r.House, house.VolumeEvents)
+	return r
+}
+
+// start starts the service, a second time on what the first life left.
+func (r *rig) start(edit func(*volume.Deps)) {
+	r.Helper()
+	deps := volume.Deps{Kit: r.Kit(house.Volume)}
+	if edit != nil {
+		edit(&deps)
+	}
+	if _, err := volume.New(volume.Config{RootDir: r.root}, deps); err != nil {
+		r.Fatal(err)
+	}
+	r.stop = r.Start(deps.Kit)
+}
+
+// of makes a pod with volumes.
+func of(t testing.TB, uid, volumes string) *v1.Pod {
+	t.Helper()
+	p := &v1.Pod{}
+	text := "metadata: {namespace: ns, name: " + uid + "-name, uid: " + uid + "}\nspec:\n  volumes:\n" + indent(volumes)
+	if err := yaml.UnmarshalStrict([]byte(text), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func indent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.Trim(text, "\n")) {
+		b.WriteString("  " + line)
+	}
+	return b.String() + "\n"
+}
+
+func (r *rig) declare(p *v1.Pod) feed.Revision {
+	r.Helper()
+	data, err := p.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	resp, err := r.client.Declare(r.Context(), &volumev1.DeclareRequest{Pod: data})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return feed.RevisionFrom(resp.GetRevision())
+}
+
+func (r *rig) withdraw(uid string) feed.Revision {
+	r.Helper()
+	resp, err := r.client.Withdraw(r.Context(), &volumev1.WithdrawRequest{Uid: uid})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return feed.RevisionFrom(resp.GetRevision())
+}
+
+func (r *rig) ready(uid string) {
+	r.Helper()
+	r.Eventually(uid+" ready", func() bool { item, _ := r.pods.Get(uid); return item.GetReady() })
+}
+
+func (r *rig) gone(uid string) {
+	r.Helper()
+	r.Eventually(uid+" gone", func() bool { _, ok := r.pods.Get(uid); return !ok && r.pods.Complete() })
+}
+
+// volume is one volume's state.
+func (r *rig) volume(uid, name string) *volumev1.Volume {
+	item, _ := r.pods.Get(uid)
+	for _, v := range item.GetVolumes() {
+		if v.GetName() == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// path of a volume by plugin and name.
+func (r *rig) path(uid, plugin, name string, below ...string) string {
+	return filepath.Join(append([]string{r.root, "pods", uid, "volumes", "kubernetes.io~" + plugin, name}, below...)...)
+}
+
+func (r *rig) configMap(name string, data map[string]string) {
+	r.Helper()
+	c := &v1.ConfigMap{Data: data}
+	c.Namespace, c.Name = "ns", name
+	object, err := c.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	standin.Set(r.House, r.objects, "ConfigMap/ns/"+name, &configv1.Object{Kind: "ConfigMap", Namespace: "ns", Name: name, Object: object})
+}
+
+func (r *rig) secret(name string, data map[string]string) {
+	r.Helper()
+	s := &v1.Secret{Data: map[string][]byte{}}
+	s.Namespace, s.Name = "ns", name
+	for key, value := range data {
+		s.Data[key] = []byte(value)
+	}
+	object, err := s.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	standin.Set(r.House, r.secrets, "Secret/ns/"+name, &configv1.Object{Kind: "Secret", Namespace: "ns", Name: name, Object: object})
+}
+
+func (r *rig) allocatable(memory string) {
+	r.Helper()
+	standin.Set(r.House, r.node, "node", &resourcev1.NodeResources{Allocatable: map[string]string{"memory": memory, "cpu": "4"}})
+}
+
+// messages of all events, oldest first.
+func (r *rig) messages() []string {
+	var all []string
+	for i := 1; ; i++ {
+		e, ok := r.events.Get(fmt.Sprintf("%016d", i))
+		if !ok {
+			return all
+		}
+		all = append(all, e.GetReason()+" "+e.GetObject().GetNamespace()+"/"+e.GetObject().GetName()+": "+e.GetMessage())
+	}
+}
+
+func (r *rig) read(path string) string {
+	r.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(text)
+}
+
+func (r *rig) write(path, text string) {
+	r.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
