@@ -121,6 +121,9 @@ func (h *home) startBus() {
 	if err := bus.EnsureKeys(h.paths.BusKeys(), ids); err != nil {
 		h.t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Dir(h.paths.BusAddress()), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -130,8 +133,12 @@ func (h *home) startBus() {
 			h.t.Errorf("bus: %v", err)
 		}
 	}()
-	<-ready
 	h.t.Cleanup(func() { cancel(); <-done })
+	select {
+	case <-ready:
+	case <-done:
+		h.t.FailNow()
+	}
 }
 
 func (h *home) kit(s house.Service) *service.Kit {

@@ -195,9 +195,11 @@ func (l *podLoop) round(ctx context.Context, d dirt) {
 			d.names[name] = true
 		}
 	}
-	statics := l.statics()
-	for name := range d.names {
-		l.mirror(ctx, name, statics[name])
+	if len(d.names) > 0 {
+		statics := l.statics()
+		for name := range d.names {
+			l.mirror(ctx, name, statics[name])
+		}
 	}
 	if l.in.workers.Complete() && l.in.records.Synced() && l.in.pods.Synced() {
 		l.reports.SetComplete(ctx, true)
@@ -315,7 +317,8 @@ func (l *podLoop) render(ctx context.Context, uid string, want *desired, e *podE
 	case gather.HoldWorker:
 		if pull(ctx, l.in.workers) == nil {
 			in.Worker, _ = l.in.workers.Get(uid)
-			in.WorkerAnswers = true
+			// One that has just started answers for the pods it has taken up again.
+			in.WorkerAnswers = l.in.workers.Complete()
 			input, hold = gather.Gather(in)
 		}
 	case gather.HoldStopped:

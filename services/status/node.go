@@ -50,6 +50,9 @@ type node struct {
 	away    map[string]time.Time // parts that do not answer
 	partial map[string]time.Time // sources that are not complete
 	events  int
+
+	read      string // whose journaled status was read
+	journaled *v1.NodeStatus
 }
 
 // declared are the gates whose state a node declares.
@@ -115,12 +118,22 @@ func (n *node) facts() (nodesync.Facts, bool) {
 			f.Node = candidate
 		}
 	}
-	journaled, err := n.journal.Node(name)
-	if err != nil {
-		n.log.Error("journaled node skipped", service.KeyError, err.Error())
-	}
-	f.Journaled = journaled
+	f.Journaled = n.earlier(name)
 	return f, true
+}
+
+// earlier is what an earlier process said last; read once.
+func (n *node) earlier(name string) *v1.NodeStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.read != name {
+		journaled, err := n.journal.Node(name)
+		if err != nil {
+			n.log.Error("journaled node skipped", service.KeyError, err.Error())
+		}
+		n.read, n.journaled = name, journaled
+	}
+	return n.journaled
 }
 
 func period(d, fallback time.Duration) time.Duration {
