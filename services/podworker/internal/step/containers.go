@@ -83,7 +83,7 @@ func (p *planner) finished() bool {
 // that is named, and notes it for killing when it has to stop.
 func (p *planner) standing(c *v1.Container, kind pod.ContainerKind, sandbox string) standing {
 	o := p.newest(c.Name, sandbox)
-	if o == nil {
+	if o == nil || p.outdated(o) {
 		return p.remembered(c, sandbox)
 	}
 	switch o.State {
@@ -110,6 +110,13 @@ func (p *planner) standing(c *v1.Container, kind pod.ContainerKind, sandbox stri
 	return up
 }
 
+// outdated tells whether a newer instance was made than the newest that the
+// record shows.
+func (p *planner) outdated(o *Instance) bool {
+	facts := p.f.Containers[o.Name]
+	return facts.Last != nil && facts.Last.ID != o.ID && facts.Instances > o.RestartCount+1
+}
+
 // remembered judges a container whose instances the runtime has lost: the
 // journal tells how the last one ended; one that was never seen to end counts
 // as killed.
@@ -131,7 +138,7 @@ func (p *planner) remembered(c *v1.Container, sandbox string) standing {
 
 // ended is the last instance of a container that ended, unless a newer one runs.
 func (p *planner) ended(name string) (id string, at time.Time, ok bool) {
-	if o := p.newest(name, ""); o != nil {
+	if o := p.newest(name, ""); o != nil && !p.outdated(o) {
 		return o.ID, o.FinishedAt, o.State == Exited
 	}
 	if last := p.f.Containers[name].Last; last != nil && last.Exit != nil {
@@ -287,7 +294,7 @@ func (p *planner) reached(inits []v1.Container, last int, sandbox string, initia
 
 // succeeded tells whether the newest instance ended with 0.
 func (p *planner) succeeded(c *v1.Container, sandbox string) bool {
-	if o := p.newest(c.Name, sandbox); o != nil {
+	if o := p.newest(c.Name, sandbox); o != nil && !p.outdated(o) {
 		return o.State == Exited && o.ExitCode == 0
 	}
 	last := p.f.Containers[c.Name].Last
