@@ -40,7 +40,7 @@ func RequestsWithoutOverhead(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(own(p), resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 }
 
-// LimitsWithoutOverhead: see RequestsWithoutOverhead.
+// LimitsWithoutOverhead is Limits without the pod overhead; see RequestsWithoutOverhead.
 func LimitsWithoutOverhead(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodLimits(own(p), resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 }

@@ -20,8 +20,10 @@ func (s *Service) statusLoop(ctx context.Context) error {
 	current := &plegv1.RuntimeState{}
 	for {
 		next := s.runtimeState(ctx, current)
-		if ctx.Err() != nil {
-			return nil
+		select {
+		case <-ctx.Done():
+			return nil // what was read may be the end's own failure
+		default:
 		}
 		if next.GetResponding() != current.GetResponding() || current.GetSince() == nil {
 			next.Since = timestamppb.New(s.now())

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -266,5 +265,5 @@ func (now *settings) cgroupOf(p *v1.Pod) pod.CgroupName {
 	if q := now.conf.Kubelet.CgroupsPerQOS; q != nil && !*q {
 		return nil
 	}
-	return pod.PodCgroupOf(now.root, pod.QOS(p), types.UID(p.UID))
+	return pod.PodCgroupOf(now.root, pod.QOS(p), p.UID)
 }

@@ -118,7 +118,7 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeconf.Fl
 	}
 	conf, warnings, err := serve.LoadConfig(flags)
 	for _, w := range warnings {
-		fmt.Fprintln(warn, "warning:", w) //nolint:errcheck // a terminal
+		fmt.Fprintln(warn, "warning:", w)
 	}
 	if err != nil {
 		return fmt.Errorf("configuration:\n%w", err)

@@ -161,7 +161,9 @@ func TestExec(t *testing.T) {
 	}
 	p := &probe.Prober{Runtime: client}
 	subject := probe.Subject{ContainerID: c.GetContainerId()}
-	exec := func(command ...string) v1.ProbeHandler { return v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}} }
+	exec := func(command ...string) v1.ProbeHandler {
+		return v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}
+	}
 	check(t, p, exec("true"), subject, schedule.Success, "")
 	check(t, p, exec("sh", "-c", "echo no; exit 1"), subject, schedule.Failure, "no")
 	check(t, p, exec("sleep", "5"), subject, schedule.Failure, "timed out")

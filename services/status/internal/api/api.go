@@ -78,7 +78,7 @@ type stamp struct {
 	cfg     Config
 }
 
-// ErrStandalone: there is no kubeconfig, and so no API server.
+// ErrStandalone says that there is no kubeconfig, and so no API server.
 var ErrStandalone = errors.New("standalone: no kubeconfig is given")
 
 // NewSource makes a source that has not read anything yet.

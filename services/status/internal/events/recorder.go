@@ -142,8 +142,10 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case mode == Record:
 			r.record(ctx, Convert(next.id, next.event, name, time.Now()))
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		default:
 		}
 	}
 }
