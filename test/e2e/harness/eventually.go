@@ -2,14 +2,27 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 )
 
-// interval is the pause between two looks of Eventually.
-const interval = 25 * time.Millisecond
+// The pause between two looks grows from the first to the last: what is quick is
+// seen at once, and what is slow is not slowed down by looking.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 160 * time.Millisecond
+)
+
+// pauses yields a channel for the next pause each time it is called.
+func pauses() func() <-chan time.Time {
+	next := firstPause
+	return func() <-chan time.Time {
+		c := time.After(next)
+		next = min(next*3/2, lastPause)
+		return c
+	}
+}
 
 // Eventually calls check until it returns nil, and fails the test with the last
 // error when it has not within the time allowed. what completes "waiting for".
@@ -27,8 +40,7 @@ func Consistently(t testing.TB, span time.Duration, what string, check func(cont
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	pause := pauses()
 	for {
 		if err := check(t.Context()); err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -36,7 +48,7 @@ func Consistently(t testing.TB, span time.Duration, what string, check func(cont
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-pause():
 		}
 	}
 }
@@ -45,8 +57,7 @@ func eventually(ctx context.Context, limit time.Duration, check func(context.Con
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	pause := pauses()
 	var last error
 	for {
 		err := check(ctx)
@@ -54,13 +65,13 @@ func eventually(ctx context.Context, limit time.Duration, check func(context.Con
 			return nil
 		}
 		// The last look of a test that ran out of time says nothing but that.
-		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+		if last == nil || ctx.Err() == nil {
 			last = err
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not within %s: %w", time.Since(start).Round(time.Millisecond), last)
-		case <-tick.C:
+		case <-pause():
 		}
 	}
 }
