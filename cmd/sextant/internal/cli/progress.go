@@ -37,13 +37,14 @@ func (p *progress) step(name string, do func() (string, error)) error {
 func awaitServices(ctx context.Context, plan *node.Plan) (string, error) {
 	waiting := ""
 	err := every(ctx, 50*time.Millisecond, func() bool {
-		waiting = ""
 		for _, s := range house.Services() {
 			if s == house.Bus && plan.Bus != "" {
 				continue
 			}
 			hello, err := helloOf(ctx, plan.Paths(), s)
 			switch {
+			case ctx.Err() != nil && waiting != "":
+				// The time is over; what was waited for before is the reason.
 			case err != nil:
 				waiting = fmt.Sprintf("%s: %v", s, err)
 			case hello.GetHealth() != nodev1.Health_HEALTH_SERVING:

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -41,10 +40,6 @@ func runOne(s serve.Service) *cobra.Command {
 	}
 	build := s.Flags(c.Flags())
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		// A service never gains rights, whatever it executes.
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("no_new_privs: %w", err)
-		}
 		parsed, err := service.ParseLevel(level)
 		if err != nil {
 			return fmt.Errorf("--log-level: %w", err)

@@ -28,6 +28,7 @@ func (p *Plan) Prepare() error {
 	worker := ids[house.PodWorker]
 	owned := []ownedFolder{
 		{filepath.Join(p.RootDir, "pods"), 0o751, worker},
+		{filepath.Join(p.RootDir, "image_manager"), 0o755, worker},
 		{p.PodLogsDir, 0o755, worker},
 		{p.LinksDir, 0o755, worker},
 	}

@@ -95,7 +95,7 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service) error {
 	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "GOTRACEBACK=all")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 7 * time.Second
-	if err := cmd.Start(); err != nil {
+	if err := startForGood(cmd); err != nil {
 		return err
 	}
 	if err := writeFile(p.pidFile(s), []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o644); err != nil {
