@@ -1,0 +1,212 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+)
+
+func encode(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestDecodeWorker(t *testing.T) {
+	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	w, err := decodeWorker("u1", encode(t, &podworkerv1.PodState{
+		Uid: "u1", Namespace: "default", Name: "web", Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_TERMINATING,
+		Reason: "Evicted", Message: "The node was low on resource: memory.",
+		Verdict:   &podworkerv1.Verdict{Kind: "Evicted", Disruption: true, Time: timestamppb.New(at)},
+		StartedAt: timestamppb.New(at), AdmittedAt: timestamppb.New(at.Add(time.Second)), AllContainersRestarting: true,
+		Waits: []*podworkerv1.ContainerWait{
+			{Container: "crash", Reason: "CrashLoopBackOff", BackOff: durationpb.New(10 * time.Second), RetryAt: timestamppb.New(at)},
+			{Container: "pull", Reason: "ImagePullBackOff", BackOff: durationpb.New(20 * time.Second), LastError: "ErrImagePull: no"},
+			{Container: "config", Reason: "CreateContainerConfigError", Message: `configmap "app" not found`},
+		},
+		Containers: []*podworkerv1.ContainerFacts{{Container: "crash", RestartCount: 3}, {Container: "new", Unstarted: true}},
+		Messages:   []*podworkerv1.ContainerMessage{{ContainerId: "abc", Message: "out of luck"}},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := podstatus.Facts{
+		Lifecycle: podstatus.Terminating, StartTime: at, AllContainersRestarting: true,
+		Verdict: &podstatus.Verdict{
+			Kind: podstatus.VerdictEvicted, Reason: "Evicted", Message: "The node was low on resource: memory.", Disruption: true, Time: at,
+		},
+		Containers: map[string]podstatus.ContainerFacts{
+			"crash":  {RestartCount: 3, Backoff: &podstatus.Backoff{Kind: podstatus.BackoffRestart, Delay: 10 * time.Second, Until: at}},
+			"pull":   {Backoff: &podstatus.Backoff{Kind: podstatus.BackoffPull, Delay: 20 * time.Second, LastError: "ErrImagePull: no"}},
+			"config": {Waiting: &podstatus.Waiting{Reason: "CreateContainerConfigError", Message: `configmap "app" not found`}},
+			"new":    {Unstarted: true},
+		},
+	}
+	if diff := cmp.Diff(want, w.Facts); diff != "" {
+		t.Error(diff)
+	}
+	if w.Messages["abc"] != "out of luck" || w.Pod != nil {
+		t.Errorf("messages %v, pod %v", w.Messages, w.Pod)
+	}
+	for lifecycle := range podworkerv1.Lifecycle_name {
+		_, err := decodeWorker("u1", encode(t, &podworkerv1.PodState{Lifecycle: podworkerv1.Lifecycle(lifecycle)}))
+		if (err != nil) != (lifecycle == 0) {
+			t.Errorf("lifecycle %d: %v", lifecycle, err)
+		}
+	}
+}
+
+func TestDecodeVerdicts(t *testing.T) {
+	verdict := func(id string, kind proberv1.ProbeKind, result proberv1.Result) *proberv1.Verdict {
+		return &proberv1.Verdict{ContainerId: id, Kind: kind, Result: result}
+	}
+	got, err := decodeVerdicts("u1", encode(t, &proberv1.PodVerdicts{Verdicts: []*proberv1.Verdict{
+		verdict("a", proberv1.ProbeKind_PROBE_KIND_STARTUP, proberv1.Result_RESULT_SUCCESS),
+		verdict("a", proberv1.ProbeKind_PROBE_KIND_READINESS, proberv1.Result_RESULT_FAILURE),
+		verdict("b", proberv1.ProbeKind_PROBE_KIND_LIVENESS, proberv1.Result_RESULT_SUCCESS),
+		verdict("c", proberv1.ProbeKind_PROBE_KIND_READINESS, proberv1.Result_RESULT_UNSPECIFIED),
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]podstatus.ProbeVerdict{
+		"a": {Startup: podstatus.ProbeSuccess, Readiness: podstatus.ProbeFailure},
+		"b": {Liveness: podstatus.ProbeSuccess}, "c": {},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDecodeRuntime(t *testing.T) {
+	r, err := decodeRuntime("runtime", encode(t, &plegv1.RuntimeState{
+		Name: "containerd", Version: "2.2.0", Responding: true, Since: timestamppb.Now(),
+		Status: encode(t, &runtimeapi.StatusResponse{
+			Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: "No", Message: "CNI"}}},
+			RuntimeHandlers: []*runtimeapi.RuntimeHandler{
+				{Name: "runc", Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}, {Name: "old"},
+			},
+			Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		}),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Asked || r.Conditions[0].Reason != "No" || !*r.Handlers[0].Features.UserNamespaces || *r.Handlers[0].Features.RecursiveReadOnlyMounts || r.Handlers[1].Features != nil || !*r.SupplementalGroupsPolicy {
+		t.Errorf("%+v", r)
+	}
+	if r, err := decodeRuntime("runtime", encode(t, &plegv1.RuntimeState{Error: "no such socket"})); err != nil || r.Asked {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestDecodeResources(t *testing.T) {
+	r, err := decodeResources("node", encode(t, &resourcev1.NodeResources{
+		Capacity: map[string]string{"cpu": "2", "memory": "4Gi"}, Allocatable: map[string]string{"cpu": "1900m"},
+		Disk: &resourcev1.Pressure{UnderPressure: true},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := r.Allocatable[v1.ResourceCPU]; q.MilliValue() != 1900 || !r.DiskPressure || r.MemoryPressure {
+		t.Errorf("%+v", r)
+	}
+	_, err = decodeResources("node", encode(t, &resourcev1.NodeResources{Allocatable: map[string]string{"cpu": "many"}}))
+	if err == nil || !strings.Contains(err.Error(), `allocatable: cpu: "many"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestDecodeDamaged: what does not decode is an error and no crash.
+func TestDecodeDamaged(t *testing.T) {
+	garbage := []byte("\xff\xff\xff")
+	for name, decode := range map[string]func([]byte) error{
+		"kubelet":   func(b []byte) error { _, err := decodeKubelet("", b); return err },
+		"desired":   func(b []byte) error { _, err := decodeDesired("", b); return err },
+		"mirror":    func(b []byte) error { _, err := decodeMirror("", b); return err },
+		"node":      func(b []byte) error { _, err := decodeNode("", b); return err },
+		"worker":    func(b []byte) error { _, err := decodeWorker("", b); return err },
+		"images":    func(b []byte) error { _, err := decodeImages("", b); return err },
+		"record":    func(b []byte) error { _, err := decodeRecord("", b); return err },
+		"runtime":   func(b []byte) error { _, err := decodeRuntime("", b); return err },
+		"verdicts":  func(b []byte) error { _, err := decodeVerdicts("", b); return err },
+		"resources": func(b []byte) error { _, err := decodeResources("", b); return err },
+	} {
+		if decode(garbage) == nil {
+			t.Errorf("%s takes garbage", name)
+		}
+	}
+	for name, err := range map[string]error{
+		"pod":       second(decodeDesired("", encode(t, &configv1.DesiredPod{Pod: garbage}))),
+		"no pod":    second(decodeDesired("", encode(t, &configv1.DesiredPod{}))),
+		"node":      second(decodeNode("", encode(t, &configv1.Object{Kind: "Node", Object: garbage}))),
+		"sandbox":   second(decodeRecord("", encode(t, &plegv1.PodRecord{Sandboxes: [][]byte{garbage}}))),
+		"container": second(decodeRecord("", encode(t, &plegv1.PodRecord{Containers: [][]byte{garbage}}))),
+		"status":    second(decodeRuntime("", encode(t, &plegv1.RuntimeState{Status: garbage}))),
+	} {
+		if err == nil {
+			t.Errorf("%s: taken although damaged", name)
+		}
+	}
+	if n, err := decodeNode("", encode(t, &configv1.Object{Kind: "ConfigMap", Object: garbage})); n != nil || err != nil {
+		t.Errorf("what is not ours to read: %v, %v", n, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestStartTimes(t *testing.T) {
+	base := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return base.Add(time.Duration(seconds * float64(time.Second))) }
+	var got [][3]float64
+	s := newStartTimes(base, func(seen, sli, total time.Duration) {
+		got = append(got, [3]float64{seen.Seconds(), sli.Seconds(), total.Seconds()})
+	})
+	wanted := func(created, seen float64) *desired {
+		return &desired{
+			pod:  &v1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(created))}},
+			item: &configv1.DesiredPod{SeenAt: timestamppb.New(at(seen))},
+		}
+	}
+	pull := func(reason string, when float64) {
+		s.event(&eventv1.Event{Object: &eventv1.ObjectReference{Uid: "new"}, Reason: reason, Time: timestamppb.New(at(when))})
+	}
+	s.rendered("old", wanted(-9, -5), &v1.PodStatus{Phase: v1.PodRunning}, at(1))
+	s.rendered("new", wanted(1, 2), &v1.PodStatus{Phase: v1.PodPending}, at(2))
+	pull("Pulling", 3)
+	pull("Pulled", 7)
+	pull("Started", 8)
+	status := &v1.PodStatus{Phase: v1.PodRunning, InitContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{
+		Terminated: &v1.ContainerStateTerminated{StartedAt: metav1.NewTime(at(7)), FinishedAt: metav1.NewTime(at(9))},
+	}}}}
+	s.rendered("new", wanted(1, 2), status, at(11))
+	s.rendered("new", wanted(1, 2), status, at(60))
+	s.rendered("failed", wanted(1, 2), &v1.PodStatus{Phase: v1.PodFailed}, at(3))
+	if want := [][3]float64{{9, 4, 10}}; !cmp.Equal(want, got) {
+		t.Errorf("seen, SLI, total: %v, want %v", got, want)
+	}
+	s.forget("new")
+	if _, ok := s.pods["new"]; ok {
+		t.Error("not forgotten")
+	}
+}
