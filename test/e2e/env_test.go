@@ -63,6 +63,7 @@ func dumpOnFailure(t *testing.T, n *node, ns string) {
 			t.Logf("sextant %s:\n%s", verb, n.TryVerb(ctx, verb))
 		}
 		t.Logf("kubectl describe:\n%s", n.cp.TryKubectl(ctx, "describe", "pods", "--namespace="+ns))
+		t.Logf("kubectl get events:\n%s", n.cp.TryKubectl(ctx, "get", "events", "--namespace="+ns))
 		logs, _ := filepath.Glob(filepath.Join(n.Logs, "*.log")) // the pattern is well formed
 		for _, file := range logs {
 			if lines := about(file, ns, 25); lines != "" {

@@ -66,7 +66,8 @@ func documentedRights(e *env) map[house.Service]uint64 {
 		e.Fatal(err)
 	}
 	bits := map[string]uint64{
-		"CAP_CHOWN": unix.CAP_CHOWN, "CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "CAP_FOWNER": unix.CAP_FOWNER, "CAP_SYS_ADMIN": unix.CAP_SYS_ADMIN,
+		"CAP_CHOWN": unix.CAP_CHOWN, "CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "CAP_FOWNER": unix.CAP_FOWNER, "CAP_FSETID": unix.CAP_FSETID,
+		"CAP_SYS_ADMIN": unix.CAP_SYS_ADMIN,
 	}
 	rights := map[house.Service]uint64{}
 	for line := range strings.Lines(string(page)) {

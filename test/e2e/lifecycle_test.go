@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
@@ -29,9 +31,14 @@ func apiPod(e *env) {
 	case !conditionTrue(pod, corev1.PodInitialized), !conditionTrue(pod, corev1.ContainersReady), !conditionTrue(pod, corev1.PodScheduled):
 		e.Errorf("conditions %+v", pod.Status.Conditions)
 	}
-	if code, body, err := ask(e.Context(), "GET", pod, "/"); err != nil || code != 200 || !strings.HasPrefix(body, "hello from web") {
-		e.Errorf("the pod answers %d %q %v", code, body, err)
-	}
+	// Without a readiness probe a pod is ready before its server is.
+	harness.Eventually(e, usual, "an answer from the pod", func(ctx context.Context) error {
+		code, body, err := ask(ctx, "GET", pod, "/")
+		if err == nil && (code != 200 || !strings.HasPrefix(body, "hello from web")) {
+			err = fmt.Errorf("%d %q", code, body)
+		}
+		return err
+	})
 	line := e.n.cp.Kubectl(e, "get", "pod", "web", "-o", "wide", "--no-headers", "--namespace="+e.ns)
 	if !regexp.MustCompile(`^web +1/1 +Running +0 +\S+ +` + regexp.QuoteMeta(pod.Status.PodIP) + ` +` + e.n.Name + ` `).MatchString(line) {
 		e.Errorf("kubectl get pod -o wide: %s", line)
@@ -282,11 +289,15 @@ func deleteByForce(e *env) {
 
 // missingImage pulls an image that the registry gets only later.
 func missingImage(e *env) {
+	repo := "late-" + e.n.kind
 	img, err := images.Builder{Source: harness.The(e).Source}.Image(e.Context(), images.Hello)
 	if err != nil {
 		e.Fatal(err)
 	}
-	repo := "late-" + e.n.kind
+	// An image of its own: one that the node has under another name is there.
+	if img, err = mutate.Config(img, v1.Config{Entrypoint: []string{"/hello"}, Labels: map[string]string{"repo": repo}}); err != nil {
+		e.Fatal(err)
+	}
 	e.n.registry.Withhold(repo)
 	e.n.registry.Push(e, repo+":v1", img)
 	pod := e.pod("late")

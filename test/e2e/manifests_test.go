@@ -55,7 +55,7 @@ func badManifests(e *env) {
 	cases := map[string]struct{ content, field, message string }{
 		"syntax":  {"apiVersion: v1\nkind: Pod\nmetadata: {name: [\n", "", "yaml"},
 		"unknown": {text("unknown", ", imagee: x"), "spec.containers[0].imagee", "unknown field"},
-		"type":    {text("type", ", tty: maybe"), "spec.containers[0].tty", "tty"},
+		"type":    {text("type", ", tty: maybe"), "spec.containers.tty", "type bool"},
 		"value":   {text("value", ", imagePullPolicy: Sometimes"), "spec.containers[0].imagePullPolicy", "Sometimes"},
 		"second":  {text("first", ", args: [again]"), "metadata.name", "first"},
 		"large":   {text("large", "") + strings.Repeat("# a comment that goes on\n", 10<<20/25+1), "", "larger than"},
@@ -133,7 +133,7 @@ func badManifests(e *env) {
 func TestBadConfiguration(t *testing.T) {
 	rt := harness.StartRuntime(t, harness.V2)
 	for _, c := range []struct{ name, add, want string }{
-		{"unknown field", "frobnicate: true\n", `unknown field "frobnicate"`},
+		{"unknown field", "frobnicate: true\n", "frobnicate: unknown field"},
 		{"value", "maxPods: -3\n", "maxPods"},
 		{"type", "syncFrequency: soon\n", "syncFrequency"},
 		{"several", "imageGCHighThresholdPercent: 120\neventRecordQPS: -1\n", "imageGCHighThresholdPercent"},
