@@ -14,7 +14,7 @@ import (
 
 // maxTombstones bounds how many deletions an owner remembers; a reader further
 // behind gets a snapshot.
-const maxTombstones = 4096
+const maxTombstones = 1024
 
 // Announcer tells readers that a key changed. It must not block; losing an
 // announcement is allowed. The trace of ctx travels with it.

@@ -219,7 +219,7 @@ func restart(r *run) {
 func farBehind(r *run) {
 	r.set("keep", 1)
 	r.pull()
-	for i := range 5000 { // more deletions than an owner remembers
+	for i := range 1200 { // more deletions than an owner remembers
 		key := fmt.Sprintf("k%d", i)
 		r.set(key, i)
 		if i == 10 {
