@@ -95,7 +95,7 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	layout := pod.Layout{Root: cfg.RootDir}
 	return &Actuator{
 		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
-		pulls: newPullQueue(), plugins: plugins, records: pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager")), users: userns.New(layout), host: newHost(),
+		pulls: newPullQueue(deps.Clock), plugins: plugins, records: pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager")), users: userns.New(layout), host: newHost(),
 		stops: map[string]*stop{},
 	}, nil
 }

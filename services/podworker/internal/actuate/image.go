@@ -135,7 +135,7 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 	}}
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
 	asked := a.deps.Clock.Now()
-	if err := a.pulls.enter(ctx, pullsAtOnce(cfg)); err != nil {
+	if err := a.pulls.enter(ctx, turnsOf(cfg)); err != nil {
 		return "", a.pullFailed(ctx, spec, err)
 	}
 	defer a.pulls.leave()

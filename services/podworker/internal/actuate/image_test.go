@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -155,6 +156,7 @@ func TestPullWithPlugin(t *testing.T) {
 
 func TestSerialPulls(t *testing.T) {
 	n := start(t, false)
+	n.conf.Origins = kubeconf.Origins{"serializeImagePulls": {File: "kubelet.yaml"}}
 	stall := n.rt.Stall(fakecri.Match{Method: "PullImage", Name: "docker.io/library/one:1"})
 	type answer struct{ err error }
 	first, second := make(chan answer, 1), make(chan answer, 1)
@@ -178,6 +180,61 @@ func TestSerialPulls(t *testing.T) {
 	for _, done := range []chan answer{first, second} {
 		if got := <-done; got.err != nil {
 			t.Error(got.err)
+		}
+	}
+}
+
+// A pull that hangs must not keep a small one from the node (unless somebody
+// asked for it).
+func TestStalledPullHoldsNobodyUp(t *testing.T) {
+	n := start(t, true)
+	n.rt.Stall(fakecri.Match{Method: "PullImage", Name: "docker.io/library/huge:1"})
+	ctx, cancel := context.WithCancel(n.ctx())
+	defer cancel()
+	huge := make(chan error, 1)
+	go func() {
+		_, err := n.EnsureImage(ctx, ImageSpec{Pod: web(), Container: "web", Image: "docker.io/library/huge:1", Policy: v1.PullAlways})
+		huge <- err
+	}()
+	if err := n.rt.WaitFor(n.ctx(), func() bool { n.pulls.mu.Lock(); defer n.pulls.mu.Unlock(); return n.pulls.running == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	small := make(chan error, 1)
+	go func() { _, err := n.ensure("small:1", v1.PullAlways); small <- err }()
+	n.waiters(1)
+	select {
+	case err := <-small:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	n.clock.Step(lending)
+	if err := <-small; err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-huge; err == nil {
+		t.Error("the stalled pull came")
+	}
+}
+
+func TestTurns(t *testing.T) {
+	yes, no, three := true, false, int32(3)
+	for _, tc := range []struct {
+		name     string
+		serial   *bool
+		parallel *int32
+		origins  kubeconf.Origins
+		want     turns
+	}{
+		{"default", &yes, nil, nil, turns{1, lending}},
+		{"serial on purpose", &yes, nil, kubeconf.Origins{"serializeImagePulls": {Flag: "serialize-image-pulls"}}, turns{1, 0}},
+		{"parallel", &no, nil, nil, turns{0, 0}},
+		{"three at a time", &no, &three, nil, turns{3, 0}},
+	} {
+		cfg := &kubeconf.Config{Origins: tc.origins}
+		cfg.Kubelet.SerializeImagePulls, cfg.Kubelet.MaxParallelImagePulls = tc.serial, tc.parallel
+		if got := turnsOf(cfg); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
 }

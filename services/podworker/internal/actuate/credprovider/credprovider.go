@@ -168,7 +168,10 @@ func (p *Plugins) Keyring(ctx context.Context, cfg Config, image, repository str
 func (p *Plugins) providers(cfg Config) []kubeletv1.CredentialProvider {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cfg == p.loaded || cfg.Path == "" {
+	if cfg.Path == "" {
+		return nil
+	}
+	if cfg == p.loaded {
 		return p.all
 	}
 	p.loaded, p.all, p.cache = Config{}, nil, map[string]cached{}
