@@ -36,6 +36,7 @@ func (w *worker) gather() step.Input {
 		w.accept(desired)
 		in.Accepted = w.accepted
 	}
+	in.ServicesKnown = l.in.servicesKnown()
 	in.Observed = w.observed()
 	in.Volumes = w.volumes()
 	in.Resources = w.resources()

@@ -63,6 +63,7 @@ func TestKillBetweenCreateAndStart(t *testing.T) {
 	n.desire(p)
 	n.until("created", func() bool { return stall.Caught() == 1 })
 	n.die()
+	n.until("the call given up", func() bool { return n.rt.Count(fakecri.Match{Method: "StartContainer"}) == 1 })
 	stall.Release()
 	n.live()
 	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
@@ -61,9 +62,20 @@ func (l *lookups) Secret(namespace, name string) (*v1.Secret, error) {
 	return o.secret, nil
 }
 
+// servicesKnown tells whether the Services there are can be relied upon. While
+// the API server has not been read at all, the pods are those of before, and so
+// are the Services: a node that starts without its API server runs what it ran.
+func (in *Inputs) servicesKnown() bool {
+	if in.Objects.Complete() {
+		return true
+	}
+	api, ok := in.Sources.Get(pod.SourceAPI)
+	return in.Objects.Synced() && in.Sources.Synced() && (!ok || !api.GetComplete())
+}
+
 // Services implements actuate.Lookups.
 func (l *lookups) Services(namespace string) ([]*v1.Service, error) {
-	if !l.in.Objects.Complete() {
+	if !l.in.servicesKnown() {
 		return nil, errors.New("services have not been read yet")
 	}
 	var found []*v1.Service

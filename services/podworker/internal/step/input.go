@@ -36,6 +36,8 @@ type Input struct {
 	// Logged is how many instances of a container the log directory tells of,
 	// for a pod of which the journal knows nothing.
 	Logged map[string]int
+	// ServicesKnown: the Services whose addresses go into environments were read.
+	ServicesKnown bool
 	// ObjectsChanged is when a ConfigMap, Secret or Service last changed,
 	// ResourcesChanged when the node's resources last did: what failed for want
 	// of them before is tried again.

@@ -45,6 +45,9 @@ func (p *planner) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbo
 		p.wait("volume", "mount", p.in.Volumes.Waiting)
 	case waiting:
 		p.coming(c, "start", "")
+	case !p.in.ServicesKnown && !pod.IsStatic(p.pod):
+		p.waiting(c)
+		p.wait("config", "services", "services have not been read yet")
 	case !p.networked():
 		p.waiting(c)
 	case p.leftover(c.Name):

@@ -33,14 +33,16 @@ type world struct {
 
 func newWorld(p *v1.Pod) *world {
 	w := &world{now: epoch, away: map[string]bool{}, in: Input{
-		UID:       "uid-1",
-		Config:    Config{PodsComplete: true, SourcesComplete: true},
-		Flights:   map[Key]Flight{},
-		Network:   Network{Ready: true},
-		Verdicts:  map[string]Probes{},
-		Volumes:   Volumes{Gone: true},
-		Resources: Resources{Gone: true},
-		Settings:  Settings{Crash: restart.CrashPolicy(0), KeepDead: 1},
+		UID:     "uid-1",
+		Config:  Config{PodsComplete: true, SourcesComplete: true},
+		Flights: map[Key]Flight{},
+		Network: Network{Ready: true},
+
+		ServicesKnown: true,
+		Verdicts:      map[string]Probes{},
+		Volumes:       Volumes{Gone: true},
+		Resources:     Resources{Gone: true},
+		Settings:      Settings{Crash: restart.CrashPolicy(0), KeepDead: 1},
 	}}
 	if p != nil {
 		w.desire(p)
