@@ -35,8 +35,8 @@
 //
 // # Rooms
 //
-// inputs.go decodes the feeds, loop.go is the loop of pods, node.go gathers the Node,
-// service.go puts it together; there is no server.go, for nobody calls status. In
-// internal/, gather, plan and nodestatus decide, and are pure; report, nodesync, lease
+// inputs.go decodes the feeds, loop.go is the loop of pods (publish.go and
+// mirrorpods.go are what comes of it), node.go gathers the Node, service.go puts it
+// together; there is no server.go, for nobody calls status. In internal/, gather, plan and nodestatus decide, and are pure; report, nodesync, lease
 // and events act; api, host and journal are the API server, the machine and the disk.
 package status

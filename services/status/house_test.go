@@ -97,7 +97,7 @@ func newHome(t *testing.T, change func(*kubeconf.Config)) *home {
 	h.startStatus()
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { // config's watch of the API server
-		_ = h.cluster.Eventually(ctx, func() bool { h.refresh(house.Config); return false }) //nolint:errcheck // ends with ctx
+		_ = h.cluster.Eventually(ctx, func() bool { h.refresh(house.Config); return false }) // ends with ctx
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
@@ -356,130 +355,6 @@ func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStat
 		in.Node.RuntimeName = r.Name
 	}
 	return in
-}
-
-// keep remembers a rendered status.
-func (l *podLoop) keep(uid string, want *desired, e *podEntry, status *v1.PodStatus) {
-	if e.status != nil && podstatus.Equal(e.status, status) && !e.restored {
-		return
-	}
-	e.status, e.restored = status, false
-	data, err := status.Marshal()
-	if err != nil {
-		l.log.Error("status not journaled", service.KeyUID, uid, service.KeyError, err.Error())
-		return
-	}
-	namespace, name := l.names(uid, want)
-	l.journal.PutPod(uid, journal.Pod{Namespace: namespace, Name: name, Status: data})
-	if want != nil {
-		l.started.rendered(uid, want, status, l.now())
-	}
-}
-
-func (l *podLoop) names(uid string, want *desired) (namespace, name string) {
-	if want != nil {
-		return want.pod.Namespace, want.pod.Name
-	}
-	if w, ok := l.in.workers.Get(uid); ok {
-		return w.Namespace, w.Name
-	}
-	return "", ""
-}
-
-func (l *podLoop) podPlan(uid string, want *desired, e *podEntry) plan.Pod {
-	p := plan.Pod{Status: e.status}
-	if want != nil {
-		p.Object = report.ObjectOf(want.pod)
-	}
-	if w, ok := l.in.workers.Get(uid); ok {
-		p.Released = w.Facts.Lifecycle == podstatus.Released || w.Facts.Lifecycle == podstatus.Rejected
-	}
-	return p
-}
-
-// publish says in status.pods what is known.
-func (l *podLoop) publish(ctx context.Context, uid string, want *desired, e *podEntry) {
-	if e.status == nil {
-		return
-	}
-	data, err := e.status.Marshal()
-	if err != nil {
-		l.log.Error("status not published", service.KeyUID, uid, service.KeyError, err.Error())
-		return
-	}
-	r := &statusv1.PodReport{Uid: uid, Status: data}
-	r.Namespace, r.Name = l.names(uid, want)
-	if !l.node.Standalone() {
-		key := uid
-		if e.name != "" {
-			key = e.name
-		}
-		r.Reported, r.Error = l.desk.State(key)
-	}
-	if _, err := l.reports.Set(ctx, uid, r); err != nil {
-		l.log.Error("status not published", service.KeyUID, uid, service.KeyError, err.Error())
-	}
-}
-
-// statics are the static pods that are wanted, by name; the latest of two versions.
-func (l *podLoop) statics() map[string]*desired {
-	out := map[string]*desired{}
-	for _, d := range l.in.pods.Items() {
-		if !d.static() {
-			continue
-		}
-		name := d.pod.Namespace + "/" + d.pod.Name
-		if other := out[name]; other == nil || d.item.GetSeenAt().AsTime().After(other.item.GetSeenAt().AsTime()) {
-			out[name] = d
-		}
-	}
-	return out
-}
-
-// mirror puts on the desk what is to become of a static pod's mirror.
-func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
-	if l.node.Standalone() {
-		return
-	}
-	m, _ := l.in.mirrors.Get(name)
-	s := plan.Static{
-		Known:       l.staticsKnown(),
-		Mirror:      report.ObjectOf(m),
-		MirrorKnown: l.in.mirrors.Complete(),
-		Node:        l.node.Owner(),
-	}
-	if want == nil && m == nil && s.MirrorKnown && l.desk.Object(name) == nil {
-		l.desk.Drop(name)
-		return
-	}
-	if want == nil && m == nil && l.desk.Object(name) == nil {
-		return // a UID, or a name nobody knows yet
-	}
-	if want != nil {
-		s.Pod = want.pod
-		if e := l.pods[string(want.pod.UID)]; e != nil {
-			s.Status = e.status
-		}
-	}
-	l.desk.SetStatic(name, s)
-	if want != nil {
-		if e := l.pods[string(want.pod.UID)]; e != nil {
-			l.publish(ctx, string(want.pod.UID), want, e)
-		}
-	}
-}
-
-// staticsKnown tells whether every source of manifests was read whole.
-func (l *podLoop) staticsKnown() bool {
-	if !l.in.sources.Complete() || !l.in.pods.Synced() {
-		return false
-	}
-	for name, s := range l.in.sources.Items() {
-		if name != pod.SourceAPI && !s.GetComplete() {
-			return false
-		}
-	}
-	return true
 }
 
 func keysOf(set map[string]bool) []string {

@@ -38,7 +38,7 @@ func newServer(t *testing.T) *server {
 		s.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		kind := map[string]string{"pods": "Pod", "events": "Event", "nodes": "Node", "status": "Pod"}[parts[len(parts)-1]]
-		_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1","metadata":{"name":"x"}}`, kind) //nolint:errcheck // the client tells
+		_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1","metadata":{"name":"x"}}`, kind) // the client tells
 	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()

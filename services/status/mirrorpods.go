@@ -1,0 +1,70 @@
+package status
+
+import (
+	"context"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/status/internal/plan"
+	"github.com/sextant-node/sextant/services/status/internal/report"
+)
+
+// statics are the static pods that are wanted, by name; the latest of two versions.
+func (l *podLoop) statics() map[string]*desired {
+	out := map[string]*desired{}
+	for _, d := range l.in.pods.Items() {
+		if !d.static() {
+			continue
+		}
+		name := d.pod.Namespace + "/" + d.pod.Name
+		if other := out[name]; other == nil || d.item.GetSeenAt().AsTime().After(other.item.GetSeenAt().AsTime()) {
+			out[name] = d
+		}
+	}
+	return out
+}
+
+// mirror puts on the desk what is to become of a static pod's mirror.
+func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
+	if l.node.Standalone() {
+		return
+	}
+	m, _ := l.in.mirrors.Get(name)
+	s := plan.Static{
+		Known:       l.staticsKnown(),
+		Mirror:      report.ObjectOf(m),
+		MirrorKnown: l.in.mirrors.Complete(),
+		Node:        l.node.Owner(),
+	}
+	if want == nil && m == nil && s.MirrorKnown && l.desk.Object(name) == nil {
+		l.desk.Drop(name)
+		return
+	}
+	if want == nil && m == nil && l.desk.Object(name) == nil {
+		return // a UID, or a name nobody knows yet
+	}
+	if want != nil {
+		s.Pod = want.pod
+		if e := l.pods[string(want.pod.UID)]; e != nil {
+			s.Status = e.status
+		}
+	}
+	l.desk.SetStatic(name, s)
+	if want != nil {
+		if e := l.pods[string(want.pod.UID)]; e != nil {
+			l.publish(ctx, string(want.pod.UID), want, e)
+		}
+	}
+}
+
+// staticsKnown tells whether every source of manifests was read whole.
+func (l *podLoop) staticsKnown() bool {
+	if !l.in.sources.Complete() || !l.in.pods.Synced() {
+		return false
+	}
+	for name, s := range l.in.sources.Items() {
+		if name != pod.SourceAPI && !s.GetComplete() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,77 @@
+package status
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/pkg/service"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
+	"github.com/sextant-node/sextant/services/status/internal/journal"
+	"github.com/sextant-node/sextant/services/status/internal/plan"
+	"github.com/sextant-node/sextant/services/status/internal/report"
+)
+
+// keep remembers a rendered status.
+func (l *podLoop) keep(uid string, want *desired, e *podEntry, status *v1.PodStatus) {
+	if e.status != nil && podstatus.Equal(e.status, status) && !e.restored {
+		return
+	}
+	e.status, e.restored = status, false
+	data, err := status.Marshal()
+	if err != nil {
+		l.log.Error("status not journaled", service.KeyUID, uid, service.KeyError, err.Error())
+		return
+	}
+	namespace, name := l.names(uid, want)
+	l.journal.PutPod(uid, journal.Pod{Namespace: namespace, Name: name, Status: data})
+	if want != nil {
+		l.started.rendered(uid, want, status, l.now())
+	}
+}
+
+func (l *podLoop) names(uid string, want *desired) (namespace, name string) {
+	if want != nil {
+		return want.pod.Namespace, want.pod.Name
+	}
+	if w, ok := l.in.workers.Get(uid); ok {
+		return w.Namespace, w.Name
+	}
+	return "", ""
+}
+
+func (l *podLoop) podPlan(uid string, want *desired, e *podEntry) plan.Pod {
+	p := plan.Pod{Status: e.status}
+	if want != nil {
+		p.Object = report.ObjectOf(want.pod)
+	}
+	if w, ok := l.in.workers.Get(uid); ok {
+		p.Released = w.Facts.Lifecycle == podstatus.Released || w.Facts.Lifecycle == podstatus.Rejected
+	}
+	return p
+}
+
+// publish says in status.pods what is known.
+func (l *podLoop) publish(ctx context.Context, uid string, want *desired, e *podEntry) {
+	if e.status == nil {
+		return
+	}
+	data, err := e.status.Marshal()
+	if err != nil {
+		l.log.Error("status not published", service.KeyUID, uid, service.KeyError, err.Error())
+		return
+	}
+	r := &statusv1.PodReport{Uid: uid, Status: data}
+	r.Namespace, r.Name = l.names(uid, want)
+	if !l.node.Standalone() {
+		key := uid
+		if e.name != "" {
+			key = e.name
+		}
+		r.Reported, r.Error = l.desk.State(key)
+	}
+	if _, err := l.reports.Set(ctx, uid, r); err != nil {
+		l.log.Error("status not published", service.KeyUID, uid, service.KeyError, err.Error())
+	}
+}
