@@ -268,6 +268,46 @@ func TestArchitecturePage(t *testing.T) {
 	}
 }
 
+// TestArchitectureTable: each row of the owner table says which feeds a service
+// serves, and whose it reads.
+func TestArchitectureTable(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(data)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 8 || !strings.HasPrefix(cells[1], " **") {
+			continue
+		}
+		rows++
+		s := house.Service(strings.Trim(cells[1], " *"))
+		served := regexp.MustCompile("[a-z]+\\.[a-z]+").FindAllString(cells[3], -1)
+		if want := house.Owned(s); !slices.Equal(served, want) {
+			t.Errorf("docs/architecture.md: %s serves %v, in the program %v", s, served, want)
+		}
+		var from, want []string
+		for _, word := range regexp.MustCompile("[a-z]+").FindAllString(cells[4], -1) {
+			if house.IsService(house.Service(word)) {
+				from = append(from, word)
+			}
+		}
+		for _, feed := range house.Reads(s) {
+			owner, _, _ := strings.Cut(feed, ".")
+			want = append(want, owner)
+		}
+		slices.Sort(from)
+		slices.Sort(want)
+		if want = slices.Compact(want); !slices.Equal(from, want) {
+			t.Errorf("docs/architecture.md: %s reads of %v, in the program of %v", s, from, want)
+		}
+	}
+	if rows != len(house.Services()) {
+		t.Errorf("docs/architecture.md: %d rows in the owner table, %d services", rows, len(house.Services()))
+	}
+}
+
 // TestNoSleepInTests: time is an input, or a channel says when.
 func TestNoSleepInTests(t *testing.T) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
