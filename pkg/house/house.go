@@ -78,7 +78,8 @@ const (
 )
 
 // feeds lists as readers those that do read: a right that nobody uses is one too
-// many. The end-to-end tests compare it with what runs.
+// many. The end-to-end tests compare it with what runs. What has no reader is
+// there for the operator.
 var feeds = []Feed{
 	{ConfigPods, Config, []Service{Prober, PodWorker, Status, NodeAPI}, false},
 	{ConfigSources, Config, []Service{PodWorker, Status}, false},
