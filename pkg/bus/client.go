@@ -31,7 +31,9 @@ type ClientConfig struct {
 	URL string
 	// KeyFile is the service's NKey seed.
 	KeyFile string
-	Log     *slog.Logger
+	// Connected is called at each connection; may be nil.
+	Connected func(*Client)
+	Log       *slog.Logger
 }
 
 // Client announces and listens. The nil client is the bus switched off.
@@ -59,8 +61,8 @@ func Connect(cfg ClientConfig) (*Client, error) {
 		nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(),
 		nats.Timeout(2 * time.Second), nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.SetCustomDialer(c),
-		nats.ConnectHandler(func(*nats.Conn) { c.lookAll() }),
-		nats.ReconnectHandler(func(*nats.Conn) { c.lookAll() }),
+		nats.ConnectHandler(c.connected),
+		nats.ReconnectHandler(c.connected),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Log.Debug("bus", "error", err.Error())
 		}),
@@ -74,12 +76,20 @@ func Connect(cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("bus key %s: %w", cfg.KeyFile, err)
 	}
 	options = append(options, func(o *nats.Options) error { o.Nkey = public; return nil })
-	conn, err := nats.Connect(target, options...)
-	if err != nil {
+	c.mu.Lock() // handlers wait until conn is set
+	defer c.mu.Unlock()
+	if c.conn, err = nats.Connect(target, options...); err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
-	c.conn = conn
 	return c, nil
+}
+
+// connected tells everybody who listens to look: something may have been missed.
+func (c *Client) connected(*nats.Conn) {
+	c.lookAll()
+	if c.cfg.Connected != nil {
+		c.cfg.Connected(c)
+	}
 }
 
 // Dial implements nats.CustomDialer.
@@ -151,6 +161,13 @@ func (c *Client) Listen(name string, look func()) (stop func()) {
 	if err != nil {
 		c.cfg.Log.Error("bus subscription", "feed", name, "error", err.Error())
 	}
+	// What is announced before the server has the subscription is not heard:
+	// look once it has.
+	go func() {
+		if err := c.conn.FlushTimeout(5 * time.Second); err == nil {
+			look()
+		}
+	}()
 	return func() {
 		c.mu.Lock()
 		delete(c.listeners, id)

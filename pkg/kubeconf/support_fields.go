@@ -8,8 +8,6 @@ const (
 	noCPUPinning   = "containers would share CPUs that their pods were promised alone"
 	noNUMA         = "pods would lose the NUMA placement they were promised"
 	noEviction     = "pods are not evicted on pressure yet"
-	noImageGC      = "unused images are not removed yet"
-	noLogRotation  = "container logs are not rotated yet"
 	noShutdown     = "pods are not shut down in order when the node is"
 	noMemoryQoS    = "only containers get memory.min, memory.low and memory.high, not pods and QoS classes"
 	noTracing      = "spans are not exported yet"
@@ -47,9 +45,8 @@ var fieldTable = []fieldRow{
 	{path: "authorization.webhook.cacheUnauthorizedTTL", level: Honoured},
 	{path: "registryPullQPS", level: Honoured},
 	{path: "registryBurst", level: Honoured},
-	{path: "imagePullCredentialsVerificationPolicy", level: Refused, values: []string{"", "NeverVerify", "NeverVerifyPreloadedImages"},
-		reason: "pods could use images on the node that they have no credentials for"},
-	{path: "preloadedImagesVerificationAllowlist", level: Refused, reason: "pods could use images on the node that they have no credentials for"},
+	{path: "imagePullCredentialsVerificationPolicy", level: Honoured},
+	{path: "preloadedImagesVerificationAllowlist", level: Honoured},
 	{path: "eventRecordQPS", level: Honoured},
 	{path: "eventBurst", level: Honoured},
 	{path: "enableDebuggingHandlers", level: Honoured},
@@ -63,10 +60,10 @@ var fieldTable = []fieldRow{
 	{path: "nodeStatusUpdateFrequency", level: Honoured},
 	{path: "nodeStatusReportFrequency", level: Honoured},
 	{path: "nodeLeaseDurationSeconds", level: Honoured},
-	{path: "imageMinimumGCAge", level: Warned, reason: noImageGC},
-	{path: "imageMaximumGCAge", level: Warned, reason: noImageGC},
-	{path: "imageGCHighThresholdPercent", level: Warned, reason: noImageGC},
-	{path: "imageGCLowThresholdPercent", level: Warned, reason: noImageGC},
+	{path: "imageMinimumGCAge", level: Honoured},
+	{path: "imageMaximumGCAge", level: Honoured},
+	{path: "imageGCHighThresholdPercent", level: Honoured},
+	{path: "imageGCLowThresholdPercent", level: Honoured},
 	{path: "volumeStatsAggPeriod", level: Warned, reason: "volumes are not measured yet"},
 	{path: "kubeletCgroups", level: Warned, reason: "the service manager places each service in its cgroup"},
 	{path: "systemCgroups", level: Warned, reason: "processes outside any cgroup are left where they are"},
@@ -82,7 +79,7 @@ var fieldTable = []fieldRow{
 	{path: "topologyManagerScope", level: Warned, reason: "with topologyManagerPolicy none there is nothing to scope"},
 	{path: "topologyManagerPolicyOptions", level: Refused, reason: noNUMA},
 	{path: "qosReserved", level: Warned, reason: "memory is not kept from lower QoS classes yet"},
-	{path: "runtimeRequestTimeout", level: Warned, reason: "each kind of runtime call has a deadline of its own"},
+	{path: "runtimeRequestTimeout", level: Honoured},
 	{path: "hairpinMode", level: Warned, reason: "hairpin traffic is up to the network plugin, as in the kubelet since dockershim went"},
 	{path: "maxPods", level: Honoured},
 	{path: "podCIDR", level: Warned, reason: "the addresses of pods are up to the network plugin"},
@@ -114,10 +111,10 @@ var fieldTable = []fieldRow{
 	{path: "featureGates", level: Honoured},
 	{path: "failSwapOn", level: Honoured},
 	{path: "memorySwap.swapBehavior", level: Honoured},
-	{path: "containerLogMaxSize", level: Warned, reason: noLogRotation},
-	{path: "containerLogMaxFiles", level: Warned, reason: noLogRotation},
-	{path: "containerLogMaxWorkers", level: Warned, reason: noLogRotation},
-	{path: "containerLogMonitorInterval", level: Warned, reason: noLogRotation},
+	{path: "containerLogMaxSize", level: Honoured},
+	{path: "containerLogMaxFiles", level: Honoured},
+	{path: "containerLogMaxWorkers", level: Honoured},
+	{path: "containerLogMonitorInterval", level: Honoured},
 	{path: "configMapAndSecretChangeDetectionStrategy", level: Honoured},
 	{path: "systemReserved", level: Honoured},
 	{path: "kubeReserved", level: Honoured},

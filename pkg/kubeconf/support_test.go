@@ -181,8 +181,8 @@ func TestFlagsThatAreNotHonoured(t *testing.T) {
 		warning string
 		problem string
 	}{
-		{arg: "--runtime-request-timeout=5s", warning: "--runtime-request-timeout: runtimeRequestTimeout: has no effect: "},
-		{arg: "--image-credential-provider-config=/a", warning: "--image-credential-provider-config: has no effect: "},
+		{arg: "--sync-frequency=5s", warning: "--sync-frequency: syncFrequency: has no effect: "},
+		{arg: "--runtime-cgroups=/a", warning: "--runtime-cgroups: has no effect: "},
 		{arg: "--storage-driver-db=x", warning: "--storage-driver-db: has no effect: there is no cAdvisor"},
 		{arg: "--minimum-container-ttl-duration=5s", warning: "--minimum-container-ttl-duration: has no effect: "},
 		{arg: "--lock-file=/run/lock", problem: "--lock-file: is not supported: "},

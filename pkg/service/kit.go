@@ -135,6 +135,7 @@ func (k *Kit) joinBus() error {
 	client, err := bus.Connect(bus.ClientConfig{
 		Service: k.Service, AddressFile: k.Paths.BusAddress(), URL: url,
 		KeyFile: bus.KeyFile(k.Paths.BusKeys(), k.Service), Log: k.Log,
+		Connected: k.announceAll,
 	})
 	if err != nil {
 		k.Log.Warn("no bus: polling", KeyError, err.Error())
@@ -142,6 +143,15 @@ func (k *Kit) joinBus() error {
 	}
 	k.Bus = client
 	return nil
+}
+
+// announceAll tells the readers of every feed to look: what changed before the
+// bus was there was not announced.
+func (k *Kit) announceAll(client *bus.Client) {
+	for _, f := range k.feeds.Sources() {
+		revision, _, _ := f.State()
+		client.Announce(context.Background(), f.Name(), "", revision)
+	}
 }
 
 // Go adds a task that Run will run.
