@@ -67,7 +67,7 @@ Sextant does not honour is refused or warned about by name. Needs root.`,
 		},
 	}
 	kubelet.AddFlags(c.Flags())
-	c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Deprecated == "" && !frequent[f.Name] })
+	c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !frequent[f.Name] })
 	c.Flags().AddFlagSet(own)
 	return c
 }
