@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -42,4 +43,14 @@ func (s *Service) nodeObject(name string) *v1.Node {
 		return nil
 	}
 	return n
+}
+
+// objectsChanged looks again when a Node changed; other objects do not matter.
+func (s *Service) objectsChanged(keys []string) {
+	for _, key := range keys {
+		if strings.HasPrefix(key, "Node/") {
+			s.look()
+			return
+		}
+	}
 }

@@ -2,8 +2,8 @@ package resource
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,7 +12,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
-	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
 	"github.com/sextant-node/sextant/services/resource/internal/pressure"
 )
@@ -28,15 +27,21 @@ func (s *Service) loop(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		beat()
-		if err := s.settle(ctx); err != nil {
+		err := s.settle(ctx)
+		s.mu.Lock()
+		if s.waiting = ""; err != nil {
+			s.waiting = err.Error()
+		}
+		s.mu.Unlock()
+		if err != nil {
 			s.kit.Waiting(err.Error())
 		} else {
-			s.releaseAll(ctx)
 			s.kit.Serving()
 		}
+		s.releaseAll(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.file.Close()
 		case <-s.wake:
 		case <-tick.C:
 		}
@@ -48,7 +53,7 @@ func (s *Service) loop(ctx context.Context) error {
 func (s *Service) settle(ctx context.Context) error {
 	conf, ok := s.kubelet.Get("kubelet")
 	if !ok {
-		return fmt.Errorf("config.kubelet")
+		return errors.New("config.kubelet")
 	}
 	driver, err := s.driver(conf)
 	if err != nil {
@@ -66,7 +71,7 @@ func (s *Service) settle(ctx context.Context) error {
 	former := s.settings
 	s.mu.Unlock()
 	if former == nil || former.conf != conf || former.driver != driver {
-		if err := s.ensureTree(next); err != nil {
+		if err := s.ensureTree(ctx, next); err != nil {
 			return err
 		}
 	}
@@ -100,7 +105,12 @@ func settingsOf(conf *kubeconf.Config, driver pod.CgroupDriver, facts *machine.F
 		return nil, err
 	}
 	capacity := machine.Capacity(facts, disk, &conf.Kubelet)
-	reserved, err := machine.Reserved(capacity, &conf.Kubelet)
+	kubelet := &conf.Kubelet
+	if conf.Node.IgnoreHardEvictionInAllocatable {
+		kubelet = kubelet.DeepCopy()
+		kubelet.EvictionHard = nil
+	}
+	reserved, err := machine.Reserved(capacity, kubelet)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +131,7 @@ func (s *Service) publishNode(ctx context.Context, now *settings, disk machine.D
 		KernelVersion: s.facts.Kernel, OsImage: s.facts.OSImage,
 		OperatingSystem: s.facts.OperatingSystem, Architecture: s.facts.Architecture,
 		CgroupVersion: s.facts.CgroupVersion, CgroupDriver: string(now.driver), SwapCapacityBytes: s.facts.SwapBytes,
+		NodeObjectKnown: s.nodeObject(now.conf.Node.Name) != nil,
 	}
 	signals, err := s.measure(now, disk)
 	if err != nil {
@@ -149,7 +160,8 @@ func texts(list v1.ResourceList) map[string]string {
 	return all
 }
 
-// measure reads the signals the configuration has hard thresholds for.
+// measure reads the signals the configuration has thresholds for. A soft one
+// counts at once: its grace is for evicting, not for the node's condition.
 func (s *Service) measure(now *settings, disk machine.Disk) ([]pressure.Signal, error) {
 	memory, err := s.host.Memory()
 	if err != nil {
@@ -169,101 +181,18 @@ func (s *Service) measure(now *settings, disk machine.Disk) ([]pressure.Signal, 
 		"pid.available":     {pressure.PID, most - processes, most},
 	}
 	var signals []pressure.Signal
-	for name, text := range now.conf.Kubelet.EvictionHard {
-		m, ok := available[name]
-		if !ok || m.whole == 0 {
-			continue
+	for field, thresholds := range map[string]map[string]string{"evictionHard": now.conf.Kubelet.EvictionHard, "evictionSoft": now.conf.Kubelet.EvictionSoft} {
+		for name, text := range thresholds {
+			m, ok := available[name]
+			if !ok || m.whole == 0 {
+				continue
+			}
+			threshold, err := machine.Threshold(text, m.whole)
+			if err != nil {
+				return nil, fmt.Errorf("%s[%s]: %w", field, name, err)
+			}
+			signals = append(signals, pressure.Signal{Name: name, Condition: m.condition, Available: m.have, Threshold: threshold})
 		}
-		threshold, err := machine.Threshold(text, m.whole)
-		if err != nil {
-			return nil, fmt.Errorf("evictionHard[%s]: %w", name, err)
-		}
-		signals = append(signals, pressure.Signal{Name: name, Condition: m.condition, Available: m.have, Threshold: threshold})
 	}
 	return signals, nil
-}
-
-// ensureTree makes kubepods and its classes, and every pod's cgroup.
-func (s *Service) ensureTree(now *settings) error {
-	if q := now.conf.Kubelet.CgroupsPerQOS; q != nil && !*q {
-		return nil
-	}
-	tree := s.tree(now.driver)
-	for i := 1; i <= len(now.root); i++ {
-		if err := tree.Ensure(now.root[:i], cgroup.Values{}); err != nil {
-			return err
-		}
-	}
-	memory := now.allocatableMemory()
-	shares := pod.MilliCPUToShares(now.allocatable.Cpu().MilliValue())
-	if err := tree.Ensure(pod.KubepodsCgroup(now.root), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &shares, Memory: &memory}}); err != nil {
-		return err
-	}
-	least := uint64(pod.MinShares)
-	if err := tree.Ensure(pod.QOSCgroup(now.root, v1.PodQOSBestEffort), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &least}}); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	all := maps.Clone(s.held)
-	s.mu.Unlock()
-	if err := s.ensureBurstable(now, all); err != nil {
-		return err
-	}
-	for uid, h := range all {
-		if h.Releasing {
-			continue
-		}
-		if err := tree.Ensure(h.Cgroup, podValues(now, h.pod)); err != nil {
-			s.kit.Log.Error("pod cgroup", "uid", uid, "error", err.Error())
-		}
-	}
-	return nil
-}
-
-// allocatableMemory bounds kubepods: node allocatable without the eviction
-// threshold, which is there to be noticed before the kernel kills.
-func (now *settings) allocatableMemory() int64 {
-	k := now.conf.Kubelet.DeepCopy()
-	k.EvictionHard = nil
-	reserved, err := machine.Reserved(now.capacity, k)
-	if err != nil {
-		reserved = nil
-	}
-	left := machine.Allocatable(now.capacity, reserved)
-	return left.Memory().Value()
-}
-
-// ensureBurstable gives the burstable class the shares its pods ask for.
-func (s *Service) ensureBurstable(now *settings, all map[string]*held) error {
-	var milli int64
-	for _, h := range all {
-		if !h.Releasing && pod.QOS(h.pod) == v1.PodQOSBurstable {
-			requests := pod.Requests(h.pod)
-			milli += requests.Cpu().MilliValue()
-		}
-	}
-	shares := pod.MilliCPUToShares(milli)
-	return s.tree(now.driver).Ensure(pod.QOSCgroup(now.root, v1.PodQOSBurstable), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &shares}})
-}
-
-func podValues(now *settings, p *v1.Pod) cgroup.Values {
-	k := now.conf.Kubelet
-	enforce := k.CPUCFSQuota == nil || *k.CPUCFSQuota
-	quota := 100 * time.Millisecond
-	if k.CPUCFSQuotaPeriod != nil && k.CPUCFSQuotaPeriod.Duration > 0 {
-		quota = k.CPUCFSQuotaPeriod.Duration
-	}
-	values := cgroup.Values{CgroupResources: pod.PodCgroupResources(p, enforce, quota)}
-	if k.PodPidsLimit != nil && *k.PodPidsLimit > 0 {
-		values.PIDs = k.PodPidsLimit
-	}
-	return values
-}
-
-// cgroupOf is where a pod's cgroup goes.
-func (now *settings) cgroupOf(p *v1.Pod) pod.CgroupName {
-	if q := now.conf.Kubelet.CgroupsPerQOS; q != nil && !*q {
-		return nil
-	}
-	return pod.PodCgroupOf(now.root, pod.QOS(p), p.UID)
 }

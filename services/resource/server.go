@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,31 +20,51 @@ func (s *Service) Admit(ctx context.Context, req *resourcev1.AdmitRequest) (*res
 	if err := p.Unmarshal(req.GetPod()); err != nil {
 		return nil, rpc.Invalid.Errorf("pod: %w", err)
 	}
-	if p.UID == "" {
-		return nil, rpc.Invalid.Errorf("pod.metadata.uid: required")
+	uid := string(p.UID)
+	if uid == "" || strings.ContainsAny(uid, "/_\x00") || strings.HasPrefix(uid, ".") {
+		return nil, rpc.Invalid.Errorf("pod.metadata.uid: %q cannot be part of a cgroup's name", uid)
 	}
 	if err := fault.Hit(ctx, "resource.admit"); err != nil {
 		return nil, rpc.Unavailable.Errorf("%w", err)
 	}
+	s.turns.LockKey(uid)
+	defer s.turns.UnlockKey(uid) //nolint:errcheck // it is locked
+	h, now, answer, err := s.decide(p, req.GetRunning())
+	if h == nil {
+		return answer, err
+	}
+	return s.allocate(ctx, h, now, req.GetRunning())
+}
+
+// decide answers, or returns the allocation to carry out: a pod that fits is
+// counted from here on.
+func (s *Service) decide(p *v1.Pod, running bool) (*held, *settings, *resourcev1.AdmitResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uid := string(p.UID)
-	if h := s.held[uid]; h != nil {
-		if h.Releasing {
-			return nil, rpc.Conflict.Errorf("pod %s: what it holds is being released", uid)
-		}
-		return s.admitted(h), nil
+	uid, now := string(p.UID), s.settings
+	h := s.held[uid]
+	switch {
+	case h != nil && h.Releasing:
+		return nil, nil, nil, rpc.Conflict.Errorf("pod %s: what it holds is being released", uid)
+	case now == nil && h != nil && running:
+		return nil, nil, s.admitted(h), nil
+	case now == nil:
+		return nil, nil, notYet("the node's resources are not known yet: " + s.waiting), nil
+	case h != nil:
+		return h, now, nil, nil
 	}
-	now := s.settings
-	if now == nil {
-		return notYet("the node's resources are not known yet"), nil
-	}
-	if !req.GetRunning() {
+	if !running {
 		if refusal := s.judge(p, now); refusal != nil {
-			return refusal, nil
+			return nil, nil, refusal, nil
 		}
 	}
-	return s.allocate(ctx, p, now)
+	data, err := p.Marshal()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	h = newHeld(allocation{Pod: data, Cgroup: now.cgroupOf(p), Driver: now.driver}, p)
+	s.held[uid] = h
+	return h, now, nil, nil
 }
 
 func notYet(message string) *resourcev1.AdmitResponse {
@@ -80,30 +101,29 @@ func (s *Service) judge(p *v1.Pod, now *settings) *resourcev1.AdmitResponse {
 	return nil
 }
 
-// allocate writes the checkpoint, then makes the cgroup; callers hold mu.
-func (s *Service) allocate(ctx context.Context, p *v1.Pod, now *settings) (*resourcev1.AdmitResponse, error) {
-	data, err := p.Marshal()
-	if err != nil {
-		return nil, err
+// allocate writes the checkpoint, then makes the cgroup; callers hold the pod's
+// turn. A pod that runs is never refused, nor is one that was admitted before.
+func (s *Service) allocate(ctx context.Context, h *held, now *settings, running bool) (*resourcev1.AdmitResponse, error) {
+	uid, before := string(h.pod.UID), h.stored
+	if !h.stored {
+		if err := s.table.Put(uid, h.allocation); err != nil {
+			s.forget(uid)
+			return nil, err
+		}
+		h.stored = true
 	}
-	h := &held{allocation: allocation{Pod: data, Cgroup: now.cgroupOf(p), Driver: now.driver}, pod: p}
-	uid := string(p.UID)
-	if err := s.table.Put(uid, h.allocation); err != nil {
-		return nil, err
-	}
-	s.held[uid] = h
-	if h.Cgroup != nil {
-		began := time.Now()
-		err := s.tree(now.driver).Ensure(h.Cgroup, podValues(now, p))
-		s.metrics.cgroupDuration.WithLabelValues("create").Observe(time.Since(began).Seconds())
-		if err != nil {
-			delete(s.held, uid)
-			if forget := s.table.Delete(uid); forget != nil {
-				s.kit.Log.Error("checkpoint", "uid", uid, "error", forget.Error())
+	if err := s.ensurePod(h, now); err != nil {
+		s.kit.Log.Error("pod cgroup", "uid", uid, "error", err.Error())
+		if !before && !running {
+			s.forget(uid)
+			if err := s.table.Delete(uid); err != nil {
+				s.kit.Log.Error("checkpoint", "uid", uid, "error", err.Error())
 			}
 			return notYet(err.Error()), nil
 		}
-		if err := s.ensureBurstable(now, s.held); err != nil {
+	}
+	if h.burstableMilli > 0 {
+		if err := s.ensureBurstable(now); err != nil {
 			s.kit.Log.Error("burstable cgroup", "error", err.Error())
 		}
 	}
@@ -111,6 +131,22 @@ func (s *Service) allocate(ctx context.Context, p *v1.Pod, now *settings) (*reso
 		return nil, err
 	}
 	return s.admitted(h), nil
+}
+
+func (s *Service) forget(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, uid)
+}
+
+// ensurePod makes a pod's cgroup.
+func (s *Service) ensurePod(h *held, now *settings) error {
+	if len(h.Cgroup) == 0 {
+		return nil
+	}
+	began := time.Now()
+	defer func() { s.metrics.cgroupDuration.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()
+	return s.tree(h.Driver).Ensure(h.Cgroup, podValues(now, h.pod))
 }
 
 func (s *Service) admitted(h *held) *resourcev1.AdmitResponse {
@@ -126,15 +162,21 @@ func (s *Service) Release(ctx context.Context, req *resourcev1.ReleaseRequest) (
 	if uid == "" {
 		return nil, rpc.Invalid.Errorf("uid: required")
 	}
+	s.turns.LockKey(uid)
+	defer s.turns.UnlockKey(uid) //nolint:errcheck // it is locked
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.held[uid]; h != nil {
-		if !h.Releasing {
-			h.Releasing = true
-			if err := s.table.Put(uid, h.allocation); err != nil {
-				h.Releasing = false
+	h := s.held[uid]
+	s.mu.Unlock()
+	if h != nil {
+		if !h.Releasing { // only the pod's turn writes it
+			releasing := h.allocation
+			releasing.Releasing = true
+			if err := s.table.Put(uid, releasing); err != nil {
 				return nil, err
 			}
+			s.mu.Lock()
+			h.allocation = releasing
+			s.mu.Unlock()
 		}
 		s.release(ctx, uid, h)
 	}
@@ -143,39 +185,53 @@ func (s *Service) Release(ctx context.Context, req *resourcev1.ReleaseRequest) (
 }
 
 // release removes a pod's cgroup and then its item; what fails is tried again
-// by the loop. Callers hold mu.
+// by the loop. Callers hold the pod's turn.
 func (s *Service) release(ctx context.Context, uid string, h *held) {
-	h.err = ""
-	if h.Cgroup != nil {
+	err := fault.Hit(ctx, "resource.release")
+	if err == nil && len(h.Cgroup) > 0 {
 		began := time.Now()
-		if err := s.tree(h.Driver).Remove(h.Cgroup); err != nil {
-			h.err = err.Error()
-		}
+		err = s.tree(h.Driver).Remove(h.Cgroup)
 		s.metrics.cgroupDuration.WithLabelValues("destroy").Observe(time.Since(began).Seconds())
 	}
-	if h.err == "" {
-		if err := s.table.Delete(uid); err != nil {
-			h.err = err.Error()
-		}
+	if err == nil {
+		err = s.table.Delete(uid)
 	}
-	if h.err == "" {
-		delete(s.held, uid)
+	if err == nil {
+		s.forget(uid)
 		s.pods.Delete(ctx, uid)
+		s.mu.Lock()
+		now := s.settings
+		s.mu.Unlock()
+		if now != nil && h.burstableMilli > 0 {
+			if err := s.ensureBurstable(now); err != nil {
+				s.kit.Log.Error("burstable cgroup", "error", err.Error())
+			}
+		}
 		return
 	}
+	s.mu.Lock()
+	h.err = err.Error()
+	s.mu.Unlock()
 	if err := s.publish(ctx, uid, h); err != nil {
 		s.kit.Log.Error("publish", "uid", uid, "error", err.Error())
 	}
-	s.kit.Log.Warn("not released yet", "uid", uid, "error", h.err)
-	time.AfterFunc(time.Second, s.look)
+	s.kit.Log.Warn("not released yet", "uid", uid, "error", err.Error())
+	time.AfterFunc(releaseRetry, s.look)
 }
 
+// releaseRetry is how soon a release that failed is tried again.
+const releaseRetry = time.Second
+
+// releaseAll carries releases on that did not come to their end.
 func (s *Service) releaseAll(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uid, h := range s.held {
-		if h.Releasing {
+	for _, uid := range s.uids() {
+		s.turns.LockKey(uid)
+		s.mu.Lock()
+		h := s.held[uid]
+		s.mu.Unlock()
+		if h != nil && h.Releasing {
 			s.release(ctx, uid, h)
 		}
+		_ = s.turns.UnlockKey(uid) // it is locked
 	}
 }

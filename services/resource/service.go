@@ -3,11 +3,14 @@ package resource
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/keymutex"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -59,11 +62,24 @@ type allocation struct {
 	Releasing bool `json:"releasing,omitempty"`
 }
 
-// held is an allocation in memory.
+// held is an allocation in memory. Releasing and err are guarded by
+// Service.mu and written in the pod's turn; stored belongs to the turn.
 type held struct {
 	allocation
-	pod *v1.Pod
-	err string // what holds the release up
+	pod    *v1.Pod
+	stored bool   // the checkpoint has it
+	err    string // what holds the release up
+	// burstableMilli is the CPU a Burstable pod asks for, 0 for others.
+	burstableMilli int64
+}
+
+func newHeld(a allocation, p *v1.Pod) *held {
+	h := &held{allocation: a, pod: p}
+	if pod.QOS(p) == v1.PodQOSBurstable {
+		requests := pod.Requests(p)
+		h.burstableMilli = requests.Cpu().MilliValue()
+	}
+	return h
 }
 
 // settings is what a configuration and the machine come to.
@@ -84,6 +100,7 @@ type Service struct {
 	facts   *machine.Facts
 	tree    func(pod.CgroupDriver) Cgroups
 	now     func() time.Time
+	file    *store.Store
 	table   *store.Table[allocation]
 	metrics *metrics
 
@@ -95,10 +112,14 @@ type Service struct {
 	runtime *feed.Mirror[*plegv1.RuntimeState]
 	nodes   *feed.Mirror[*v1.Node]
 
-	wake chan struct{} // capacity 1
+	wake  chan struct{}     // capacity 1
+	turns keymutex.KeyMutex // one command at a time for a pod
+	// burstable orders the writers of that class's shares.
+	burstable sync.Mutex
 
 	mu       sync.Mutex
 	settings *settings // nil until config and pleg have spoken
+	waiting  string    // for what, meanwhile
 	held     map[string]*held
 	pressure map[pressure.Condition]pressure.State
 }
@@ -108,11 +129,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
 	s := &Service{
 		cfg: cfg, kit: kit, host: deps.Machine, tree: deps.Cgroups, now: deps.Now, metrics: newMetrics(kit.Metrics),
-		pods:   service.Owner[*resourcev1.PodAllocation](kit, house.ResourcePods),
-		node:   service.Owner[*resourcev1.NodeResources](kit, house.ResourceNode),
-		events: kit.Events(),
-		wake:   make(chan struct{}, 1),
-		held:   map[string]*held{},
+		pods:    service.Owner[*resourcev1.PodAllocation](kit, house.ResourcePods),
+		node:    service.Owner[*resourcev1.NodeResources](kit, house.ResourceNode),
+		events:  kit.Events(),
+		wake:    make(chan struct{}, 1),
+		turns:   keymutex.NewHashed(64),
+		waiting: "config.kubelet",
+		held:    map[string]*held{},
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -137,9 +160,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.nodes, err = service.Mirror(kit, house.ConfigObjects, decodeNode); err != nil {
 		return nil, err
 	}
-	for _, watch := range []func(func([]string)){s.kubelet.Watch, s.runtime.Watch} {
-		watch(func([]string) { s.look() })
-	}
+	s.kubelet.Watch(func([]string) { s.look() })
+	s.runtime.Watch(func([]string) { s.look() })
+	s.nodes.Watch(s.objectsChanged)
 	resourcev1.RegisterResourceServiceServer(kit.Server, s)
 	kit.Go("resources", s.loop)
 	kit.Waiting("config.kubelet")
@@ -147,14 +170,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 }
 
 func (s *Service) restore() error {
-	file, damage, err := store.Open(store.Config{Path: filepath.Join(s.kit.StateDir(), "state.db"), Schema: schema, Log: s.kit.Log})
+	var damage *store.Damage
+	var err error
+	s.file, damage, err = store.Open(store.Config{Path: filepath.Join(s.kit.StateDir(), "state.db"), Schema: schema, Log: s.kit.Log})
 	if err != nil {
 		return err
 	}
 	if damage != nil {
 		s.kit.Log.Error("allocations lost: podworker will ask again", "error", damage.String())
 	}
-	if s.table, err = store.NewTable(file, "allocations", store.JSON[allocation]()); err != nil {
+	if s.table, err = store.NewTable(s.file, "allocations", store.JSON[allocation]()); err != nil {
 		return err
 	}
 	all, err := s.table.All()
@@ -162,11 +187,13 @@ func (s *Service) restore() error {
 		return err
 	}
 	for uid, a := range all {
-		h := &held{allocation: a, pod: &v1.Pod{}}
-		if err := h.pod.Unmarshal(a.Pod); err != nil {
+		p := &v1.Pod{}
+		if err := p.Unmarshal(a.Pod); err != nil {
 			s.kit.Log.Error("allocation skipped", "uid", uid, "error", err.Error())
 			continue
 		}
+		h := newHeld(a, p)
+		h.stored = true
 		s.held[uid] = h
 	}
 	ctx := context.Background()
@@ -186,7 +213,14 @@ func (s *Service) look() {
 	}
 }
 
-// publish writes a pod's item; callers hold mu or are alone.
+// uids of all pods that hold something.
+func (s *Service) uids() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.held))
+}
+
+// publish writes a pod's item; callers have the pod's turn or are alone.
 func (s *Service) publish(ctx context.Context, uid string, h *held) error {
 	_, err := s.pods.Set(ctx, uid, &resourcev1.PodAllocation{
 		Uid: uid, Namespace: h.pod.Namespace, Name: h.pod.Name,

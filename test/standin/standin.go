@@ -35,8 +35,8 @@ const limit = 30 * time.Second
 type House struct {
 	testing.TB
 	Paths house.Paths
-	// Log of every process; discarded unless a test sets it before Kit.
-	Log *slog.Logger
+	// Logger of every process; discarded unless a test sets it before Kit.
+	Logger *slog.Logger
 	// Bus of every process: empty for the house's own, service.BusOff for none.
 	Bus string
 
@@ -58,7 +58,7 @@ func New(t testing.TB) *House {
 	if err := os.MkdirAll(filepath.Dir(h.Paths.BusAddress()), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	server := bus.NewServer(bus.ServerConfig{Keys: h.Paths.BusKeys(), AddressFile: h.Paths.BusAddress(), Log: h.Log})
+	server := bus.NewServer(bus.ServerConfig{Keys: h.Paths.BusKeys(), AddressFile: h.Paths.BusAddress(), Log: h.Logger})
 	ready := make(chan struct{})
 	h.Go("bus", func(ctx context.Context) error { return server.Run(ctx, func() { close(ready) }) })
 	select {
@@ -85,7 +85,7 @@ func NewQuiet(t testing.TB) *House {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return &House{
-		TB: t, Log: slog.New(slog.DiscardHandler), Bus: service.BusOff, ctx: ctx,
+		TB: t, Logger: slog.New(slog.DiscardHandler), Bus: service.BusOff, ctx: ctx,
 		Paths: house.Paths{Run: filepath.Join(dir, "run"), State: filepath.Join(dir, "state")},
 	}
 }
@@ -114,7 +114,7 @@ func (h *House) Go(name string, run func(context.Context) error) (stop func()) {
 // Kit makes a process of the house; register on it, then Start it.
 func (h *House) Kit(s house.Service) *service.Kit {
 	h.Helper()
-	kit, err := service.New(service.Options{Service: s, Paths: h.Paths, Bus: h.Bus, Log: h.Log})
+	kit, err := service.New(service.Options{Service: s, Paths: h.Paths, Bus: h.Bus, Log: h.Logger})
 	if err != nil {
 		h.Fatal(err)
 	}

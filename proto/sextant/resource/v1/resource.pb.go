@@ -500,8 +500,11 @@ type NodeResources struct {
 	Disk              *Pressure `protobuf:"bytes,13,opt,name=disk,proto3" json:"disk,omitempty"`
 	Pid               *Pressure `protobuf:"bytes,14,opt,name=pid,proto3" json:"pid,omitempty"`
 	SwapCapacityBytes int64     `protobuf:"varint,15,opt,name=swap_capacity_bytes,json=swapCapacityBytes,proto3" json:"swap_capacity_bytes,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The node's API object is known, so that pods of the API server can be
+	// judged by its labels and taints.
+	NodeObjectKnown bool `protobuf:"varint,16,opt,name=node_object_known,json=nodeObjectKnown,proto3" json:"node_object_known,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *NodeResources) Reset() {
@@ -639,6 +642,13 @@ func (x *NodeResources) GetSwapCapacityBytes() int64 {
 	return 0
 }
 
+func (x *NodeResources) GetNodeObjectKnown() bool {
+	if x != nil {
+		return x.NodeObjectKnown
+	}
+	return false
+}
+
 // Pressure is one node condition.
 type Pressure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -731,7 +741,7 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
 	"\x06signal\x18\x03 \x01(\tR\x06signal\x12#\n" +
 	"\rgrace_seconds\x18\x04 \x01(\x03R\fgraceSeconds\x12.\n" +
-	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xb2\x06\n" +
+	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xde\x06\n" +
 	"\rNodeResources\x12L\n" +
 	"\bcapacity\x18\x01 \x03(\v20.sextant.resource.v1.NodeResources.CapacityEntryR\bcapacity\x12U\n" +
 	"\vallocatable\x18\x02 \x03(\v23.sextant.resource.v1.NodeResources.AllocatableEntryR\vallocatable\x12\x1d\n" +
@@ -750,7 +760,8 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\x06memory\x18\f \x01(\v2\x1d.sextant.resource.v1.PressureR\x06memory\x121\n" +
 	"\x04disk\x18\r \x01(\v2\x1d.sextant.resource.v1.PressureR\x04disk\x12/\n" +
 	"\x03pid\x18\x0e \x01(\v2\x1d.sextant.resource.v1.PressureR\x03pid\x12.\n" +
-	"\x13swap_capacity_bytes\x18\x0f \x01(\x03R\x11swapCapacityBytes\x1a;\n" +
+	"\x13swap_capacity_bytes\x18\x0f \x01(\x03R\x11swapCapacityBytes\x12*\n" +
+	"\x11node_object_known\x18\x10 \x01(\bR\x0fnodeObjectKnown\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +

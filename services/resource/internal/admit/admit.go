@@ -3,7 +3,9 @@
 package admit
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,7 +74,7 @@ func sysctls(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
 		return nil
 	}
 	if err := node.Sysctls.Check(p); err != nil {
-		return &Rejection{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %v", err)}
+		return &Rejection{"SysctlForbidden", err.Error()}
 	}
 	return nil
 }
@@ -103,12 +105,7 @@ func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 		}
 	}
 	requests := pod.Requests(p)
-	names := make([]v1.ResourceName, 0, len(requests))
-	for name := range requests {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range inOrder(requests) {
 		want, has := requests[name], node.Allocatable[name]
 		if _, known := node.Allocatable[name]; !known || want.IsZero() {
 			continue
@@ -123,6 +120,22 @@ func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 	return nil
 }
 
+// inOrder: the node's own resources first, then the others by name.
+func inOrder(list v1.ResourceList) []v1.ResourceName {
+	own := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+	names := slices.Collect(maps.Keys(list))
+	slices.SortFunc(names, func(a, b v1.ResourceName) int {
+		rank := func(n v1.ResourceName) int {
+			if i := slices.Index(own, n); i >= 0 {
+				return i
+			}
+			return len(own)
+		}
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
+	return names
+}
+
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -134,23 +147,24 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)
 }
 
-// general: node name, node affinity, host ports.
+// general: node affinity, node name, host ports.
 func general(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
-	const failed = "Predicate %s failed"
+	object := &v1.Node{}
+	object.Name, object.Labels = node.Name, node.Labels
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(object); err != nil || !ok {
+		return failed("NodeAffinity", "the node's labels do not match the pod's node selector or affinity")
+	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != node.Name {
-		return &Rejection{"NodeName", fmt.Sprintf(failed, "NodeName")}
+		return failed("NodeName", fmt.Sprintf("the pod is for node %s", p.Spec.NodeName))
 	}
-	if !pod.IsStatic(p) {
-		object := &v1.Node{}
-		object.Name, object.Labels = node.Name, node.Labels
-		if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(object); err != nil || !ok {
-			return &Rejection{"NodeAffinity", fmt.Sprintf(failed, "NodeAffinity")}
-		}
-	}
-	if portsConflict(p, admitted) {
-		return &Rejection{"NodePorts", fmt.Sprintf(failed, "NodePorts")}
+	if port, other := conflict(p, admitted); other != nil {
+		return failed("NodePorts", fmt.Sprintf("host port %d/%s is taken by pod %s/%s", port.port, port.protocol, other.Namespace, other.Name))
 	}
 	return nil
+}
+
+func failed(predicate, why string) *Rejection {
+	return &Rejection{predicate, fmt.Sprintf("Predicate %s failed: %s", predicate, why)}
 }
 
 type hostPort struct {
@@ -182,19 +196,20 @@ func hostPorts(p *v1.Pod) []hostPort {
 	return ports
 }
 
-func portsConflict(p *v1.Pod, admitted []*v1.Pod) bool {
+// conflict finds a host port that p asks for, and the pod that has it.
+func conflict(p *v1.Pod, admitted []*v1.Pod) (hostPort, *v1.Pod) {
 	wanted := hostPorts(p)
 	if len(wanted) == 0 {
-		return false
+		return hostPort{}, nil
 	}
 	for _, other := range admitted {
 		for _, have := range hostPorts(other) {
-			if slices.ContainsFunc(wanted, have.conflicts) {
-				return true
+			if i := slices.IndexFunc(wanted, have.conflicts); i >= 0 {
+				return wanted[i], other
 			}
 		}
 	}
-	return false
+	return hostPort{}, nil
 }
 
 func (h hostPort) conflicts(o hostPort) bool {
@@ -213,7 +228,7 @@ func taints(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
 			continue
 		}
 		if !tolerates(p, t) {
-			return &Rejection{"TaintToleration", "Predicate TaintToleration failed"}
+			return failed("TaintToleration", fmt.Sprintf("the pod does not tolerate the node's taint %s", t.ToString()))
 		}
 	}
 	return nil

@@ -4,11 +4,10 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
@@ -59,8 +58,34 @@ func resources(v Values) *cgroups.Resources {
 		r.Memory = *v.Memory
 	}
 	r.PidsLimit = v.PIDs
+	if v.HugePages != nil && hugePagesControlled() {
+		// A pod gets none of the sizes it does not ask for.
+		for _, size := range cgroups.HugePageSizes() {
+			r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size})
+		}
+		for size, limit := range v.HugePages {
+			unit := pod.HugePageUnit(size)
+			i := slices.IndexFunc(r.HugetlbLimit, func(l *cgroups.HugepageLimit) bool { return l.Pagesize == unit })
+			if i >= 0 {
+				r.HugetlbLimit[i].Limit = uint64(limit)
+			}
+		}
+	}
 	return r
 }
+
+// hugePagesControlled tells whether the hugetlb controller is where pods'
+// cgroups are.
+func hugePagesControlled() bool {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		_, err := os.Stat(filepath.Join(mounts, "hugetlb", "cgroup.procs"))
+		return err == nil
+	}
+	controllers, err := os.ReadFile(filepath.Join(mounts, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(controllers)), "hugetlb")
+}
+
+const mounts = "/sys/fs/cgroup"
 
 // Ensure makes a cgroup, below parents that exist, with these values.
 func (t Tree) Ensure(name pod.CgroupName, values Values) error {
@@ -85,8 +110,8 @@ func (t Tree) Remove(name pod.CgroupName) error {
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", name.Path(t.Driver), err)
 	}
-	if pids := t.processes(name); pids > 0 {
-		return fmt.Errorf("cgroup %s still holds %d processes", name.Path(t.Driver), pids)
+	if n := processes(m); n > 0 {
+		return fmt.Errorf("cgroup %s still holds %d processes", name.Path(t.Driver), n)
 	}
 	if err := m.Destroy(); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", name.Path(t.Driver), err)
@@ -94,65 +119,37 @@ func (t Tree) Remove(name pod.CgroupName) error {
 	return nil
 }
 
-// Exists tells whether a cgroup is there, in every hierarchy it belongs to.
+// Exists tells whether a cgroup is there, in any hierarchy.
 func (t Tree) Exists(name pod.CgroupName) bool {
 	m, err := t.manager(name, Values{})
-	return err == nil && m.Exists()
+	return err == nil && len(existing(m)) > 0
 }
 
-func (t Tree) processes(name pod.CgroupName) int {
-	m, err := t.manager(name, Values{})
-	if err != nil || !m.Exists() {
-		return 0
-	}
-	pids, err := m.GetAllPids()
-	if err != nil {
-		return 0
-	}
-	return len(pids)
-}
-
-// Pods lists the pods' cgroups found below kubepods, by UID.
-func (t Tree) Pods(root pod.CgroupName) (map[string]pod.CgroupName, error) {
-	found := map[string]pod.CgroupName{}
-	kubepods := pod.KubepodsCgroup(root)
-	for _, hierarchy := range hierarchies() {
-		top := filepath.Join(hierarchy, kubepods.Path(t.Driver))
-		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			if err != nil || !d.IsDir() {
-				return err
-			}
-			name := pod.ParseCgroupPath(strings.TrimPrefix(path, hierarchy), t.Driver)
-			if uid, ok := pod.ParsePodCgroup(name); ok {
-				found[string(uid)] = name
-				return fs.SkipDir
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list cgroups: %w", err)
-		}
-	}
-	return found, nil
-}
-
-// hierarchies are the mount points that hold pods' cgroups.
-func hierarchies() []string {
-	const mounts = "/sys/fs/cgroup"
-	if cgroups.IsCgroup2UnifiedMode() {
-		return []string{mounts}
-	}
-	var all []string
-	for _, controller := range []string{"memory", "cpu", "pids"} {
-		dir := filepath.Join(mounts, controller)
+// existing are a cgroup's folders. The manager's own question goes to the
+// devices hierarchy alone, where pods have none.
+func existing(m cgroups.Manager) []string {
+	var dirs []string
+	for _, dir := range m.GetPaths() {
 		if _, err := os.Stat(dir); err == nil {
-			all = append(all, dir)
+			dirs = append(dirs, dir)
 		}
 	}
-	return all
+	return dirs
+}
+
+// processes counts those in a cgroup and below it, in all hierarchies.
+func processes(m cgroups.Manager) int {
+	all := map[int]bool{}
+	for _, dir := range existing(m) {
+		pids, err := cgroups.GetAllPids(dir)
+		if err != nil {
+			continue // it went meanwhile
+		}
+		for _, pid := range pids {
+			all[pid] = true
+		}
+	}
+	return len(all)
 }
 
 // Unlimited is for Values that lift a limit.

@@ -75,7 +75,7 @@ func Reserved(capacity v1.ResourceList, k *kubeletv1beta1.KubeletConfiguration) 
 func Threshold(text string, whole int64) (int64, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		p, err := strconv.ParseFloat(percent, 64)
-		if err != nil || p < 0 || p > 100 {
+		if err != nil || !(p >= 0 && p <= 100) {
 			return 0, fmt.Errorf("%q is not a percentage", text)
 		}
 		return int64(math.Floor(float64(whole) * p / 100)), nil
@@ -83,6 +83,9 @@ func Threshold(text string, whole int64) (int64, error) {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
 		return 0, err
+	}
+	if q.Sign() < 0 {
+		return 0, fmt.Errorf("%q is negative", text)
 	}
 	return q.Value(), nil
 }

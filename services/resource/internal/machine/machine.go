@@ -113,10 +113,7 @@ func (h Host) osImage() string {
 	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
 		for line := range strings.SplitSeq(h.text(file), "\n") {
 			if value, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
-				if unquoted, err := strconv.Unquote(value); err == nil {
-					return unquoted
-				}
-				return value
+				return strings.Trim(value, `"'`) // os-release(5): either quote
 			}
 		}
 	}

@@ -1,0 +1,201 @@
+package resource_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource"
+	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
+	"github.com/sextant-node/sextant/services/resource/internal/machine"
+	"github.com/sextant-node/sextant/test/standin"
+)
+
+// rig is a resource service on real cgroups and a made-up machine, between
+// stand-ins for config and pleg, seen through its socket.
+type rig struct {
+	*standin.House
+	machine string // the made-up machine's root
+	cgroup  pod.CgroupName
+	kubelet *feed.Owner[*configv1.KubeletConfig]
+	objects *feed.Owner[*configv1.Object]
+	runtime *feed.Owner[*plegv1.RuntimeState]
+	client  resourcev1.ResourceServiceClient
+	pods    *feed.Mirror[*resourcev1.PodAllocation]
+	node    *feed.Mirror[*resourcev1.NodeResources]
+	events  *feed.Mirror[*eventv1.Event]
+	kit     *service.Kit
+	stop    func()
+}
+
+func newRig(t *testing.T, edit func(*resource.Deps)) *rig {
+	t.Helper()
+	r := &rig{House: standin.New(t), machine: t.TempDir(), cgroup: cgrouptest.Root(t)}
+	r.file("sys/devices/system/cpu/online", "0-3")
+	r.file("proc/sys/kernel/osrelease", "6.1.0")
+	r.file("proc/sys/kernel/pid_max", "32768")
+	r.file("proc/loadavg", "0 0 0 1/100 1")
+	r.memory("8388608")
+	config := r.Kit(house.Config)
+	r.kubelet = service.Owner[*configv1.KubeletConfig](config, house.ConfigKubelet)
+	r.objects = service.Owner[*configv1.Object](config, house.ConfigObjects)
+	r.Start(config)
+	pleg := r.Kit(house.Pleg)
+	r.runtime = service.Owner[*plegv1.RuntimeState](pleg, house.PlegRuntime)
+	r.Start(pleg)
+	r.start(edit)
+	r.client = resourcev1.NewResourceServiceClient(r.Dial(house.Resource))
+	r.pods = standin.Read[*resourcev1.PodAllocation](r.House, house.ResourcePods)
+	r.node = standin.Read[*resourcev1.NodeResources](r.House, house.ResourceNode)
+	r.events = standin.Read[*eventv1.Event](r.House, house.ResourceEvents)
+	return r
+}
+
+func (r *rig) start(edit func(*resource.Deps)) {
+	r.Helper()
+	deps := resource.Deps{Kit: r.Kit(house.Resource), Machine: machine.Host{Root: r.machine}}
+	if edit != nil {
+		edit(&deps)
+	}
+	if _, err := resource.New(resource.Config{RootDir: r.machine}, deps); err != nil {
+		r.Fatal(err)
+	}
+	r.kit, r.stop = deps.Kit, r.Start(deps.Kit)
+}
+
+func (r *rig) file(name, text string) {
+	r.Helper()
+	path := filepath.Join(r.machine, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		r.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// memory sets what the machine has available of its 8 GiB.
+func (r *rig) memory(availableKB string) {
+	r.file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: "+availableKB+" kB")
+}
+
+// configure publishes a configuration for the test's cgroup: standalone, and
+// with whatever edit changes.
+func (r *rig) configure(edit func(*kubeconf.Config)) {
+	r.Helper()
+	conf := &kubeconf.Config{
+		Kubelet: kubeletv1beta1.KubeletConfiguration{
+			TypeMeta: metav1.TypeMeta{APIVersion: kubeconf.APIVersion, Kind: kubeconf.Kind},
+			MaxPods:  110, CgroupRoot: "/" + r.cgroup[0], CgroupDriver: "cgroupfs", EnforceNodeAllocatable: []string{"pods"},
+			EvictionHard: map[string]string{"memory.available": "1Gi"},
+		},
+		Node: kubeconf.Node{Name: "n1"},
+	}
+	if edit != nil {
+		edit(conf)
+	}
+	standin.SetKubelet(r.House, r.kubelet, conf)
+}
+
+// answers publishes that the runtime has answered.
+func (r *rig) answers() {
+	r.Helper()
+	status, err := proto.Marshal(&runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	standin.Set(r.House, r.runtime, "runtime", &plegv1.RuntimeState{
+		Responding: true, Since: timestamppb.New(time.Unix(1, 0)), Status: status, CgroupDriver: "cgroupfs",
+	})
+}
+
+// settle brings the service to where it admits pods.
+func (r *rig) settle() {
+	r.Helper()
+	r.configure(nil)
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+}
+
+func burstable(uid, cpu string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "name-" + uid, UID: types.UID(uid)}}
+	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": apiresource.MustParse(cpu)}}}}
+	return p
+}
+
+func (r *rig) admit(p *v1.Pod, running bool) *resourcev1.AdmitResponse {
+	r.Helper()
+	data, err := p.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	resp, err := r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data, Running: running})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return resp
+}
+
+// decision of an answer, in one line.
+func decision(resp *resourcev1.AdmitResponse) string {
+	switch resp.GetDecision() {
+	case resourcev1.Decision_DECISION_ADMITTED:
+		return "admitted " + resp.GetCgroupParent()
+	case resourcev1.Decision_DECISION_REJECTED:
+		return "rejected " + resp.GetReason() + ": " + resp.GetMessage()
+	case resourcev1.Decision_DECISION_NOT_YET:
+		return "not yet: " + resp.GetMessage()
+	}
+	return fmt.Sprint(resp)
+}
+
+func (r *rig) release(uid string) feed.Revision {
+	r.Helper()
+	resp, err := r.client.Release(r.Context(), &resourcev1.ReleaseRequest{Uid: uid})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return feed.RevisionFrom(resp.GetRevision())
+}
+
+// kubepods names a cgroup below the test's.
+func (r *rig) kubepods(parts ...string) pod.CgroupName {
+	name := r.cgroup.Child("kubepods")
+	for _, part := range parts {
+		name = name.Child(part)
+	}
+	return name
+}
+
+func (r *rig) shares(name pod.CgroupName) string {
+	r.Helper()
+	return cgrouptest.Value(r, name, "cpu/cpu.shares", "cpu.weight")
+}
+
+// sharesOf is what the kernel shows for so many shares.
+func sharesOf(n uint64) string {
+	if cgrouptest.V2() {
+		n = pod.SharesToWeight(n)
+	}
+	return fmt.Sprint(n)
+}
