@@ -10,6 +10,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
@@ -46,6 +47,7 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	act := w.prepare(a)
 	before := w.mirrored(a.Kind)
 	w.l.metrics.actions.WithLabelValues(string(a.Kind)).Inc()
+	w.l.log.Debug("action begins", "action", a.String(), service.KeyUID, string(w.uid))
 	go func() {
 		defer cancel()
 		point := "podworker." + string(a.Kind)
@@ -108,7 +110,7 @@ func (w *worker) failed(a step.Action, err error) *step.Failed {
 	}
 	w.l.metrics.failures.WithLabelValues(string(a.Kind)).Inc()
 	if !errors.Is(err, context.Canceled) {
-		w.l.log.Info("action failed", "action", a.String(), "uid", string(w.uid), "reason", string(reason), "error", message)
+		w.l.log.Info("action failed", "action", a.String(), service.KeyUID, string(w.uid), "reason", string(reason), service.KeyError, message)
 	}
 	return &step.Failed{Reason: string(reason), Message: message}
 }

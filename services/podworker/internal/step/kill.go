@@ -140,7 +140,7 @@ func (p *planner) stop(o *Instance, k *Kill, left time.Duration) {
 	if f, ok := p.in.Flights[a.Key()]; ok {
 		// Under way: only a shorter grace is worth another call.
 		ends, now := f.Since.Add(f.Action.Grace), p.in.Now.Add(a.Grace)
-		if !f.Cancelled && now.Before(ends) {
+		if !f.Cancelled && now.Add(graceStep).Before(ends) {
 			p.start(a)
 		}
 		return

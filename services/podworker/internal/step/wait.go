@@ -18,6 +18,8 @@ const (
 	lostExitCode = 137
 	// minStopGrace is the least the runtime gets to stop a container.
 	minStopGrace = 2 * time.Second
+	// graceStep is the least by which a stop under way is worth shortening.
+	graceStep = 500 * time.Millisecond
 	// minPodGrace is the least a pod gets.
 	minPodGrace = time.Second
 )

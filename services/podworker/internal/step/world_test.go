@@ -81,7 +81,7 @@ func (w *world) stepOnce() Plan {
 		w.in.Flights[key] = f
 	}
 	for _, a := range p.Start {
-		w.in.Flights[a.Key()] = Flight{Action: a, Since: w.now}
+		w.in.Flights[a.Key()] = Flight{Action: a, Since: w.now.Add(time.Millisecond)} // no clock stands still
 	}
 	return p
 }
