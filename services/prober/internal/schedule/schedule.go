@@ -100,6 +100,10 @@ func (s *Schedule) Update(uid string, targets []Target, now time.Time) {
 		wanted[t.Key] = true
 		s.update(t, now)
 	}
+	// Only now is it known which of them wait for a startup probe.
+	for _, t := range targets {
+		s.queueUnlessHeld(s.probes[t.Key])
+	}
 	for key, p := range s.probes {
 		if key.UID == uid && !wanted[key] {
 			s.unqueue(p)
@@ -122,11 +126,9 @@ func (s *Schedule) update(t Target, now time.Time) {
 		p.held = t.Kind != Readiness && p.verdict.Result == Failure
 	default:
 		p.Target = t
-		s.queueUnlessHeld(p)
 		return
 	}
 	p.due = firstDue(t, now)
-	s.queueUnlessHeld(p)
 }
 
 // firstDue is when the initial delay is over. A container that is older than

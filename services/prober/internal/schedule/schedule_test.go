@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,10 +114,18 @@ func TestLateResultDoesNotJudgeTheSuccessor(t *testing.T) {
 }
 
 func TestStartupHoldsTheOthersBack(t *testing.T) {
-	s := schedule.New()
-	s.Update("u", []schedule.Target{
+	targets := []schedule.Target{
 		target(schedule.Startup, "1", epoch, nil), target(schedule.Readiness, "1", epoch, nil), target(schedule.Liveness, "1", epoch, nil),
-	}, epoch)
+	}
+	startupHoldsTheOthersBack(t, targets)
+	slices.Reverse(targets) // whatever the order in which they are told
+	startupHoldsTheOthersBack(t, targets)
+}
+
+func startupHoldsTheOthersBack(t *testing.T, targets []schedule.Target) {
+	t.Helper()
+	s := schedule.New()
+	s.Update("u", targets, epoch)
 	launched := run(s, 0, 25, func(second int, t schedule.Target) schedule.Result {
 		if t.Kind == schedule.Startup && second < 20 {
 			return schedule.Failure
