@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Peer is a process with a connection.
@@ -22,19 +20,15 @@ type Peer struct {
 // path, the test itself aside. It is how a test tells who speaks to the runtime.
 func ConnectedTo(t testing.TB, path string) []Peer {
 	t.Helper()
-	sockets, err := netlink.UnixSocketDiagInfo()
+	sockets, err := unixSockets()
 	if err != nil {
 		t.Fatalf("list Unix sockets: %v", err)
 	}
 	// The accepted ends carry the listener's path; their peers are the clients.
 	clients := map[uint32]bool{}
 	for _, s := range sockets {
-		if s.Name == nil || s.Peer == nil || *s.Peer == 0 {
-			continue
-		}
-		// The library leaves the end of the message behind the name's NUL.
-		if name, _, _ := strings.Cut(*s.Name, "\x00"); name == path {
-			clients[*s.Peer] = true
+		if s.path == path && s.peer != 0 {
+			clients[s.peer] = true
 		}
 	}
 	var peers []Peer
