@@ -33,7 +33,7 @@ const (
 )
 
 // usual is how long a pod may take to run on a busy machine.
-const usual = 45 * time.Second
+const usual = time.Minute
 
 // env is one test on one node, with a namespace of its own.
 type env struct {
@@ -258,17 +258,13 @@ func contains(want string) func(string) error {
 // awaitEvent waits for an Event about a pod.
 func (e *env) awaitEvent(pod, reason string, limit time.Duration, check func(message string) error) {
 	e.Helper()
-	harness.Eventually(e, limit, fmt.Sprintf("an event %s about pod %s", reason, pod), func(ctx context.Context) error {
-		events, err := e.n.cp.Admin.CoreV1().Events(e.ns).List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.name=" + pod + ",reason=" + reason,
-		})
-		if err != nil {
-			return err
-		}
-		err = errors.New("there is none")
-		for _, event := range events.Items {
-			if err = check(event.Message); err == nil {
-				return nil
+	harness.Eventually(e, limit, fmt.Sprintf("an event %s about pod %s", reason, pod), func(context.Context) error {
+		err := errors.New("there is none")
+		for _, event := range e.n.seen.eventsOf(e.ns, pod) {
+			if event.Reason == reason {
+				if err = check(event.Message); err == nil {
+					return nil
+				}
 			}
 		}
 		return err

@@ -31,7 +31,7 @@ const (
 func (e *env) five() (names []string) {
 	static := e.pod("static")
 	probed := e.pod("static-probed")
-	probed.Spec.Containers[0].ReadinessProbe, probed.Spec.Containers[0].LivenessProbe = httpProbe("/ready"), httpProbe("/healthz")
+	probe(&probed.Spec.Containers[0])
 	for _, pod := range []*corev1.Pod{static, probed} {
 		pod.Spec.NodeName = ""
 		e.addManifest(e.manifest(pod.Name), pod)
@@ -39,15 +39,14 @@ func (e *env) five() (names []string) {
 	}
 	plain := e.pod("plain")
 	all := e.pod("probed")
-	c := &all.Spec.Containers[0]
-	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = httpProbe("/healthz"), httpProbe("/ready"), httpProbe("/healthz")
+	probe(&all.Spec.Containers[0])
 	exec := e.pod("exec-probed")
 	exec.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	c = &exec.Spec.Containers[0]
+	c := &exec.Spec.Containers[0]
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	c.ReadinessProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/hello", "test", "/data"}}},
-		PeriodSeconds: 2, TimeoutSeconds: 10, FailureThreshold: 1,
+		PeriodSeconds: 2, TimeoutSeconds: 5, FailureThreshold: 3,
 	}
 	for _, pod := range []*corev1.Pod{plain, all, exec} {
 		e.create(pod)
@@ -57,6 +56,12 @@ func (e *env) five() (names []string) {
 		e.awaitRunning(name, usual)
 	}
 	return names
+}
+
+// probe gives a container every probe, each second, with the usual thresholds.
+func probe(c *corev1.Container) {
+	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = httpProbe("/healthz"), httpProbe("/ready"), httpProbe("/healthz")
+	c.StartupProbe.FailureThreshold, c.ReadinessProbe.FailureThreshold, c.LivenessProbe.FailureThreshold = 120, 3, 3
 }
 
 // removeStatic ends the static ones of the five.

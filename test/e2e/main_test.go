@@ -13,7 +13,7 @@ import (
 var kinds = flag.String("kinds", "", "kinds of node, separated by commas; all if empty")
 
 // parallel is how many tests run at once: they wait more than they work.
-const parallel = "32"
+const parallel = "20"
 
 func TestMain(m *testing.M) {
 	if target := os.Getenv(strangerEnv); target != "" {

@@ -12,12 +12,13 @@ import (
 	"github.com/sextant-node/sextant/test/e2e/harness"
 )
 
-// observer is what the API server has said about pods and nodes since the start,
-// every version of every object.
+// observer is what the API server has said about pods, nodes and Events since the
+// start, every version of every object.
 type observer struct {
-	mu    sync.Mutex
-	pods  map[string]*life[corev1.Pod] // by namespace/name
-	nodes map[string]*life[corev1.Node]
+	mu     sync.Mutex
+	pods   map[string]*life[corev1.Pod] // by namespace/name
+	nodes  map[string]*life[corev1.Node]
+	events map[string]*life[corev1.Event]
 }
 
 // life is an object's versions, of every object that had the name.
@@ -31,13 +32,14 @@ type seenAt[T any] struct {
 	object *T
 }
 
-// observe follows pods and nodes until the test ends.
+// observe follows them until the test ends.
 func observe(t *testing.T, cp *harness.ControlPlane) *observer {
 	t.Helper()
-	o := &observer{pods: map[string]*life[corev1.Pod]{}, nodes: map[string]*life[corev1.Node]{}}
+	o := &observer{pods: map[string]*life[corev1.Pod]{}, nodes: map[string]*life[corev1.Node]{}, events: map[string]*life[corev1.Event]{}}
 	factory := informers.NewSharedInformerFactory(cp.Admin, 0)
 	follow(t, o, factory.Core().V1().Pods().Informer(), o.pods)
 	follow(t, o, factory.Core().V1().Nodes().Informer(), o.nodes)
+	follow(t, o, factory.Core().V1().Events().Informer(), o.events)
 	factory.Start(t.Context().Done())
 	for kind, ok := range factory.WaitForCacheSync(t.Context().Done()) {
 		if !ok {
@@ -109,6 +111,20 @@ func since[T any](o *observer, from map[string]*life[T], key string, after time.
 			if v.at.After(after) {
 				all = append(all, v.object)
 			}
+		}
+	}
+	return all
+}
+
+// eventsOf are the Events about an object of a namespace, each as it was last.
+func (o *observer) eventsOf(ns, name string) []*corev1.Event {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []*corev1.Event
+	for _, l := range o.events {
+		e := l.versions[len(l.versions)-1].object
+		if e.InvolvedObject.Namespace == ns && e.InvolvedObject.Name == name {
+			all = append(all, e)
 		}
 	}
 	return all

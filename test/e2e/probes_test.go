@@ -49,7 +49,8 @@ func unready(pod *corev1.Pod) error {
 func liveness(e *env) {
 	pod := e.pod("web")
 	pod.Spec.Containers[0].LivenessProbe = httpProbe("/healthz")
-	pod.Spec.Containers[0].LivenessProbe.InitialDelaySeconds = 2
+	pod.Spec.Containers[0].StartupProbe = httpProbe("/healthz") // the program takes a moment to listen
+	pod.Spec.Containers[0].StartupProbe.FailureThreshold = 120
 	e.create(pod)
 	pod = e.awaitRunning("web", usual)
 	before := pod.Status.ContainerStatuses[0]
@@ -72,7 +73,7 @@ func startup(e *env) {
 	pod := e.pod("slow", "--start-delay=5s")
 	c := &pod.Spec.Containers[0]
 	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = httpProbe("/healthz"), httpProbe("/healthz"), httpProbe("/ready")
-	c.StartupProbe.FailureThreshold = 60
+	c.StartupProbe.FailureThreshold = 120
 	e.create(pod)
 	pod = e.awaitRunning("slow", usual)
 	if c := pod.Status.ContainerStatuses[0]; c.RestartCount != 0 || c.Started == nil || !*c.Started {
