@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
-	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	"github.com/sextant-node/sextant/services/prober/internal/probe"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
@@ -27,21 +27,37 @@ func (s *Service) loop(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		s.beat()
+		changed := map[string]bool{}
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.file.Close()
 		case <-s.wake:
 		case <-timer.C:
 		case f := <-s.done:
-			s.finish(ctx, f)
+			s.finish(ctx, f, changed)
+			s.drain(ctx, changed)
 		}
-		s.takeIn(ctx)
+		s.takeIn(ctx, changed)
+		s.publish(ctx, changed)
 		s.launch(ctx)
 		wait := idle
 		if due, ok := s.plan.Next(); ok {
 			wait = min(max(due.Sub(s.now()), 0), idle)
 		}
 		timer.Reset(wait)
+	}
+}
+
+// drain takes the results that have come in meanwhile: what they change is
+// written together.
+func (s *Service) drain(ctx context.Context, changed map[string]bool) {
+	for {
+		select {
+		case f := <-s.done:
+			s.finish(ctx, f, changed)
+		default:
+			return
+		}
 	}
 }
 
@@ -71,7 +87,7 @@ func (s *Service) restore(ctx context.Context) error {
 
 // takeIn applies what config and pleg say. Until both have answered, nothing is
 // probed and nothing forgotten.
-func (s *Service) takeIn(ctx context.Context) {
+func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 	if !s.pods.Synced() || !s.records.Synced() {
 		return
 	}
@@ -90,21 +106,24 @@ func (s *Service) takeIn(ctx context.Context) {
 			}
 		}
 		s.plan.Update(uid, targets, s.now())
-		s.publish(ctx, uid)
+		changed[uid] = true
 		if gone := s.known[uid]; !wanted && gone != nil {
 			s.metrics.forget(gone)
 			delete(s.known, uid)
 		}
 	}
-	if !s.pods.Complete() || !s.records.Complete() {
+	if s.complete || !s.pods.Complete() || !s.records.Complete() {
 		return
 	}
 	for _, uid := range s.verdicts.Keys() { // of pods that went while prober was away
 		if _, wanted := s.pods.Get(uid); !wanted {
 			s.plan.Update(uid, nil, s.now())
-			s.publish(ctx, uid)
+			changed[uid] = true
 		}
 	}
+	s.publish(ctx, changed)
+	clear(changed)
+	s.complete = true
 	s.verdicts.SetComplete(ctx, true)
 	s.kit.Serving()
 }
@@ -121,13 +140,16 @@ func (s *Service) launch(ctx context.Context) {
 		}
 		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.ip}
 		if p.Spec.HostNetwork && subject.PodIP == "" {
-			subject.PodIP = s.cfg.NodeIP
+			subject.PodIP = cmp.Or(p.Status.HostIP, s.cfg.NodeIP)
 		}
 		go func() {
 			s.slots <- struct{}{}
 			defer func() { <-s.slots }()
 			began := s.now()
 			outcome := s.probes.Run(ctx, t.Spec, subject)
+			if ctx.Err() != nil {
+				return // broken off, not failed
+			}
 			select {
 			case s.done <- finished{t, outcome, s.now().Sub(began)}:
 			case <-ctx.Done():
@@ -136,13 +158,14 @@ func (s *Service) launch(ctx context.Context) {
 	}
 }
 
-func (s *Service) finish(ctx context.Context, f finished) {
+// finish takes one result in.
+func (s *Service) finish(ctx context.Context, f finished, changed map[string]bool) {
 	p, ok := s.pods.Get(f.target.UID)
 	if ok {
 		s.metrics.observe(p, f.target, f.outcome.Result, f.took)
 	}
 	if s.plan.Done(f.target, f.outcome.Result, f.outcome.Message, s.now()) {
-		s.publish(ctx, f.target.UID)
+		changed[f.target.UID] = true
 	}
 	if !ok {
 		return
@@ -152,39 +175,6 @@ func (s *Service) finish(ctx context.Context, f finished) {
 		s.emit(ctx, p, f.target, "Unhealthy", fmt.Sprintf("%s probe failed: %s", f.target.Kind, f.outcome.Message))
 	case f.outcome.Warning != "":
 		s.emit(ctx, p, f.target, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", f.target.Kind, f.outcome.Warning))
-	}
-}
-
-// publish writes a pod's verdicts to disk and then to the feed.
-func (s *Service) publish(ctx context.Context, uid string) {
-	verdicts := s.plan.Verdicts(uid)
-	had, published := s.verdicts.Get(uid)
-	if len(verdicts) == 0 {
-		if !published {
-			return
-		}
-		if err := s.journal.Delete(uid); err != nil {
-			s.kit.Log.Error("journal", "uid", uid, "error", err.Error())
-		}
-		s.verdicts.Delete(ctx, uid)
-		return
-	}
-	next := &proberv1.PodVerdicts{Uid: uid}
-	for _, key := range schedule.Keys(verdicts) {
-		v := verdicts[key]
-		next.Verdicts = append(next.Verdicts, &proberv1.Verdict{
-			Container: key.Container, ContainerId: v.ContainerID, Kind: wireKind[key.Kind],
-			Result: proberv1.Result(v.Result), Since: timestamppb.New(v.Since), Message: v.Message,
-		})
-	}
-	if published && equal(had, next) {
-		return
-	}
-	if err := s.journal.Put(uid, next); err != nil {
-		s.kit.Log.Error("journal", "uid", uid, "error", err.Error())
-	}
-	if _, err := s.verdicts.Set(ctx, uid, next); err != nil {
-		s.kit.Log.Error("publish", "uid", uid, "error", err.Error())
 	}
 }
 

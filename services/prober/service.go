@@ -25,7 +25,7 @@ const schema = 1
 
 // Config is what prober is told at start.
 type Config struct {
-	// NodeIP is probed for pods on the host's network whose sandbox has no IP;
+	// NodeIP is probed for pods on the host's network whose address is not known;
 	// loopback when empty.
 	NodeIP string
 	// Parallel bounds how many probes run at once; 256 when zero.
@@ -54,6 +54,7 @@ type Service struct {
 	records  *feed.Mirror[*observed]
 	verdicts *feed.Owner[*proberv1.PodVerdicts]
 	events   *feed.Events
+	file     *store.Store
 	journal  *store.Table[*proberv1.PodVerdicts]
 
 	wake  chan struct{}
@@ -64,6 +65,8 @@ type Service struct {
 	dirty map[string]bool
 	known map[string]*v1.Pod // pods whose series and verdicts exist; loop only
 	plan  *schedule.Schedule // loop only
+	// complete: every pod of config and pleg was looked at once; loop only.
+	complete bool
 }
 
 // finished is a probe that has run.
@@ -107,6 +110,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		probes:   &probe.Prober{Runtime: runtimeapi.NewRuntimeServiceClient(conn), UserAgent: "kube-probe/1.36"},
 		verdicts: service.Owner[*proberv1.PodVerdicts](kit, house.ProberVerdicts),
 		events:   kit.Events(),
+		file:     file,
 		journal:  journal,
 		wake:     make(chan struct{}, 1),
 		done:     make(chan finished, cfg.Parallel),

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -13,20 +14,24 @@ import (
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
-// execSlack is how much longer than the probe's timeout the call may take: the
-// runtime enforces the timeout itself, and kills what it started.
+// execSlack is Prober.Slack's default.
 const execSlack = 2 * time.Second
 
 // exec runs a command in the container (CRI ExecSync). Exit code 0 is success;
-// a command that times out has failed; a call that never reached the container
-// decides nothing.
+// a command that the runtime ended when its time was over has failed; a call that
+// never reached the container, or was never answered, decides nothing.
 func (p *Prober) exec(ctx context.Context, action *v1.ExecAction, s Subject, timeout time.Duration) Outcome {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+execSlack)
+	slack := cmp.Or(p.Slack, execSlack)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+slack)
 	defer cancel()
+	began := time.Now()
 	resp, err := p.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
 		ContainerId: s.ContainerID, Cmd: action.Command, Timeout: int64(timeout.Seconds()),
 	})
 	switch {
+	case status.Code(err) == codes.DeadlineExceeded && time.Since(began) > timeout+slack/2:
+		// It was our patience that ended, here or at the broker, which knows of it.
+		return Outcome{Result: schedule.Unknown, Message: "the runtime did not answer"}
 	case status.Code(err) == codes.DeadlineExceeded:
 		return failed("command timed out: %q timed out after %s", fmt.Sprint(action.Command), timeout)
 	case err != nil:

@@ -39,6 +39,9 @@ type Prober struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	// UserAgent of HTTP and gRPC probes, "kube-probe/<major>.<minor>".
 	UserAgent string
+	// Slack is how much longer than the probe's timeout an exec call may take, 2 s
+	// when zero: the runtime enforces the timeout itself, and kills what it started.
+	Slack time.Duration
 }
 
 func failed(format string, args ...any) Outcome {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -170,6 +171,10 @@ func TestExec(t *testing.T) {
 	check(t, p, exec("true"), probe.Subject{ContainerID: "gone"}, schedule.Unknown, "")
 	rt.Fail(fakecri.Match{Method: "ExecSync"}, 1, status.Error(codes.Unavailable, "runtime restarts"))
 	check(t, p, exec("true"), subject, schedule.Unknown, "runtime restarts")
+	stall := rt.Stall(fakecri.Match{Method: "ExecSync"})
+	p.Slack = 10 * time.Millisecond
+	check(t, p, exec("true"), subject, schedule.Unknown, "the runtime did not answer")
+	stall.Release()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got := p.Run(ctx, v1.Probe{}, subject); got.Result != schedule.Unknown {

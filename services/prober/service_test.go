@@ -1,0 +1,303 @@
+package prober_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+)
+
+func TestVerdictsOfAllKinds(t *testing.T) {
+	r := newRig(t)
+	r.app.answer("startup", 503)
+	r.want("u", func(c *v1.Container) {
+		c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = r.probe("startup"), r.probe("ready"), r.probe("live")
+		c.StartupProbe.FailureThreshold = 30
+	})
+	r.runs("u", "c1", 0)
+	r.Eventually("the startup probe", func() bool { return r.app.asked("startup") > 0 })
+	r.app.answer("startup", 200)
+	r.pass(10 * time.Second)
+	for _, kind := range []proberv1.ProbeKind{startup, readiness, liveness} {
+		r.becomes("u", kind, success)
+		if v := r.verdict("u", kind); v.GetContainerId() != "c1" || v.GetContainer() != "c" || v.GetSince() == nil {
+			t.Errorf("verdict %v", v)
+		}
+	}
+	// The others waited for the startup probe: they were never asked in vain.
+	if r.app.asked("startup") != 2 || r.app.asked("ready") != 1 || r.app.asked("live") != 1 {
+		t.Errorf("asked: startup %d, ready %d, live %d", r.app.asked("startup"), r.app.asked("ready"), r.app.asked("live"))
+	}
+	r.app.answer("ready", 500)
+	r.pass(10 * time.Second)
+	r.becomes("u", readiness, failure)
+	if v := r.verdict("u", readiness); v.GetMessage() != "HTTP probe failed with statuscode: 500" {
+		t.Errorf("says %q", v.GetMessage())
+	}
+	r.app.answer("ready", 200)
+	r.pass(10 * time.Second)
+	r.becomes("u", readiness, success)
+}
+
+func TestExecInTheContainer(t *testing.T) {
+	r := newRig(t)
+	id := r.container()
+	r.want("u", func(c *v1.Container) {
+		c.LivenessProbe = r.probe("")
+		c.LivenessProbe.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "test -f /tmp/broken && exit 1 || true"}}}
+	})
+	r.runs("u", id, 0)
+	r.becomes("u", liveness, success)
+}
+
+func TestANewContainerHasNoVerdict(t *testing.T) {
+	r := newRig(t)
+	r.want("u", func(c *v1.Container) { c.LivenessProbe = r.probe("live"); c.LivenessProbe.InitialDelaySeconds = 5 })
+	r.runs("u", "c1", 0)
+	r.app.answer("live", 500)
+	r.pass(5 * time.Second)
+	r.becomes("u", liveness, failure)
+	r.runs("u", "c2", 1)
+	r.Eventually("no verdict of the successor", func() bool { _, ok := r.verdicts.Get("u"); return !ok })
+	r.app.answer("live", 200)
+	r.pass(5 * time.Second)
+	r.becomes("u", liveness, success)
+	if v := r.verdict("u", liveness); v.GetContainerId() != "c2" {
+		t.Errorf("verdict %v", v)
+	}
+}
+
+func TestARestartFlipsNothingAndCausesNoBurst(t *testing.T) {
+	const pods = 50
+	r := newRig(t)
+	for i := range pods {
+		uid := fmt.Sprintf("u%d", i)
+		r.want(uid, func(c *v1.Container) { c.ReadinessProbe = r.probe("ready"); c.ReadinessProbe.PeriodSeconds = 60 })
+		r.runs(uid, "c-"+uid, 0)
+	}
+	before := map[string]*proberv1.PodVerdicts{}
+	for i := range pods {
+		uid := fmt.Sprintf("u%d", i)
+		r.becomes(uid, readiness, success)
+		before[uid], _ = r.verdicts.Get(uid)
+	}
+	epoch, _, _, _ := r.verdicts.State()
+	asked := r.app.asked("ready")
+	r.stop()
+	r.app.answer("ready", 500) // whoever asks now would know
+	r.pass(time.Hour)
+	r.start()
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.verdicts.State(); return now.Epoch != epoch.Epoch && complete })
+	flipped := 0
+	for uid, had := range before {
+		if now, _ := r.verdicts.Get(uid); !proto.Equal(now, had) {
+			flipped++
+		}
+	}
+	if n := r.app.asked("ready") - asked; flipped > n {
+		t.Errorf("%d verdicts changed, with %d probes since the restart", flipped, n)
+	}
+	if n := r.app.asked("ready") - asked; n > pods/2 {
+		t.Errorf("%d of %d probes at once", n, pods)
+	}
+	r.pass(time.Minute)
+	for uid := range before {
+		r.becomes(uid, readiness, failure) // and it goes on probing
+	}
+}
+
+func TestAProbeBrokenOffHasNotFailed(t *testing.T) {
+	r := newRig(t)
+	r.want("u", func(c *v1.Container) { c.LivenessProbe = r.probe("live") })
+	r.runs("u", "c1", 0)
+	r.becomes("u", liveness, success)
+	had, _ := r.verdicts.Get("u")
+	release := r.app.stuck("live")
+	defer release()
+	r.pass(10 * time.Second)
+	r.Eventually("a probe in flight", func() bool { return r.app.asked("live") == 2 })
+	epoch, _, _, _ := r.verdicts.State()
+	r.stop()
+	r.start()
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.verdicts.State(); return now.Epoch != epoch.Epoch && complete })
+	if now, _ := r.verdicts.Get("u"); !proto.Equal(now, had) {
+		t.Errorf("%v after the restart, was %v", now, had)
+	}
+	if events := r.said(); len(events) > 0 {
+		t.Errorf("events: %v", events)
+	}
+}
+
+func TestARuntimeThatIsAwayDecidesNothing(t *testing.T) {
+	r := newRig(t)
+	id := r.container()
+	r.want("u", func(c *v1.Container) {
+		c.LivenessProbe = r.probe("")
+		c.LivenessProbe.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}
+	})
+	r.runs("u", id, 0)
+	r.becomes("u", liveness, success)
+	had, _ := r.verdicts.Get("u")
+	r.cri.Down()
+	for i := range 3 {
+		r.pass(10 * time.Second)
+		r.Eventually("an unknown result", func() bool { return r.counted("u", "unknown") == float64(i+1) })
+	}
+	if now, _ := r.verdicts.Get("u"); !proto.Equal(now, had) {
+		t.Errorf("%v with the runtime away, was %v", now, had)
+	}
+	if events := r.said(); len(events) > 0 {
+		t.Errorf("events: %v", events)
+	}
+	r.cri.Up()
+	r.Eventually("it goes on", func() bool {
+		r.pass(10 * time.Second) // the connection comes back in its own time
+		return r.counted("u", "successful") >= 2
+	})
+}
+
+func TestEvents(t *testing.T) {
+	r := newRig(t)
+	r.app.answer("ready", 500)
+	r.app.answer("live", http.StatusFound)
+	r.want("u", func(c *v1.Container) { c.ReadinessProbe, c.LivenessProbe = r.probe("ready"), r.probe("live") })
+	r.runs("u", "c1", 0)
+	r.Eventually("two events", func() bool { return len(r.said()) == 2 })
+	said := strings.Join(r.said(), "\n")
+	for _, want := range []string{
+		"Warning Unhealthy ns/name-u spec.containers{c}: Readiness probe failed: HTTP probe failed with statuscode: 500",
+		"Warning ProbeWarning ns/name-u spec.containers{c}: Liveness probe warning: ",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is missing in\n%s", want, said)
+		}
+	}
+}
+
+func TestAPodThatGoesLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	for _, uid := range []string{"u", "stays"} {
+		r.want(uid, func(c *v1.Container) { c.ReadinessProbe = r.probe("ready") })
+		r.runs(uid, "c-"+uid, 0)
+		r.becomes(uid, readiness, success)
+	}
+	for _, metric := range []string{"prober_probe_total", "prober_probe_duration_seconds"} {
+		if n := r.series(metric, "name-u"); n != 1 {
+			t.Errorf("%d series of %s", n, metric)
+		}
+	}
+	r.pods.Delete(r.Context(), "u")
+	r.Eventually("no item", func() bool { _, ok := r.verdicts.Get("u"); return !ok })
+	for _, metric := range []string{"prober_probe_total", "prober_probe_duration_seconds"} {
+		r.Eventually("no series of "+metric, func() bool { return r.series(metric, "name-u") == 0 })
+		if n := r.series(metric, "name-stays"); n != 1 {
+			t.Errorf("%d series of %s of the other pod", n, metric)
+		}
+	}
+	asked := r.app.askedInAll()
+	r.pass(10 * time.Second)
+	r.Eventually("the other's probe", func() bool { return r.app.askedInAll() == asked+1 })
+
+	// One that goes while prober is away goes when it comes back.
+	r.stop()
+	r.pods.Delete(r.Context(), "stays")
+	r.start()
+	r.Eventually("forgotten", func() bool { _, ok := r.verdicts.Get("stays"); return !ok && r.verdicts.Complete() })
+	if _, ok := r.verdicts.Get("u"); ok {
+		t.Error("the first pod's verdict came back")
+	}
+}
+
+// TestNotKnownIsNotGone: what config has not named yet after its own start keeps
+// its verdict.
+func TestNotKnownIsNotGone(t *testing.T) {
+	r := newRig(t)
+	r.want("u", func(c *v1.Container) { c.ReadinessProbe = r.probe("ready") })
+	r.runs("u", "c1", 0)
+	r.becomes("u", readiness, success)
+	epoch, _, _, _ := r.verdicts.State()
+	r.stop()
+	r.pods.SetComplete(r.Context(), false)
+	r.pods.Delete(r.Context(), "u")
+	r.start()
+	r.Eventually("the second life", func() bool { now, _, _, _ := r.verdicts.State(); return now.Epoch != epoch.Epoch })
+	r.nudge()
+	r.Eventually("config was heard", func() bool {
+		for _, m := range r.kit.Hello().GetMirrors() {
+			if m.GetRevision().GetN() == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if r.verdict("u", readiness).GetResult() != success || r.verdicts.Complete() {
+		t.Error("a verdict was dropped, or the feed called complete, on an incomplete word")
+	}
+	r.pods.SetComplete(r.Context(), true)
+	r.Eventually("gone once it is known", func() bool { _, ok := r.verdicts.Get("u"); return !ok && r.verdicts.Complete() })
+}
+
+func TestLostVerdictsStartOver(t *testing.T) {
+	r := newRig(t)
+	r.want("u", func(c *v1.Container) { c.ReadinessProbe = r.probe("ready") })
+	r.runs("u", "c1", 0)
+	r.becomes("u", readiness, success)
+	r.stop()
+	state := filepath.Join(r.Paths.StateOf(house.Prober), "state.db")
+	if err := os.WriteFile(state, []byte(strings.Repeat("garbage", 4096)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.Eventually("complete", func() bool { return r.verdicts.Complete() })
+	r.pass(10 * time.Second)
+	r.becomes("u", readiness, success)
+	if aside, err := filepath.Glob(state + ".damaged-*"); err != nil || len(aside) != 1 {
+		t.Errorf("set aside: %v, %v", aside, err)
+	}
+}
+
+// said is every event so far.
+func (r *rig) said() []string {
+	var all []string
+	for i := 1; ; i++ {
+		e, ok := r.events.Get(fmt.Sprintf("%016d", i))
+		if !ok {
+			return all
+		}
+		o := e.GetObject()
+		all = append(all, fmt.Sprintf("%s %s %s/%s %s: %s", e.GetType(), e.GetReason(), o.GetNamespace(), o.GetName(), o.GetFieldPath(), e.GetMessage()))
+	}
+}
+
+// counted is how many probes of a pod ended so.
+func (r *rig) counted(uid, result string) float64 {
+	families, err := r.kit.Metrics.Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	n := 0.0
+	for _, f := range families {
+		if f.GetName() != "prober_probe_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["pod_uid"] == uid && labels["result"] == result {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
