@@ -371,3 +371,23 @@ func TestHundredPods(t *testing.T) {
 		return true
 	})
 }
+
+// TestRestartCountIsNotAheadOfTheRecord: while pleg has not seen the newest
+// instance, its restart count is not told.
+func TestRestartCountIsNotAheadOfTheRecord(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	stall := n.rt.Stall(fakecri.Match{Method: "StartContainer"})
+	p := web("a")
+	n.desire(p)
+	n.until("start under way", func() bool { return stall.Caught() == 1 })
+	n.away(&n.plegAway, true)
+	stall.Release()
+	n.until("waits for pleg", func() bool { return n.state(p.UID).GetWait().GetOwner() == "pleg" })
+	if got := n.state(p.UID).GetContainers()[0]; !got.GetUnstarted() {
+		t.Errorf("before the record shows it: %v", got)
+	}
+	n.away(&n.plegAway, false)
+	n.clock.Step(2 * time.Second)
+	n.until("seen", func() bool { return n.settled(p.UID) && !n.state(p.UID).GetContainers()[0].GetUnstarted() })
+}

@@ -87,13 +87,26 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 	}
 	if w.accepted != nil {
 		for _, c := range pod.Containers(w.accepted) {
-			n := f.Containers[c.Name].Instances
+			n := w.seen(f.Containers[c.Name])
 			state.Containers = append(state.Containers, &podworkerv1.ContainerFacts{
 				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0,
 			})
 		}
 	}
 	return state
+}
+
+// seen is how many instances of a container were made, as far as the record shows
+// it: readers put both together, and a count that is ahead of the record would
+// have them count the newest twice.
+func (w *worker) seen(c step.Container) int {
+	if c.Last == nil || c.Last.Exit != nil {
+		return c.Instances
+	}
+	if record, _ := w.current(); record != nil && record.Statuses[c.Last.ID] != nil {
+		return c.Instances
+	}
+	return max(c.Instances-1, 0)
 }
 
 // terminationMessages are those of the containers that have exited; each is read
