@@ -61,6 +61,25 @@ func serve(t *testing.T) *served {
 	return s
 }
 
+// inProcess pulls from whichever owner is started.
+type inProcess struct {
+	mu    sync.Mutex
+	local feed.Local
+}
+
+func (p *inProcess) start(name string, owner feed.Source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.local = feed.Local{name: owner}
+}
+
+func (p *inProcess) Pull(ctx context.Context, name string, since feed.Revision) (*feedv1.ChangesResponse, error) {
+	p.mu.Lock()
+	local := p.local
+	p.mu.Unlock()
+	return local.Pull(ctx, name, since)
+}
+
 // startBus starts a NATS server and a client for each of two services.
 func startBus(t *testing.T, owner, reader house.Service) (announce, listen *bus.Client) {
 	t.Helper()
@@ -109,13 +128,13 @@ func TestEveryFeed(t *testing.T) {
 	remote := serve(t)
 	for _, f := range house.Feeds() {
 		message := func() proto.Message { return house.NewMessage(f.Name) }
-		local := feed.Local{}
+		local := &inProcess{}
 		t.Run(f.Name+"/in process", func(t *testing.T) {
 			feedtest.Conformance(t, feedtest.Subject{
 				Feed: f.Name, Message: message, Puller: local,
 				Start: func(_ *testing.T, epoch string) *feed.Owner[proto.Message] {
 					o := feed.NewOwner[proto.Message](f.Name, epoch, nil)
-					local[f.Name] = o
+					local.start(f.Name, o)
 					return o
 				},
 			})

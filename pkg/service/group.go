@@ -30,7 +30,9 @@ func RunTasks(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	done := make(chan struct{})
 	var group sync.WaitGroup
 	for _, t := range tasks {
+		mu.Lock()
 		running[t.Name]++
+		mu.Unlock()
 		group.Add(1)
 		go func() {
 			defer group.Done()

@@ -283,7 +283,7 @@ func TestArchitectureTable(t *testing.T) {
 		}
 		rows++
 		s := house.Service(strings.Trim(cells[1], " *"))
-		served := regexp.MustCompile("[a-z]+\\.[a-z]+").FindAllString(cells[3], -1)
+		served := regexp.MustCompile(`[a-z]+\.[a-z]+`).FindAllString(cells[3], -1)
 		if want := house.Owned(s); !slices.Equal(served, want) {
 			t.Errorf("docs/architecture.md: %s serves %v, in the program %v", s, served, want)
 		}
