@@ -128,13 +128,13 @@ func (w *worker) observed() step.Observed {
 
 func (w *worker) current() (record *observe.Record, known bool) {
 	revision, complete, _, _ := w.l.in.Records.State()
-	if w.createsSeen > 0 && !w.refreshed.reached(revision, complete) {
+	if !w.refreshed.reached(revision, complete) {
 		return w.record, true
 	}
 	if record, ok := w.l.in.Records.Get(string(w.uid)); ok {
 		return record, true
 	}
-	return nil, complete || w.createsSeen > 0
+	return nil, complete || w.refreshed != (mark{})
 }
 
 // read asks pleg for a record of now.

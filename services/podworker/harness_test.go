@@ -433,12 +433,6 @@ func (r resourceStandIn) Release(ctx context.Context, req *resourcev1.ReleaseReq
 type plegStandIn struct{ n *node }
 
 func (p plegStandIn) Refresh(ctx context.Context, req *plegv1.RefreshRequest, _ ...grpc.CallOption) (*plegv1.RefreshResponse, error) {
-	p.n.mu.Lock()
-	away := p.n.plegAway
-	p.n.mu.Unlock()
-	if away {
-		return nil, rpc.Unavailable.Errorf("pleg is away")
-	}
 	record, revision, err := p.n.observe(ctx, req.GetUid())
 	if err != nil {
 		return nil, rpc.Unavailable.Errorf("read: %w", err)
@@ -450,21 +444,16 @@ func (p plegStandIn) Refresh(ctx context.Context, req *plegv1.RefreshRequest, _ 
 func (n *node) relist(ctx context.Context) {
 	for {
 		changed := n.rt.Changed()
-		n.mu.Lock()
-		away := n.plegAway
-		n.mu.Unlock()
-		if !away {
-			uids := map[string]bool{}
-			for _, s := range n.rt.Sandboxes() {
-				uids[s.GetLabels()[pod.PodUIDLabel]] = true
-			}
-			for _, uid := range n.records.Keys() {
-				uids[uid] = true
-			}
-			for uid := range uids {
-				if _, _, err := n.observe(ctx, uid); err != nil && ctx.Err() == nil {
-					continue
-				}
+		uids := map[string]bool{}
+		for _, s := range n.rt.Sandboxes() {
+			uids[s.GetLabels()[pod.PodUIDLabel]] = true
+		}
+		for _, uid := range n.records.Keys() {
+			uids[uid] = true
+		}
+		for uid := range uids {
+			if _, _, err := n.observe(ctx, uid); err != nil {
+				continue // away, or the runtime is; looked at again with the next change
 			}
 		}
 		select {
@@ -481,6 +470,12 @@ var observing sync.Mutex
 func (n *node) observe(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Revision, error) {
 	observing.Lock()
 	defer observing.Unlock()
+	n.mu.Lock()
+	away := n.plegAway
+	n.mu.Unlock()
+	if away {
+		return nil, feed.Revision{}, rpc.Unavailable.Errorf("pleg is away")
+	}
 	labels := map[string]string{pod.PodUIDLabel: uid}
 	sandboxes, err := n.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	if err != nil {
@@ -614,6 +609,8 @@ func (n *node) admissions() []string {
 }
 
 func (n *node) away(what *bool, is bool) {
+	observing.Lock() // no reading of the runtime is half done
+	defer observing.Unlock()
 	n.mu.Lock()
 	*what = is
 	n.mu.Unlock()

@@ -377,7 +377,7 @@ func TestHundredPods(t *testing.T) {
 func TestRestartCountIsNotAheadOfTheRecord(t *testing.T) {
 	n := newNode(t)
 	n.live()
-	stall := n.rt.Stall(fakecri.Match{Method: "StartContainer"})
+	stall := n.rt.Stall(fakecri.Match{Method: "CreateContainer"})
 	p := web("a")
 	n.desire(p)
 	n.until("start under way", func() bool { return stall.Caught() == 1 })

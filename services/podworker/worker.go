@@ -76,8 +76,12 @@ func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *
 	w := &worker{
 		l: l, uid: uid, identity: found, wake: make(chan struct{}, 1), flights: map[step.Key]*flight{},
 		asked: map[step.Kind]mark{}, messages: map[string]*podworkerv1.ContainerMessage{},
-		// Nothing is made on the word of a record that is older than this process.
-		acts: 1, creates: 1,
+	}
+	if kept || !l.journal.Intact && !l.complete {
+		// An earlier life of this process may have made something that the record
+		// does not show yet. Where the journal is whole and does not know the pod,
+		// or the node was looked through before, it has not.
+		w.acts, w.creates = 1, 1
 	}
 	if kept {
 		w.facts, w.source, w.packed = record.Facts, record.Source, record.Pod

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -55,6 +56,10 @@ func (r Record) Decode() (*v1.Pod, error) {
 
 // Journal is the open file.
 type Journal struct {
+	// Intact: it goes on from a former life of the service, and tells of every pod
+	// that anything was ever done about.
+	Intact bool
+
 	store  *store.Store
 	pods   *store.Table[Record]
 	config *store.Table[[]byte]
@@ -63,7 +68,9 @@ type Journal struct {
 // Open opens the journal in a folder. damage tells of a former file that was set
 // aside.
 func Open(dir string, log *slog.Logger, now func() time.Time) (j *Journal, damage *store.Damage, err error) {
-	s, damage, err := store.Open(store.Config{Path: filepath.Join(dir, FileName), Schema: schema, Log: log, Now: now})
+	path := filepath.Join(dir, FileName)
+	_, statErr := os.Stat(path)
+	s, damage, err := store.Open(store.Config{Path: path, Schema: schema, Log: log, Now: now})
 	if err != nil {
 		return nil, damage, err
 	}
@@ -78,7 +85,7 @@ func Open(dir string, log *slog.Logger, now func() time.Time) (j *Journal, damag
 	if err != nil {
 		return nil, damage, errors.Join(err, s.Close())
 	}
-	return &Journal{s, pods, config}, damage, nil
+	return &Journal{Intact: statErr == nil && damage == nil, store: s, pods: pods, config: config}, damage, nil
 }
 
 // All reads every record.
