@@ -15,6 +15,8 @@ import (
 type observed struct {
 	containers []*runtimeapi.ContainerStatus
 	ip         string
+	// unread: the runtime has not answered for this pod since pleg started.
+	unread bool
 }
 
 func decodePod(_ string, value []byte) (*v1.Pod, error) {
@@ -31,7 +33,7 @@ func decodeRecord(_ string, value []byte) (*observed, error) {
 	if err := proto.Unmarshal(value, r); err != nil {
 		return nil, err
 	}
-	o := &observed{}
+	o := &observed{unread: r.GetError() != "" && len(r.GetSandboxes())+len(r.GetContainers()) == 0}
 	for _, data := range r.GetContainers() {
 		c := &runtimeapi.ContainerStatus{}
 		if err := proto.Unmarshal(data, c); err != nil {

@@ -94,7 +94,7 @@ func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 	for uid := range s.takeDirty() {
 		p, wanted := s.pods.Get(uid)
 		record, seen := s.records.Get(uid)
-		if !wanted && !s.pods.Complete() || !seen && !s.records.Complete() {
+		if !wanted && !s.pods.Complete() || !seen && !s.records.Complete() || seen && record.unread {
 			s.later(uid) // not known is not gone
 			continue
 		}

@@ -13,7 +13,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	"github.com/sextant-node/sextant/test/standin"
 )
 
 func TestVerdictsOfAllKinds(t *testing.T) {
@@ -244,6 +246,24 @@ func TestNotKnownIsNotGone(t *testing.T) {
 	}
 	r.pods.SetComplete(r.Context(), true)
 	r.Eventually("gone once it is known", func() bool { _, ok := r.verdicts.Get("u"); return !ok && r.verdicts.Complete() })
+}
+
+// TestAPodThatCannotBeReadKeepsItsVerdict: pleg has started anew and the runtime
+// does not answer for the pod.
+func TestAPodThatCannotBeReadKeepsItsVerdict(t *testing.T) {
+	r := newRig(t)
+	for _, uid := range []string{"u", "other"} {
+		r.want(uid, func(c *v1.Container) { c.ReadinessProbe = r.probe(uid) })
+		r.runs(uid, "c-"+uid, 0)
+		r.becomes(uid, readiness, success)
+	}
+	standin.Set(r.House, r.records, "u", &plegv1.PodRecord{Uid: "u", Error: "deadline exceeded"})
+	r.app.answer("other", 500)
+	r.pass(10 * time.Second)
+	r.becomes("other", readiness, failure) // the word about u was heard by now
+	if v := r.verdict("u", readiness); v.GetResult() != success || v.GetContainerId() != "c-u" {
+		t.Errorf("verdict %v", v)
+	}
 }
 
 func TestLostVerdictsStartOver(t *testing.T) {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -70,10 +71,7 @@ func (p *Prober) request(ctx context.Context, action *v1.HTTPGetAction, s Subjec
 	if err != nil {
 		return nil, err
 	}
-	host, err := hostOf(action.Host, s)
-	if err != nil {
-		return nil, err
-	}
+	host := cmp.Or(action.Host, s.PodIP)
 	target, err := url.Parse(action.Path)
 	if err != nil { // a path that is no URL is sent as it is
 		target = &url.URL{Path: action.Path}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strconv"
@@ -21,10 +22,7 @@ func (p *Prober) tcp(ctx context.Context, action *v1.TCPSocketAction, s Subject)
 	if err != nil {
 		return failed("%v", err)
 	}
-	host, err := hostOf(action.Host, s)
-	if err != nil {
-		return failed("%v", err)
-	}
+	host := cmp.Or(action.Host, s.PodIP)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return failed("%v", err)
@@ -35,11 +33,7 @@ func (p *Prober) tcp(ctx context.Context, action *v1.TCPSocketAction, s Subject)
 
 // grpc asks the gRPC health service (grpc.health.v1) of the container.
 func (p *Prober) grpc(ctx context.Context, action *v1.GRPCAction, s Subject) Outcome {
-	host, err := hostOf("", s)
-	if err != nil {
-		return failed("%v", err)
-	}
-	address := net.JoinHostPort(host, strconv.Itoa(int(action.Port)))
+	address := net.JoinHostPort(s.PodIP, strconv.Itoa(int(action.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(p.UserAgent), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {

@@ -55,6 +55,8 @@ func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {
+	case s.PodIP == "" && namedHost(spec) == "" && spec.Exec == nil:
+		return Outcome{Result: schedule.Unknown, Message: "the pod has no IP"}
 	case spec.Exec != nil:
 		return p.exec(ctx, spec.Exec, s, timeout)
 	case spec.HTTPGet != nil:
@@ -92,12 +94,13 @@ func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-func hostOf(named string, s Subject) (string, error) {
-	if named != "" {
-		return named, nil
+// namedHost is where a network probe goes instead of the pod, or empty.
+func namedHost(spec v1.Probe) string {
+	switch {
+	case spec.HTTPGet != nil:
+		return spec.HTTPGet.Host
+	case spec.TCPSocket != nil:
+		return spec.TCPSocket.Host
 	}
-	if s.PodIP == "" {
-		return "", fmt.Errorf("the pod has no IP yet")
-	}
-	return s.PodIP, nil
+	return ""
 }

@@ -98,7 +98,8 @@ func TestHTTP(t *testing.T) {
 	check(t, p, get("/code/200", func(a *v1.HTTPGetAction) {
 		a.Scheme, a.Port = v1.URISchemeHTTPS, intstr.FromInt32(int32(portOf(t, secure.Listener.Addr())))
 	}), subject, schedule.Success, "")
-	check(t, p, get("/code/200", nil), probe.Subject{Container: subject.Container}, schedule.Failure, "no IP")
+	check(t, p, get("/code/200", nil), probe.Subject{Container: subject.Container}, schedule.Unknown, "no IP")
+	check(t, p, get("/code/200", func(a *v1.HTTPGetAction) { a.Host = loopback }), probe.Subject{Container: subject.Container}, schedule.Success, "")
 
 	away := p.Run(t.Context(), v1.Probe{ProbeHandler: get("/away", nil), TimeoutSeconds: 1}, subject)
 	if away.Result != schedule.Success || away.Warning == "" {
