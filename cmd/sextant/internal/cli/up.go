@@ -17,6 +17,7 @@ import (
 	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 )
 
@@ -176,6 +177,7 @@ func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, erro
 		if private := filepath.Join(plan.State, "containerd"); strings.HasPrefix(plan.Endpoint, "unix://"+private+"/") {
 			plan.Local = &node.LocalRuntime{
 				Dir: private, SocketGID: int(plan.Identities()["podworker"]), CgroupRoots: []string{plan.CgroupRoot},
+				SystemdCgroup: conf.Kubelet.CgroupDriver == string(pod.Systemd),
 			}
 		}
 	}

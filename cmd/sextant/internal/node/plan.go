@@ -51,11 +51,13 @@ type LocalRuntime struct {
 	SocketGID   int      `json:"socketGID"`
 	BinDir      string   `json:"binDir,omitempty"`
 	CgroupRoots []string `json:"cgroupRoots,omitempty"`
+	// SystemdCgroup: containers' cgroups are asked of systemd.
+	SystemdCgroup bool `json:"systemdCgroup,omitempty"`
 }
 
 // Config is the same as localruntime takes it.
 func (l *LocalRuntime) Config() localruntime.Config {
-	return localruntime.Config{Dir: l.Dir, SocketGID: l.SocketGID, BinDir: l.BinDir, CgroupRoots: l.CgroupRoots}
+	return localruntime.Config{Dir: l.Dir, SocketGID: l.SocketGID, BinDir: l.BinDir, CgroupRoots: l.CgroupRoots, SystemdCgroup: l.SystemdCgroup}
 }
 
 // Paths of the node.

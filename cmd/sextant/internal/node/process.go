@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/godbus/dbus/v5"
+	"github.com/opencontainers/cgroups/systemd"
+
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
@@ -93,6 +96,9 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service) error {
 	cmd.Dir = p.WorkDir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "GOTRACEBACK=all")
+	if s == house.Resource && systemd.IsRunningSystemd() {
+		cmd.Env = append(cmd.Env, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+dbus.EscapeBusAddressValue(p.gate()))
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 7 * time.Second
 	if err := startForGood(cmd); err != nil {

@@ -80,7 +80,7 @@ func (p *Plan) Purge(ctx context.Context, pods []string) error {
 	} else {
 		all = append(all, removePods(ctx, p.Endpoint, pods))
 	}
-	all = append(all, unmountBelow(p.RootDir), p.removeCgroups(), p.removePodFiles(pods))
+	all = append(all, unmountBelow(p.RootDir), p.stopSlices(ctx), p.removeCgroups(), p.removePodFiles(pods))
 	for _, dir := range append([]string{p.Run}, p.Disposable...) {
 		all = append(all, unmountBelow(dir), os.RemoveAll(dir))
 	}

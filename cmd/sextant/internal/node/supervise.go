@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/cgroups/systemd"
+
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
 )
@@ -43,6 +45,9 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	tasks = append(tasks, service.Task{Name: "credentials", Run: func(ctx context.Context) error {
 		return p.keepCredentials(ctx, log)
 	}})
+	if systemd.IsRunningSystemd() {
+		tasks = append(tasks, service.Task{Name: "systemd", Run: func(ctx context.Context) error { return p.keepGate(ctx, log) }})
+	}
 	err = service.RunTasks(ctx, 10*time.Second, tasks...)
 	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
 }
