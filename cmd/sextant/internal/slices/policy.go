@@ -114,7 +114,7 @@ func (p Policy) property(pair []any) error {
 	// A unit that is wanted is started: only a slice above may be.
 	units, ok := value.Value().([]string)
 	if !ok {
-		return fmt.Errorf("Wants of type %s", value.Signature())
+		return fmt.Errorf("wants of type %s", value.Signature())
 	}
 	for _, unit := range units {
 		if unit != pod.CgroupName(nil).Slice() && !p.slice(unit) {

@@ -79,7 +79,7 @@ func TestPolicy(t *testing.T) {
 		"make a path":              {manager + "StartTransientUnit", start("demo_root-kubepods-/etc/x.slice", usual), "the unit"},
 		"run a program":            {manager + "StartTransientUnit", start(podUnit, of("ExecStart", "x")), `the property "ExecStart"`},
 		"start another unit":       {manager + "StartTransientUnit", start(podUnit, of("Wants", []string{"reboot.target"})), "wants"},
-		"Wants in disguise":        {manager + "StartTransientUnit", start(podUnit, of("Wants", "reboot.target")), "Wants of type"},
+		"Wants in disguise":        {manager + "StartTransientUnit", start(podUnit, of("Wants", "reboot.target")), "wants of type"},
 		"make a second unit":       {manager + "StartTransientUnit", start(podUnit, usual, unit{"x.service", of()}), "more than one"},
 		"change a service":         {manager + "SetUnitProperties", []any{"ssh.service", true, of("MemoryMax", uint64(1))}, "the unit"},
 		"change for good":          {manager + "SetUnitProperties", []any{podUnit, false, of("MemoryMax", uint64(1))}, "beyond the next boot"},
