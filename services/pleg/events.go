@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,10 +14,44 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// eventsState is whether runtime events arrive.
-type eventsState struct{ on atomic.Bool }
+// eventsState is whether runtime events arrive, by the stream that is open now.
+type eventsState struct {
+	mu     sync.Mutex
+	stream int
+	on     bool
+}
 
-func (e *eventsState) flowing() bool { return e.on.Load() }
+func (e *eventsState) flowing() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.on
+}
+
+// open counts a new stream, of which nothing is known yet.
+func (e *eventsState) open() (stream int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stream++
+	return e.stream
+}
+
+// believe notes that a stream delivers, unless it has ended meanwhile.
+func (e *eventsState) believe(stream int) (news bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	news = stream == e.stream && !e.on
+	e.on = e.on || news
+	return news
+}
+
+// end tells whether the stream that ended had delivered.
+func (e *eventsState) end() (delivered bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stream++
+	delivered, e.on = e.on, false
+	return delivered
+}
 
 // eventRetry is how soon a broken stream is opened again; eventAbsent how soon
 // a runtime without container events is asked again (it may be upgraded);
@@ -34,7 +68,7 @@ func (s *Service) eventLoop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait := eventRetry
 		err := s.follow(ctx)
-		if s.events.on.Swap(false) {
+		if s.events.end() && ctx.Err() == nil {
 			s.metrics.eventErrors.Inc()
 			s.relistSoon() // whatever was missed while the stream broke
 		}
@@ -61,8 +95,14 @@ func (s *Service) follow(ctx context.Context) error {
 	}
 	// A runtime without events refuses at once; one that has them is silent until
 	// something happens. A stream that is still open after a while is believed.
-	open := time.AfterFunc(eventBelief, s.flowing)
-	defer open.Stop()
+	current := s.events.open()
+	believe := func() {
+		if s.events.believe(current) {
+			s.metrics.eventConnects.Inc()
+		}
+	}
+	silent := time.AfterFunc(eventBelief, believe)
+	defer silent.Stop()
 	for {
 		event, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -71,7 +111,7 @@ func (s *Service) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.flowing()
+		believe()
 		uid := event.GetPodSandboxStatus().GetMetadata().GetUid()
 		if uid == "" {
 			uid = event.GetPodSandboxStatus().GetLabels()[pod.PodUIDLabel]
@@ -86,11 +126,5 @@ func (s *Service) follow(ctx context.Context) error {
 				s.relistSoon()
 			}
 		}()
-	}
-}
-
-func (s *Service) flowing() {
-	if !s.events.on.Swap(true) {
-		s.metrics.eventConnects.Inc()
 	}
 }

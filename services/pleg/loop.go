@@ -2,6 +2,7 @@ package pleg
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -29,7 +30,7 @@ func (s *Service) relistLoop(ctx context.Context) error {
 			s.kit.Log.Debug("relist failed", "error", err.Error())
 		}
 		period := s.cfg.Relist
-		if err == nil && s.events.flowing() {
+		if err == nil && s.events.flowing() && !s.readers.failing() {
 			period = s.cfg.RelistWithEvents
 		}
 		if !s.sleep(ctx, period) {
@@ -65,30 +66,38 @@ func (s *Service) relistOnce(ctx context.Context) error {
 		}
 	}
 	s.readAll(ctx, differ)
-	s.readers.forget(func(uid string) bool {
-		_, published := s.pods.Get(uid)
-		return listed[uid] == nil && !published
-	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	published := map[string]bool{}
+	for _, uid := range s.pods.Keys() {
+		published[uid] = true
+	}
+	s.readers.forget(func(uid string) bool { return listed[uid] == nil && !published[uid] })
 	s.pods.SetComplete(ctx, true)
 	return nil
 }
 
-// readAll reads pods in parallel. A pod whose reader hangs on the runtime is
-// skipped: its reader will publish when the runtime answers.
+// patience is how long a reading keeps its place among the parallel ones. A pod
+// on which the runtime hangs holds up no more than that.
+const patience = time.Second
+
+// readAll reads pods in parallel and waits for all of them; each has published
+// its record, or its error, then.
 func (s *Service) readAll(ctx context.Context, uids []string) {
-	slots := make(chan struct{}, s.cfg.Parallel)
-	done := make(chan struct{}, len(uids))
+	places := make(chan struct{}, s.cfg.Parallel)
+	var all sync.WaitGroup
 	for _, uid := range uids {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		places <- struct{}{}
+		leave := sync.OnceFunc(func() { <-places })
+		late := time.AfterFunc(patience, leave)
+		all.Go(func() {
+			defer leave()
+			defer late.Stop()
 			if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
 				s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 			}
-		}()
+		})
 	}
-	for range uids {
-		<-done
-	}
+	all.Wait()
 }

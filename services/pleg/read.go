@@ -18,31 +18,59 @@ import (
 )
 
 // readers serializes the readings of each pod, so that none is overtaken by an
-// older one, and remembers what was read last.
+// older one, and remembers what was read last. Whoever asks while a reading
+// runs waits for the next one, which they all share: a burst of events is two
+// readings.
 type readers struct {
 	mu   sync.Mutex
 	pods map[string]*reader
 }
 
 type reader struct {
-	turn        chan struct{} // capacity 1: held while reading
+	// guarded by readers.mu
+	next        *reading // asked for, not begun
+	running     bool
 	fingerprint uint64
 	failing     bool
-	// exited keeps the status of containers that can no longer change.
+
+	// exited keeps the status of containers that can no longer change; it belongs
+	// to the running reading.
 	exited map[string]*runtimeapi.ContainerStatus
+}
+
+// reading is one look at one pod; its fields may be read when done is closed.
+type reading struct {
+	done     chan struct{}
+	record   *plegv1.PodRecord
+	revision feed.Revision
+	err      error
 }
 
 func newReaders() *readers { return &readers{pods: map[string]*reader{}} }
 
-func (r *readers) of(uid string) *reader {
+// ask joins the next reading of a pod. first tells that nobody runs them yet.
+func (r *readers) ask(uid string) (next *reading, p *reader, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.pods[uid]
+	p = r.pods[uid]
 	if p == nil {
-		p = &reader{turn: make(chan struct{}, 1), exited: map[string]*runtimeapi.ContainerStatus{}}
+		p = &reader{exited: map[string]*runtimeapi.ContainerStatus{}}
 		r.pods[uid] = p
 	}
-	return p
+	if p.next == nil {
+		p.next = &reading{done: make(chan struct{})}
+	}
+	first, p.running = !p.running, true
+	return p.next, p, first
+}
+
+// begin takes the next reading; nil when nobody wants one.
+func (r *readers) begin(p *reader) *reading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := p.next
+	p.next, p.running = nil, next != nil
+	return next
 }
 
 // differs tells whether a pod must be read: it looks different from the last
@@ -54,10 +82,28 @@ func (r *readers) differs(uid string, fingerprint uint64) bool {
 	return p == nil || p.failing || p.fingerprint != fingerprint
 }
 
-func (r *readers) done(p *reader, fingerprint uint64, failing bool) {
+func (r *readers) done(p *reader, fingerprint uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.fingerprint, p.failing = fingerprint, failing
+	p.fingerprint, p.failing = fingerprint, false
+}
+
+func (r *readers) failed(p *reader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.failing = true
+}
+
+// failing tells whether the last reading of any pod failed.
+func (r *readers) failing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pods {
+		if p.failing {
+			return true
+		}
+	}
+	return false
 }
 
 // forget drops pods that are nowhere any more and not being read.
@@ -65,37 +111,55 @@ func (r *readers) forget(gone func(uid string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, p := range r.pods {
-		if len(p.turn) == 0 && gone(uid) {
+		if !p.running && gone(uid) {
 			delete(r.pods, uid)
 		}
 	}
 }
 
 // read asks the runtime about one pod and publishes the answer. The reading
-// begins after the call. A failed reading leaves the last record in place, with
-// the error beside it.
+// begins after the call, and is not broken off with it.
 func (s *Service) read(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Revision, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Call)
-	defer cancel()
-	p := s.readers.of(uid)
-	select {
-	case p.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, feed.Revision{}, fmt.Errorf("an earlier reading has not ended: %w", ctx.Err())
+	next, p, first := s.readers.ask(uid)
+	if first {
+		go s.readOn(uid, p)
 	}
-	defer func() { <-p.turn }()
+	select {
+	case <-next.done:
+		return next.record, next.revision, next.err
+	case <-ctx.Done():
+		return nil, feed.Revision{}, fmt.Errorf("the reading has not ended: %w", ctx.Err())
+	}
+}
 
+// readOn reads a pod for as long as somebody asks for it.
+func (s *Service) readOn(uid string, p *reader) {
+	for {
+		r := s.readers.begin(p)
+		if r == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.life, s.cfg.Call)
+		r.record, r.revision, r.err = s.readOnce(ctx, uid, p)
+		cancel()
+		close(r.done)
+	}
+}
+
+// readOnce reads a pod now. A failed reading leaves the last record in place,
+// with the error beside it.
+func (s *Service) readOnce(ctx context.Context, uid string, p *reader) (*plegv1.PodRecord, feed.Revision, error) {
 	start := s.now()
 	defer func() { s.metrics.podRelist.Observe(s.now().Sub(start).Seconds()) }()
 	listing, err := s.list(ctx, uid)
 	if err != nil {
-		return nil, feed.Revision{}, s.failed(uid, p, err)
+		return nil, feed.Revision{}, s.failed(ctx, uid, p, err)
 	}
 	r, err := s.statuses(ctx, uid, p, listing)
 	if err != nil {
-		return nil, feed.Revision{}, s.failed(uid, p, err)
+		return nil, feed.Revision{}, s.failed(ctx, uid, p, err)
 	}
-	s.readers.done(p, listing.Fingerprint(), false)
+	s.readers.done(p, listing.Fingerprint())
 	if r == nil {
 		return nil, s.pods.Delete(ctx, uid), nil
 	}
@@ -151,22 +215,27 @@ func (s *Service) statuses(ctx context.Context, uid string, p *reader, listing *
 		}
 		containers = append(containers, st)
 	}
-	p.exited = exited // guarded by turn
+	p.exited = exited
 	return record.Build(uid, listing, sandboxes, containers)
 }
 
-// failed marks the pod for another reading and says so in its record, once.
-func (s *Service) failed(uid string, p *reader, err error) error {
-	s.readers.done(p, p.fingerprint, true)
+// failed marks the pod for another reading and says so in its record, once. A
+// pod that was never read gets a record that holds nothing but the error: that
+// the feed had none would mean that the runtime has none.
+func (s *Service) failed(ctx context.Context, uid string, p *reader, err error) error {
+	if s.life.Err() != nil {
+		return err // broken off by the end of the process
+	}
+	s.readers.failed(p)
 	last, ok := s.pods.Get(uid)
 	if !ok {
-		return err
+		last = &plegv1.PodRecord{Uid: uid}
 	}
 	if last.GetError() == "" {
 		last.ErrorSince = timestamppb.New(s.now().Truncate(time.Second))
 	}
 	last.Error = status.Convert(err).Message()
-	if _, setErr := s.pods.Set(context.Background(), uid, last); setErr != nil {
+	if _, setErr := s.pods.Set(context.WithoutCancel(ctx), uid, last); setErr != nil {
 		return setErr
 	}
 	return err

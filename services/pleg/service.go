@@ -70,6 +70,8 @@ type Service struct {
 	pods  *feed.Owner[*plegv1.PodRecord]
 	state *feed.Owner[*plegv1.RuntimeState]
 
+	// life ends with the process; readings are bounded by it and not by who asked.
+	life    context.Context
 	readers *readers
 	relist  chan struct{} // capacity 1: relist soon
 	events  eventsState
@@ -98,6 +100,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	var end context.CancelFunc
+	s.life, end = context.WithCancel(context.Background())
+	kit.Go("readings", func(ctx context.Context) error { <-ctx.Done(); end(); return nil })
 	s.beat = kit.Heart("relist", 3*time.Minute)
 	plegv1.RegisterPlegServiceServer(kit.Server, s)
 	kit.Go("relist", s.relistLoop)

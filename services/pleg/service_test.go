@@ -2,7 +2,6 @@ package pleg_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -15,11 +14,11 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
-	"github.com/sextant-node/sextant/pkg/service"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg"
 	"github.com/sextant-node/sextant/test/fakecri"
+	"github.com/sextant-node/sextant/test/standin"
 )
 
 // node is a pleg over a fake runtime, seen through its socket.
@@ -36,33 +35,30 @@ type node struct {
 
 func start(t *testing.T, flavor fakecri.Flavor, cfg pleg.Config) *node {
 	t.Helper()
-	runtime := fakecri.Start(t, fakecri.Config{Flavor: flavor, Images: []fakecri.Image{{Ref: "fake/sleep"}}})
-	paths := house.Paths{Run: t.TempDir(), State: t.TempDir()}
-	kit, err := service.New(service.Options{Service: house.Pleg, Paths: paths, Bus: service.BusOff, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
+	return startOver(t, fakecri.Start(t, fakecri.Config{Flavor: flavor, Images: []fakecri.Image{{Ref: "fake/sleep"}}}), cfg)
+}
+
+// observe is a node without a pleg.
+func observe(t *testing.T, runtime *fakecri.Runtime) *node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return &node{
+		t: t, ctx: ctx, runtime: runtime, cri: runtimeapi.NewRuntimeServiceClient(runtime.Conn(t)), changed: make(chan struct{}, 1),
 	}
+}
+
+// startOver starts a pleg over a runtime.
+func startOver(t *testing.T, runtime *fakecri.Runtime, cfg pleg.Config) *node {
+	t.Helper()
+	n, h := observe(t, runtime), standin.NewQuiet(t)
+	kit := h.Kit(house.Pleg)
 	if _, err := pleg.New(cfg, pleg.Deps{Kit: kit, Runtime: runtime.Conn(t)}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	ended := make(chan error, 1)
-	go func() { ended <- kit.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("pleg stopped: %v", err)
-		}
-	})
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(house.Pleg), Retry: 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	n := &node{
-		t: t, ctx: ctx, runtime: runtime, cri: runtimeapi.NewRuntimeServiceClient(runtime.Conn(t)),
-		client: plegv1.NewPlegServiceClient(conn), changed: make(chan struct{}, 1),
-	}
+	h.Start(kit)
+	conn := h.Dial(house.Pleg)
+	n.client = plegv1.NewPlegServiceClient(conn)
 	remote := feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}
 	n.pods = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegPods, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.PodRecord])
 	n.state = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegRuntime, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.RuntimeState])
@@ -74,8 +70,8 @@ func start(t *testing.T, flavor fakecri.Flavor, cfg pleg.Config) *node {
 	}
 	n.pods.Watch(tell)
 	n.state.Watch(tell)
-	go func() { _ = n.pods.Run(ctx) }()
-	go func() { _ = n.state.Run(ctx) }()
+	h.Go("pods", n.pods.Run)
+	h.Go("runtime", n.state.Run)
 	return n
 }
 
@@ -129,14 +125,20 @@ func (n *node) container(uid string) *runtimeapi.ContainerStatus {
 	return st
 }
 
+// eventsFlow waits until the runtime has a stream to send events on.
+func (n *node) eventsFlow() {
+	n.t.Helper()
+	if err := n.runtime.WaitFor(n.ctx, func() bool { return n.runtime.EventStreams() == 1 }); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 const hour = time.Hour // a relist that does not come by itself
 
 func TestExitIsSeenByEventAlone(t *testing.T) {
 	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour})
 	n.eventually("complete", n.pods.Complete)
-	if err := n.runtime.WaitCall(n.ctx, fakecri.Match{Method: "GetContainerEvents"}, 0); err != nil {
-		t.Fatal(err)
-	}
+	n.eventsFlow()
 	id := n.run("a")
 	n.eventually("running", func() bool {
 		return n.container("a").GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING

@@ -141,7 +141,9 @@ type PodRecord struct {
 	Containers [][]byte `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
 	// The sandbox each container belongs to, by container ID.
 	SandboxOf map[string]string `protobuf:"bytes,6,rep,name=sandbox_of,json=sandboxOf,proto3" json:"sandbox_of,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Set while the runtime does not answer for this pod: since when, and why.
+	// Set while the runtime does not answer for this pod: since when, and why. What
+	// stands beside it is the last reading; nothing at all means that there was
+	// none yet, not that the runtime has nothing.
 	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	ErrorSince    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=error_since,json=errorSince,proto3" json:"error_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
