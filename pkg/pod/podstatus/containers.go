@@ -88,7 +88,11 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 	switch i.State {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(unixNano(i.GetStartedAt()))}
-		if old != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= i.restartCount {
+		// An instance without a count of its own is one more than the one before.
+		// podworker's facts count it themselves, and may have come first: then the
+		// old count has it already.
+		_, counted := r.Facts.Containers[c.Name]
+		if !counted && old != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= i.restartCount {
 			s.RestartCount = old.RestartCount + 1
 		}
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
