@@ -149,37 +149,45 @@ func (m *Mirror[T]) Run(ctx context.Context) error {
 	}
 }
 
-// Pull asks the owner once and applies the answer.
+// pullTries bounds how often an answer that cannot be applied is asked for again.
+const pullTries = 5
+
+// Pull asks the owner and applies the answer. After it has returned nil the
+// mirror is at least as new as the call.
 func (m *Mirror[T]) Pull(ctx context.Context) error {
-	m.mu.Lock()
-	since := m.revision
-	m.mu.Unlock()
-	resp, err := m.cfg.Puller.Pull(ctx, m.cfg.Feed, since)
-	m.mu.Lock()
-	m.err = err
-	m.mu.Unlock()
-	if err != nil {
-		return err
+	for range pullTries {
+		m.mu.Lock()
+		since := m.revision
+		m.mu.Unlock()
+		resp, err := m.cfg.Puller.Pull(ctx, m.cfg.Feed, since)
+		m.mu.Lock()
+		m.err = err
+		m.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if m.apply(since, resp) {
+			return nil
+		}
 	}
-	m.apply(since, resp)
-	return nil
+	m.Look()
+	return fmt.Errorf("feed %s: %d answers overtaken by others", m.cfg.Feed, pullTries)
 }
 
-func (m *Mirror[T]) apply(since Revision, resp *feedv1.ChangesResponse) {
+// apply reports false for an answer that does not fit what the mirror has now.
+func (m *Mirror[T]) apply(since Revision, resp *feedv1.ChangesResponse) bool {
 	m.mu.Lock()
 	if m.revision != since {
 		// Another pull came first; this answer may be older than it.
 		m.mu.Unlock()
-		m.Look()
-		return
+		return false
 	}
 	next := RevisionFrom(resp.GetRevision())
 	if !resp.GetSnapshot() && next.Epoch != since.Epoch {
 		// Not an answer an owner gives; start over.
 		m.revision = Revision{}
 		m.mu.Unlock()
-		m.Look()
-		return
+		return false
 	}
 	if resp.GetSnapshot() {
 		clear(m.refused)
@@ -215,6 +223,7 @@ func (m *Mirror[T]) apply(since Revision, resp *feedv1.ChangesResponse) {
 			w(changed)
 		}
 	}
+	return true
 }
 
 func (m *Mirror[T]) upsert(epoch string, items []*feedv1.Item) (changed []string) {

@@ -323,6 +323,7 @@ func (l *podLoop) render(ctx context.Context, uid string, want *desired, e *podE
 	case gather.HoldStopped:
 		if pull(ctx, l.in.records) == nil {
 			in.Record, _ = l.in.records.Get(uid)
+			in.RecordAnswers = true
 			input, hold = gather.Gather(in)
 		}
 	}

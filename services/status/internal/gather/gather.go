@@ -69,6 +69,8 @@ type Input struct {
 	// RecordsSynced and RecordsComplete are the state of pleg.pods: it was read at
 	// all; what it does not list does not exist.
 	RecordsSynced, RecordsComplete bool
+	// RecordAnswers tells that pleg was asked after Worker was read.
+	RecordAnswers bool
 	// Probes are the verdicts by bare container id.
 	Probes map[string]podstatus.ProbeVerdict
 	// Last is the status rendered last, by this process or, from the journal, by an
@@ -106,7 +108,7 @@ func Gather(in Input) (podstatus.Input, Hold) {
 	}
 	out.Pod = withMeta(spec, in.Desired)
 	if out.Facts.Lifecycle.ContainersStopped() {
-		if anyRunning(in.Record) {
+		if anyRunning(in.Record) || !in.RecordAnswers && unseen(in.Worker.Facts, out.Old, in.Record) {
 			return podstatus.Input{}, HoldStopped
 		}
 	} else if !in.WorkerAnswers && lost(out.Old, out.Observed) {

@@ -88,7 +88,23 @@ func TestHold(t *testing.T) {
 			in.Record.Containers[0] = cri("a", criExited)
 		}, Go},
 		{"stopped, and removed", func(in *Input) {
-			in.Worker.Facts.Lifecycle, in.Record = podstatus.Released, nil
+			in.Worker.Facts.Lifecycle, in.Record, in.RecordAnswers = podstatus.Released, nil, true
+		}, Go},
+		{"stopped, and the record is from before the start", func(in *Input) {
+			in.Worker.Facts.Lifecycle, in.Record, in.Last = podstatus.Terminated, nil, nil
+			in.Worker.Facts.Containers = map[string]podstatus.ContainerFacts{"c": {}}
+		}, HoldStopped},
+		{"stopped, and the record is from before the restart", func(in *Input) {
+			in.Worker.Facts.Lifecycle, in.Record, in.Last = podstatus.Terminated, nil, status(v1.PodRunning, ended("a", 0))
+			in.Worker.Facts.Containers = map[string]podstatus.ContainerFacts{"c": {RestartCount: 1}}
+		}, HoldStopped},
+		{"stopped, and the last status said so", func(in *Input) {
+			in.Worker.Facts.Lifecycle, in.Record, in.Last = podstatus.Released, nil, status(v1.PodRunning, ended("a", 1))
+			in.Worker.Facts.Containers = map[string]podstatus.ContainerFacts{"c": {}}
+		}, Go},
+		{"stopped before anything started", func(in *Input) {
+			in.Worker.Facts.Lifecycle, in.Record, in.Last = podstatus.Terminated, nil, nil
+			in.Worker.Facts.Containers = map[string]podstatus.ContainerFacts{"c": {Unstarted: true}}
 		}, Go},
 	}
 	for _, tt := range tests {

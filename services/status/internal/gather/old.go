@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
@@ -122,6 +123,35 @@ func lost(old *v1.PodStatus, o podstatus.Observed) bool {
 			if list[i].State.Running != nil && !have[id] {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// unseen tells whether podworker made a container of which neither the record nor
+// the former status tells how it ended.
+func unseen(facts podstatus.Facts, old *v1.PodStatus, record *Record) bool {
+	told := map[string]int32{} // by container, the newest end and one
+	if record != nil {
+		for _, c := range record.Containers {
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+				name := c.GetMetadata().GetName()
+				told[name] = max(told[name], int32(c.GetMetadata().GetAttempt())+1)
+			}
+		}
+	}
+	if old != nil {
+		for _, list := range statuses(old) {
+			for i := range list {
+				if list[i].State.Terminated != nil {
+					told[list[i].Name] = max(told[list[i].Name], list[i].RestartCount+1)
+				}
+			}
+		}
+	}
+	for name, f := range facts.Containers {
+		if !f.Unstarted && told[name] < f.RestartCount+1 {
+			return true
 		}
 	}
 	return false
