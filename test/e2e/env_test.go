@@ -64,6 +64,12 @@ func dumpOnFailure(t *testing.T, n *node, ns string) {
 		}
 		t.Logf("kubectl describe:\n%s", n.cp.TryKubectl(ctx, "describe", "pods", "--namespace="+ns))
 		t.Logf("kubectl get events:\n%s", n.cp.TryKubectl(ctx, "get", "events", "--namespace="+ns))
+		if list, err := n.containers(ctx, ns); err == nil {
+			for _, c := range list {
+				t.Logf("runtime: %s attempt %d %s %s created %s", c.GetLabels()["io.kubernetes.pod.name"], c.GetMetadata().GetAttempt(),
+					c.GetState(), c.GetId(), time.Unix(0, c.GetCreatedAt()).UTC().Format(time.StampMilli))
+			}
+		}
 		logs, _ := filepath.Glob(filepath.Join(n.Logs, "*.log")) // the pattern is well formed
 		for _, file := range logs {
 			if lines := about(file, ns, 25); lines != "" {
@@ -277,16 +283,22 @@ type instance struct {
 	running bool
 }
 
-// instances are the containers of a namespace, by "pod-uid/container".
-func (n *node) instances(ctx context.Context, ns string) (map[string][]instance, error) {
+// containers lists what the runtime has of a namespace.
+func (n *node) containers(ctx context.Context, ns string) ([]*runtimeapi.Container, error) {
 	list, err := n.Runtime.Runtimes.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns},
 	}})
+	return list.GetContainers(), err
+}
+
+// instances are the containers of a namespace, by "pod-uid/container".
+func (n *node) instances(ctx context.Context, ns string) (map[string][]instance, error) {
+	list, err := n.containers(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string][]instance{}
-	for _, c := range list.GetContainers() {
+	for _, c := range list {
 		key := c.GetLabels()["io.kubernetes.pod.uid"] + "/" + c.GetLabels()["io.kubernetes.container.name"]
 		found[key] = append(found[key], instance{c.GetId(), c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING})
 	}

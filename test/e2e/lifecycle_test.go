@@ -86,7 +86,7 @@ func restarts(e *env) {
 		e.Errorf("status %s", brief(pod))
 	}
 	if c.RestartCount != 1 {
-		e.Errorf("restart count %d during the first back-off", c.RestartCount)
+		e.Errorf("restart count %d during the first back-off; the API saw\n%s", c.RestartCount, e.story("crash"))
 	}
 	e.await("crash", usual, "to be restarted after 10 s", func(pod *corev1.Pod) error {
 		if c := pod.Status.ContainerStatuses[0]; c.RestartCount < 2 {
@@ -100,7 +100,7 @@ func restarts(e *env) {
 	for _, version := range e.n.seen.history(e.ns, "crash") {
 		for _, c := range version.Status.ContainerStatuses {
 			if c.RestartCount < last || c.RestartCount > last+1 {
-				e.Errorf("restart count went from %d to %d", last, c.RestartCount)
+				e.Errorf("restart count went from %d to %d; the API saw\n%s", last, c.RestartCount, e.story("crash"))
 			}
 			last = c.RestartCount
 		}
@@ -151,6 +151,15 @@ func restartPolicyNever(e *env) {
 		}
 		return nil
 	})
+}
+
+// story is every version of a pod so far, a line each.
+func (e *env) story(name string) string {
+	var all []string
+	for _, p := range e.n.seen.history(e.ns, name) {
+		all = append(all, brief(p))
+	}
+	return strings.Join(all, "\n")
 }
 
 // initContainers run one after the other, before the others, and hand over what
@@ -322,11 +331,7 @@ func missingImage(e *env) {
 	history := e.n.seen.history(e.ns, "late")
 	failed, waited := slices.IndexFunc(history, waits("ErrImagePull")), slices.IndexFunc(history, waits("ImagePullBackOff"))
 	if failed < 0 || failed > waited {
-		var all []string
-		for _, p := range history {
-			all = append(all, brief(p))
-		}
-		e.Errorf("ErrImagePull did not come before ImagePullBackOff:\n%s", strings.Join(all, "\n"))
+		e.Errorf("ErrImagePull did not come before ImagePullBackOff; the API saw\n%s", e.story("late"))
 	}
 	e.n.registry.Release(repo)
 	pod = e.awaitRunning("late", 90*time.Second)
