@@ -77,8 +77,8 @@ func printServices(w io.Writer, o *output, rows []serviceRow, now time.Time) err
 	return o.print(w, rows, []string{"SERVICE", "PID", "VERSION", "CPU", "MEMORY", "HEALTH", "AGE", "REASON"}, cells)
 }
 
-// serviceRows asks every service who it is; one that does not answer within a
-// second is a row that says so. CPU is measured over window.
+// serviceRows asks every service who it is; one that does not answer within
+// three seconds is a row that says so. CPU is measured over window.
 func serviceRows(ctx context.Context, paths house.Paths, window time.Duration) ([]serviceRow, error) {
 	all := house.Services()
 	rows := make([]serviceRow, len(all))
@@ -120,7 +120,7 @@ func serviceRowOf(ctx context.Context, paths house.Paths, s house.Service) servi
 }
 
 func helloOf(ctx context.Context, paths house.Paths, s house.Service) (*nodev1.HelloResponse, error) {
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(s), Timeout: time.Second})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(s), Timeout: 3 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -16,19 +16,25 @@ import (
 const component = "kubelet"
 
 // maxName is the longest name of an object, less what is appended to it.
-const maxName = 253 - 17
+const maxName = 253 - 21
 
 // ID names an item of a feed of events for ever.
 type ID struct{ Feed, Epoch, Key string }
 
-// name is the API event's: derived, so that a repeat is no second event.
-func (id ID) name(object string) string {
-	h := fnv.New64a()
+// name is the API event's: derived, so that a repeat is no second event, and
+// beginning with the time, as the kubelet's do, so that events of the same
+// second are listed in their order.
+func (id ID) name(object string, e *eventv1.Event) string {
+	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%s/%s/%s", id.Feed, id.Epoch, id.Key) // a hash does not fail
 	if len(object) > maxName {
 		object = object[:maxName]
 	}
-	return fmt.Sprintf("%s.%016x", object, h.Sum64())
+	var at int64
+	if e.GetTime() != nil {
+		at = e.GetTime().AsTime().UnixNano()
+	}
+	return fmt.Sprintf("%s.%016x%04x", object, at, h.Sum32()&0xffff)
 }
 
 // Convert makes the API event of an item.
@@ -43,7 +49,7 @@ func Convert(id ID, e *eventv1.Event, host string, now time.Time) *v1.Event {
 		namespace = metav1.NamespaceDefault
 	}
 	return &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: id.name(o.GetName()), Namespace: namespace, Annotations: e.GetAnnotations()},
+		ObjectMeta: metav1.ObjectMeta{Name: id.name(o.GetName(), e), Namespace: namespace, Annotations: e.GetAnnotations()},
 		InvolvedObject: v1.ObjectReference{
 			APIVersion: o.GetApiVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
 			UID: types.UID(o.GetUid()), FieldPath: o.GetFieldPath(),

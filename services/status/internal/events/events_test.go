@@ -310,10 +310,14 @@ func TestName(t *testing.T) {
 	a := ID{"podworker.events", "e1", "0000000000000001"}
 	same, other := a, a
 	other.Epoch = "e2"
-	if a.name("web") != same.name("web") || a.name("web") == other.name("web") {
+	at := func(n int64) *eventv1.Event { return &eventv1.Event{Time: timestamppb.New(time.Unix(1700000000, n))} }
+	if a.name("web", at(1)) != same.name("web", at(1)) || a.name("web", at(1)) == other.name("web", at(1)) {
 		t.Error("a name is of one item, and always the same")
 	}
-	long := a.name(strings.Repeat("a", 253))
+	if other.name("web", at(1)) >= a.name("web", at(2)) || a.name("web", at(1)) >= other.name("web", at(2)) {
+		t.Error("names do not sort by time")
+	}
+	long := a.name(strings.Repeat("a", 253), at(1))
 	if errs := validation.IsDNS1123Subdomain(long); len(errs) > 0 {
 		t.Errorf("%s: %v", long, errs)
 	}
