@@ -11,5 +11,6 @@
 // says; and that a service which is away costs its own part of an answer and
 // nothing else.
 //
-// It comes back by listening again; there is no state to lose.
+// It comes back by listening again; there is no state to lose. A log that is
+// being followed survives a restart of podworker.
 package nodeapi

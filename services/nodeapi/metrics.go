@@ -111,6 +111,9 @@ func (s *Service) profile(own http.HandlerFunc) http.HandlerFunc {
 		defer transport.CloseIdleConnections()
 		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "unix"})
 		proxy.Transport = transport
+		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, fmt.Sprintf("%s does not answer: %v", name, err), http.StatusBadGateway)
+		}
 		proxy.ServeHTTP(w, r)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sextant-node/sextant/services/nodeapi/internal/auth"
@@ -28,26 +30,40 @@ func (s *Service) readOnlyHandler() http.Handler {
 func (s *Service) authenticatedHandler() http.Handler {
 	mux := http.NewServeMux()
 	s.always(mux)
-	debug := func(h http.HandlerFunc) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if conf := s.current(); conf != nil && conf.Kubelet.EnableDebuggingHandlers != nil && !*conf.Kubelet.EnableDebuggingHandlers {
-				http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
-				return
-			}
-			h(w, r)
-		}
-	}
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", debug(s.containerLogs))
-	mux.HandleFunc("GET /containerLogs/", debug(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	mux.HandleFunc("GET /containerLogs/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, `{"message": "Missing namespace, pod or container."}`, http.StatusBadRequest)
-	}))
+	})
 	mux.HandleFunc("GET /configz", s.configz)
-	mux.HandleFunc("/debug/pprof/", debug(s.profile(pprof.Index)))
-	mux.HandleFunc("/debug/pprof/cmdline", debug(s.profile(pprof.Cmdline)))
-	mux.HandleFunc("/debug/pprof/profile", debug(s.profile(pprof.Profile)))
-	mux.HandleFunc("/debug/pprof/symbol", debug(s.profile(pprof.Symbol)))
-	mux.HandleFunc("/debug/pprof/trace", debug(s.profile(pprof.Trace)))
-	return s.guard(mux)
+	mux.HandleFunc("/debug/pprof/", s.profile(pprof.Index))
+	mux.HandleFunc("/debug/pprof/cmdline", s.profile(pprof.Cmdline))
+	mux.HandleFunc("/debug/pprof/profile", s.profile(pprof.Profile))
+	mux.HandleFunc("/debug/pprof/symbol", s.profile(pprof.Symbol))
+	mux.HandleFunc("/debug/pprof/trace", s.profile(pprof.Trace))
+	return s.guard(s.debugging(mux))
+}
+
+// debugPaths are those that enableDebuggingHandlers switches off.
+var debugPaths = []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/", "/logs/"}
+
+// debugging lets debug paths through if the configuration has them.
+func (s *Service) debugging(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conf := s.current()
+		if conf == nil || conf.Kubelet.EnableDebuggingHandlers == nil || *conf.Kubelet.EnableDebuggingHandlers {
+			next.ServeHTTP(w, r)
+			return
+		}
+		path := r.URL.Path
+		switch {
+		case slices.ContainsFunc(debugPaths, func(prefix string) bool { return strings.HasPrefix(path+"/", prefix) }):
+			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
+		case path == "/configz":
+			http.NotFound(w, r) // the kubelet has it only with the others
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // always is the part of the API that the read-only port has as well.

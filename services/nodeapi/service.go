@@ -1,6 +1,7 @@
 package nodeapi
 
 import (
+	"crypto/tls"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,11 @@ type Config struct {
 }
 
 // Deps are what nodeapi runs on.
-type Deps struct{ Kit *service.Kit }
+type Deps struct {
+	Kit *service.Kit
+	// Now is the clock certificates and reviews run out by; time.Now when nil.
+	Now func() time.Time
+}
 
 // Service is nodeapi.
 type Service struct {
@@ -35,6 +40,8 @@ type Service struct {
 	worker   podworkerv1.PodWorkerServiceClient
 	gate     *auth.Gate
 	policy   atomic.Pointer[auth.Policy]
+	// certificate is the one shown to callers.
+	certificate atomic.Pointer[tls.Certificate]
 
 	wake chan struct{} // capacity 1: the configuration may have changed
 }
@@ -53,7 +60,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.worker = podworkerv1.NewPodWorkerServiceClient(worker)
-	s.gate = auth.NewGate(func() auth.Policy { return *s.policy.Load() }, reviewer{configv1.NewConfigServiceClient(config)}, time.Now)
+	now := deps.Now
+	if now == nil {
+		now = time.Now
+	}
+	s.gate = auth.NewGate(func() auth.Policy { return *s.policy.Load() }, reviewer{configv1.NewConfigServiceClient(config)}, now)
 	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, decodeKubelet); err != nil {
 		return nil, err
 	}

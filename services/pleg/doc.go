@@ -8,9 +8,10 @@
 // sandbox and container that the runtime lists, and never older than the record
 // before it. Refresh answers with a reading that began after the call. A runtime
 // that does not answer for one pod harms the record of that pod only: the last
-// reading stays, with the error beside it; where there was none, the record holds
-// nothing but the error, so that "absent" still means "not there". Runtime events and relisting only
-// mark pods for reading; a lost, doubled or late event changes nothing.
+// reading stays, with the error beside it; where there was none, the record
+// holds nothing but the error, so that "absent" still means "not there". Runtime
+// events and relisting only mark pods for reading; a lost, doubled or late event
+// changes nothing.
 //
 // It comes back by relisting: nothing is kept on disk. Until the first relist
 // has been read through, the feed is incomplete, so nobody takes a pod for gone.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,26 +71,37 @@ func NewGate(policy func() Policy, reviewer Reviewer, now func() time.Time) *Gat
 // ErrUnauthenticated says that a caller could not be identified.
 var ErrUnauthenticated = errors.New("Unauthorized") // the kubelet's body, word for word
 
-// Identify finds out who sent a request.
+// Identify finds out who sent a request. Credentials that are shown and wrong are
+// refused, also where a caller without any would be let in.
 func (g *Gate) Identify(r *http.Request) (User, error) {
 	policy := g.policy()
-	if user, ok := fromCertificate(r, policy, g.now()); ok {
+	user, certificate := fromCertificate(r, policy, g.now())
+	if certificate == good {
 		return user, nil
 	}
 	if token, ok := bearer(r); ok && policy.Tokens {
 		return g.identifyToken(r.Context(), token, policy)
 	}
-	if _, tried := bearer(r); !tried && policy.Anonymous {
+	if certificate == none && policy.Anonymous {
 		return Anonymous, nil
 	}
 	return User{}, ErrUnauthenticated
 }
 
+// shown is what a request has by way of a client certificate.
+type shown int
+
+const (
+	none shown = iota // or nobody asks for one
+	good
+	bad
+)
+
 // fromCertificate takes the name from the subject: CN is the user, O the groups
 // (the x509 request authenticator's rule).
-func fromCertificate(r *http.Request, policy Policy, now time.Time) (User, bool) {
+func fromCertificate(r *http.Request, policy Policy, now time.Time) (User, shown) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || policy.ClientCAs == nil {
-		return User{}, false
+		return User{}, none
 	}
 	intermediates := x509.NewCertPool()
 	for _, c := range r.TLS.PeerCertificates[1:] {
@@ -101,10 +113,16 @@ func fromCertificate(r *http.Request, policy Policy, now time.Time) (User, bool)
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil || leaf.Subject.CommonName == "" {
-		return User{}, false
+		return User{}, bad
 	}
-	groups := append(append([]string{}, leaf.Subject.Organization...), authenticated)
-	return User{Name: leaf.Subject.CommonName, Groups: groups}, true
+	return User{Name: leaf.Subject.CommonName, Groups: withAuthenticated(leaf.Subject.Organization)}, good
+}
+
+func withAuthenticated(groups []string) []string {
+	if slices.Contains(groups, authenticated) {
+		return groups
+	}
+	return append(slices.Clone(groups), authenticated)
 }
 
 func bearer(r *http.Request) (string, bool) {
@@ -124,7 +142,7 @@ func (g *Gate) identifyToken(ctx context.Context, token string, policy Policy) (
 		}
 		if review.Status.Authenticated {
 			u := review.Status.User
-			user = &User{Name: u.Username, UID: u.UID, Groups: append(u.Groups, authenticated), Extra: map[string][]string{}}
+			user = &User{Name: u.Username, UID: u.UID, Groups: withAuthenticated(u.Groups), Extra: map[string][]string{}}
 			for k, v := range u.Extra {
 				user.Extra[k] = v
 			}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -49,8 +50,9 @@ func perProcess(name string) bool {
 
 // Merge joins the families of all services, sorted by name. Those that every
 // process has get a label service, except self's: its are unlabelled, where the
-// kubelet's own would be. A family that two services type differently is taken
-// from the first.
+// kubelet's own would be. So does a series that another service has as well, for
+// a series twice would spoil the whole answer. A family that two services type
+// differently is taken from the first.
 func Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 	merged := map[string]*dto.MetricFamily{}
 	up := &dto.MetricFamily{
@@ -75,7 +77,7 @@ func Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 				continue
 			}
 			if have.GetType() == family.GetType() {
-				have.Metric = append(have.Metric, family.GetMetric()...)
+				join(have, family, s.Service)
 			}
 		}
 	}
@@ -86,6 +88,30 @@ func Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 	}
 	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return all
+}
+
+// join adds the series of a service to a family.
+func join(have, more *dto.MetricFamily, service string) {
+	known := map[string]bool{}
+	for _, m := range have.GetMetric() {
+		known[series(m)] = true
+	}
+	for _, m := range more.GetMetric() {
+		if known[series(m)] {
+			m.Label = append(m.Label, pair("service", service))
+		}
+		have.Metric = append(have.Metric, m)
+	}
+}
+
+// series names a metric of a family by its labels.
+func series(m *dto.Metric) string {
+	labels := make([]string, 0, len(m.GetLabel()))
+	for _, l := range m.GetLabel() {
+		labels = append(labels, strconv.Quote(l.GetName())+"="+strconv.Quote(l.GetValue()))
+	}
+	slices.Sort(labels)
+	return strings.Join(labels, ",")
 }
 
 func pair(name, value string) *dto.LabelPair {

@@ -1,0 +1,72 @@
+package auth
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAttributes is the kubelet's table of paths and subresources (KEP-2862).
+func TestAttributes(t *testing.T) {
+	for path, want := range map[string]string{
+		"/stats": "stats", "/stats/summary": "stats", "/metrics": "metrics", "/metrics/cadvisor": "metrics", "/logs": "log", "/logs/x/y": "log",
+		"/checkpoint/ns/p/c": "checkpoint", "/statusz": "statusz", "/flagz": "configz",
+		"/pods": "pods proxy", "/pods/": "pods proxy", "/runningpods/": "pods proxy", "/healthz": "healthz proxy", "/healthz/ping": "healthz proxy", "/configz": "configz proxy",
+		"/exec/ns/p/c": "proxy", "/run/ns/p/c": "proxy", "/attach/ns/p/c": "proxy", "/portForward/ns/p": "proxy", "/containerLogs/ns/p/c": "proxy", "/debug/pprof/": "proxy",
+		"/": "proxy", "": "proxy", "/podsx": "proxy", "/metricsx": "proxy", "/statsx/": "proxy", "/Pods": "proxy",
+	} {
+		if got := strings.Join(Subresources(path), " "); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	for method, want := range map[string]string{
+		"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "OPTIONS": "", "CONNECT": "", "": "",
+	} {
+		if got := Verb(method); got != want {
+			t.Errorf("%s: %q, want %q", method, got, want)
+		}
+	}
+}
+
+func TestBearer(t *testing.T) {
+	for header, want := range map[string]string{
+		"Bearer x": "x", "bearer x": "x", " BEARER   x  ": "x", "Basic x": "", "Bearer": "", "Bearer ": "", "": "", "x": "",
+	} {
+		r := &http.Request{Header: http.Header{"Authorization": {header}}}
+		token, ok := bearer(r)
+		if ok != (want != "") || ok && token != want {
+			t.Errorf("%q: %q, %v", header, token, ok)
+		}
+	}
+}
+
+func TestCache(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c := newCache[int](3)
+	get := func(key string, at time.Time) string {
+		if v, ok := c.get(key, at); ok {
+			return fmt.Sprint(v)
+		}
+		return "-"
+	}
+	c.put("a", 1, now.Add(time.Minute), now)
+	for at, want := range map[time.Duration]string{0: "1", 59 * time.Second: "1", time.Minute: "-", time.Hour: "-"} {
+		if got := get("a", now.Add(at)); got != want {
+			t.Errorf("after %s: %s, want %s", at, got, want)
+		}
+	}
+	// Bounded: what has run out goes first.
+	c.put("b", 2, now.Add(time.Hour), now)
+	c.put("c", 3, now.Add(time.Hour), now)
+	later := now.Add(2 * time.Minute)
+	c.put("d", 4, now.Add(time.Hour), later)
+	if got := get("b", later) + get("c", later) + get("d", later); got != "234" {
+		t.Errorf("kept %s", got)
+	}
+	c.put("e", 5, now.Add(time.Hour), later)
+	if len(c.items) > 3 || get("e", later) != "5" {
+		t.Errorf("%d items", len(c.items))
+	}
+}

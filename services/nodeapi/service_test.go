@@ -1,0 +1,368 @@
+package nodeapi_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
+	"github.com/sextant-node/sextant/test/standin"
+)
+
+func TestHealthz(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	expect(t, "plain", r.get("/healthz"), 200, "ok")
+	expect(t, "verbose", r.get("/healthz?verbose"), 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
+	expect(t, "exclude", r.get("/healthz?verbose&exclude=log"), 200, "[+]log excluded: ok\n")
+	for _, check := range []string{"ping", "log", "syncloop"} {
+		expect(t, check, r.get("/healthz/"+check), 200, "ok")
+	}
+	expect(t, "an unknown check", r.get("/healthz/none"), 404, "")
+	expect(t, "another method", r.do(who{}, http.MethodPost, "/healthz"), 405, "")
+
+	r.stopWorker()
+	expect(t, "without podworker", r.get("/healthz"), 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed")
+	expect(t, "syncloop alone", r.get("/healthz/syncloop"), 500, "podworker does not answer")
+	expect(t, "excluded", r.get("/healthz?exclude=syncloop"), 200, "ok")
+	expect(t, "ping alone", r.get("/healthz/ping"), 200, "ok")
+}
+
+func TestHealthzPort(t *testing.T) {
+	r := newRig(t, nil)
+	r.stopWorker() // this port is about nodeapi alone
+	for _, path := range []string{"/healthz", "/healthz/ping"} {
+		if a := r.plain(r.healthz, path); a.code != 200 || a.body != "ok" {
+			t.Errorf("%s: %d %q", path, a.code, a.body)
+		}
+	}
+	for _, path := range []string{"/healthz/syncloop", "/pods", "/metrics", "/"} {
+		if a := r.plain(r.healthz, path); a.code != 404 {
+			t.Errorf("%s: %d %q", path, a.code, a.body)
+		}
+	}
+}
+
+func TestReadOnlyPort(t *testing.T) {
+	r := newRig(t, nil)
+	r.closes(r.readOnly)
+	r.configure(func(c *kubeconf.Config) { c.Kubelet.ReadOnlyPort = r.readOnly })
+	r.opens(r.readOnly)
+	expect(t, "pods", r.plain(r.readOnly, "/pods"), 200, "PodList")
+	expect(t, "healthz", r.plain(r.readOnly, "/healthz"), 200, "ok")
+	for _, path := range []string{"/configz", "/containerLogs/ns/p/c", "/debug/pprof/"} {
+		expect(t, path, r.plain(r.readOnly, path), 404, "")
+	}
+}
+
+func TestPods(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	if a := r.get("/pods"); a.body != `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}` || a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("no pods: %q, %s", a.body, a.header.Get("Content-Type"))
+	}
+	add := func(name, source string) {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+		p.Status.Phase = v1.PodPending
+		data, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := (&v1.PodStatus{Phase: v1.PodRunning}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		standin.Set(r.House, r.statuses, name, &statusv1.PodReport{Uid: name, Status: status})
+		standin.Set(r.House, r.pods, name, &configv1.DesiredPod{Pod: data, Source: source})
+	}
+	add("static", "file")
+	add("api", "api")
+	var list v1.PodList
+	r.Eventually("both pods, and the static one's status", func() bool {
+		list = v1.PodList{}
+		if err := json.Unmarshal([]byte(r.get("/pods/").body), &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items) == 2 && list.Items[1].Status.Phase == v1.PodRunning
+	})
+	if list.Items[0].Name != "api" || list.Items[0].Status.Phase != v1.PodPending || list.Items[1].Name != "static" {
+		t.Errorf("pods %v", list.Items)
+	}
+}
+
+func TestConfigz(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	var got struct{ KubeletConfig map[string]any }
+	a := r.get("/configz")
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]any{"apiVersion": kubeconf.APIVersion, "kind": kubeconf.Kind, "port": float64(r.port), "address": "127.0.0.1"} {
+		if got.KubeletConfig[field] != want {
+			t.Errorf("%s is %v, want %v", field, got.KubeletConfig[field], want)
+		}
+	}
+	if a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("type %s", a.header.Get("Content-Type"))
+	}
+}
+
+func TestDebuggingHandlersOff(t *testing.T) {
+	r := newRig(t, func(c *kubeconf.Config) {
+		alwaysAllow(c)
+		off := false
+		c.Kubelet.EnableDebuggingHandlers = &off
+	})
+	for _, path := range []string{"/run/ns/p/c", "/exec/ns/p/c", "/attach/ns/p/c", "/portForward/ns/p", "/containerLogs/ns/p/c", "/runningpods/", "/debug/pprof/", "/debug/flags/v", "/logs/", "/logs/x"} {
+		expect(t, path, r.get(path), 405, "Debug endpoints are disabled.")
+	}
+	expect(t, "configz", r.get("/configz"), 404, "")
+	for _, path := range []string{"/pods", "/healthz", "/metrics"} {
+		if a := r.get(path); a.code != 200 {
+			t.Errorf("%s: %d", path, a.code)
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	expect(t, "own", r.get("/debug/pprof/"), 200, "goroutine")
+	expect(t, "own, one", r.get("/debug/pprof/goroutine?debug=1"), 200, "goroutine profile")
+	expect(t, "another service's", r.get("/debug/pprof/cmdline?service=podworker"), 200, "nodeapi.test")
+	expect(t, "no service", r.get("/debug/pprof/?service=none"), 404, `no service "none"`)
+	expect(t, "one that is away", r.get("/debug/pprof/?service=volume"), 502, "volume does not answer")
+	expect(t, "a way out of the folder", r.get("/debug/pprof/?service=../../etc"), 404, "no service")
+	r.configure(func(c *kubeconf.Config) {
+		alwaysAllow(c)
+		off := false
+		c.Kubelet.EnableProfilingHandler = &off
+	})
+	r.Eventually("switched off", func() bool { return r.get("/debug/pprof/").code == 405 })
+}
+
+func TestMetrics(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	a := r.get("/metrics")
+	for _, want := range []string{
+		`sextant_service_up{service="nodeapi"} 1`, `sextant_service_up{service="podworker"} 1`, `sextant_service_up{service="volume"} 0`,
+		"\nprocess_start_time_seconds ", "\n" + `process_start_time_seconds{service="podworker"} `,
+		"# TYPE go_goroutines gauge\n",
+	} {
+		if a.code != 200 || !strings.Contains(a.body, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	lines := map[string]bool{}
+	for line := range strings.Lines(a.body) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		series := line[:strings.LastIndexByte(strings.TrimSpace(line), ' ')]
+		if lines[series] {
+			t.Errorf("twice: %s", series)
+		}
+		lines[series] = true
+	}
+	probes := r.get("/metrics/probes")
+	if probes.code != 200 || !strings.Contains(probes.body, "process_start_time_seconds") || strings.Contains(probes.body, "go_goroutines") {
+		t.Errorf("probes: %d %.200q", probes.code, probes.body)
+	}
+	req, err := http.NewRequest(http.MethodGet, "https://"+address(r.port)+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	resp, err := r.client(who{}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	// OpenMetrics would rename counters that dashboards know: the answer is text.
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
+		t.Errorf("type %s", got)
+	}
+}
+
+// TestGarbageOnThePort: what is no TLS, or no HTTP inside it, is cut off; the
+// port goes on.
+func TestGarbageOnThePort(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	for name, garbage := range map[string]string{
+		"HTTP without TLS": "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n", "zeros": string(make([]byte, 4096)), "noise": strings.Repeat("\xff\x16\x03\x01", 512),
+		"a record too long": "\x16\x03\x01\xff\xff" + strings.Repeat("x", 1024),
+	} {
+		conn, err := net.Dial("tcp", address(r.port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte(garbage)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%s: not cut off", name)
+		}
+		_ = conn.Close()
+	}
+	secure, err := tls.Dial("tcp", address(r.port), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secure.Write([]byte("\x00\x01garbage\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := io.ReadAll(secure)
+	if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 400") {
+		t.Errorf("garbage inside TLS: %.60q, %v", reply, err)
+	}
+	header := "GET /pods HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2<<20) + "\r\n\r\n"
+	if secure, err = tls.Dial("tcp", address(r.port), &tls.Config{InsecureSkipVerify: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = secure.Write([]byte(header)) // it may be cut off before the end
+	if reply, _ := io.ReadAll(secure); len(reply) > 0 && !strings.HasPrefix(string(reply), "HTTP/1.1 431") {
+		t.Errorf("a header of 2 MiB: %.60q", reply)
+	}
+	expect(t, "the port", r.get("/pods"), 200, "PodList")
+}
+
+func TestAPortThatIsTaken(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	var moved int32
+	if _, err := fmt.Sscan(port, &moved); err != nil {
+		t.Fatal(err)
+	}
+	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.HealthzPort = &moved })
+	r.Eventually("it is said", func() bool {
+		h := r.kit.Hello()
+		return h.GetHealth() == nodev1.Health_HEALTH_FAILING && strings.Contains(h.GetHealthReason(), "healthz port")
+	})
+	expect(t, "the other port", r.get("/pods"), 200, "PodList")
+	r.closes(r.healthz)
+	r.configure(alwaysAllow) // and back
+	r.opens(r.healthz)
+	r.Eventually("healthy", func() bool { return r.kit.Hello().GetHealth() == nodev1.Health_HEALTH_SERVING })
+}
+
+func TestPortsFollowTheConfiguration(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	// A stream on a port that stays is not cut off.
+	r.worker.write("first\n")
+	logs := r.request(who{}, http.MethodGet, "/containerLogs/ns/p/c?follow=true")
+	defer logs.Body.Close()
+	read := func(want string) {
+		t.Helper()
+		buffer := make([]byte, len(want))
+		if _, err := io.ReadFull(logs.Body, buffer); err != nil || string(buffer) != want {
+			t.Fatalf("read %q, %v, want %q", buffer, err, want)
+		}
+	}
+	read("first\n")
+	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.ReadOnlyPort = r.readOnly })
+	r.opens(r.readOnly)
+	r.worker.write("second\n")
+	read("second\n")
+	r.configure(func(c *kubeconf.Config) {
+		alwaysAllow(c)
+		off := false
+		c.Kubelet.EnableServer = &off
+	})
+	r.closes(r.port)
+	r.closes(r.readOnly)
+	if a := r.plain(r.healthz, "/healthz"); a.code != 200 {
+		t.Errorf("healthz: %d", a.code)
+	}
+}
+
+func TestTLSParameters(t *testing.T) {
+	r := newRig(t, func(c *kubeconf.Config) {
+		alwaysAllow(c)
+		c.Kubelet.TLSMinVersion = "VersionTLS13"
+	})
+	if _, err := tls.Dial("tcp", address(r.port), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
+		t.Error("TLS 1.2 was taken")
+	}
+	expect(t, "TLS 1.3", r.get("/pods"), 200, "")
+	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.TLSMinVersion = "VersionTLS99" })
+	r.Eventually("a bad version is said", func() bool { return strings.HasPrefix(r.kit.Hello().GetHealthReason(), "tlsMinVersion: ") })
+	expect(t, "the port stays as it was", r.get("/pods"), 200, "")
+}
+
+func shownBy(t *testing.T, port int32) *x509.Certificate {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address(port), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0]
+}
+
+func TestServingCertificate(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	own := shownBy(t, r.port)
+	if err := own.VerifyHostname("n1"); err != nil {
+		t.Errorf("self-signed: %v", err)
+	}
+	key, err := os.Stat(filepath.Join(r.Paths.StateOf(house.NodeAPI), "serving.key"))
+	if err != nil || key.Mode().Perm() != 0o600 {
+		t.Errorf("key: %v, %v", key, err)
+	}
+	// One that is named, and replaced on disk while the port is open.
+	dir := t.TempDir()
+	name := func(name string) {
+		pair := r.ca.sign(t, name, time.Hour, x509.ExtKeyUsageServerAuth)
+		der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, "tls.key": {Type: "PRIVATE KEY", Bytes: der}} {
+			if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	configure := func(label string) {
+		r.configure(func(c *kubeconf.Config) {
+			alwaysAllow(c)
+			c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+			c.Node.Labels = map[string]string{"look": label} // or in 5 s, by itself
+		})
+	}
+	configure("1")
+	r.Eventually("files that are not there are said", func() bool {
+		return strings.HasPrefix(r.kit.Hello().GetHealthReason(), "tlsCertFile, tlsPrivateKeyFile: ")
+	})
+	if !shownBy(t, r.port).Equal(own) {
+		t.Error("the former certificate is gone before the next one is there")
+	}
+	for i, cn := range []string{"first", "second"} {
+		name(cn)
+		configure(fmt.Sprint(i + 2))
+		r.Eventually(cn, func() bool { return shownBy(t, r.port).Subject.CommonName == cn })
+	}
+}
