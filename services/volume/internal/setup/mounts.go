@@ -25,9 +25,10 @@ func ensureMount(dir, fstype, options string) error {
 	return nil
 }
 
-// ensureTmpfs mounts memory, never to be swapped out where the kernel can
-// promise that (noswap, Linux 6.4).
+// ensureTmpfs mounts memory that is root's, never to be swapped out where the
+// kernel can promise that (noswap, Linux 6.4).
 func ensureTmpfs(dir, options string) error {
+	options += ",uid=0,gid=0"
 	err := ensureMount(dir, "tmpfs", options+",noswap")
 	if errors.Is(err, unix.EINVAL) {
 		return ensureMount(dir, "tmpfs", options)
