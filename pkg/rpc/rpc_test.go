@@ -71,7 +71,18 @@ func serve(t *testing.T, ids house.Identities, hello func(context.Context) error
 			t.Error(err)
 		}
 	})
-	return socket
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(socket); err == nil { // it appears when it listens
+			return socket
+		}
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-tick.C:
+		}
+	}
 }
 
 func dial(t *testing.T, cfg rpc.ClientConfig) nodev1.NodeServiceClient {
