@@ -3,8 +3,11 @@ package podworker
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
@@ -112,7 +115,19 @@ func (w *worker) failed(a step.Action, err error) *step.Failed {
 	if !errors.Is(err, context.Canceled) {
 		w.l.log.Info("action failed", "action", a.String(), service.KeyUID, string(w.uid), "reason", string(reason), service.KeyError, message)
 	}
-	return &step.Failed{Reason: string(reason), Message: message}
+	return &step.Failed{Reason: string(reason), Message: message, Away: away(err)}
+}
+
+// away tells whether an error says that nobody answered at the other end of a
+// socket. A runtime that answers may say Unavailable too, of a registry; what
+// gRPC itself says of a connection is worded by it alone.
+func away(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable {
+		return false
+	}
+	text := s.Message()
+	return strings.Contains(text, "connection error: ") || strings.Contains(text, "error reading from server: ")
 }
 
 // mirrored is where the mirror stands that will show what a command does.

@@ -26,7 +26,11 @@ type Result struct {
 }
 
 // Failed is an error in the words of a status.
-type Failed struct{ Reason, Message string }
+type Failed struct {
+	Reason, Message string
+	// Away: who had to act was not there, so nothing was tried.
+	Away bool
+}
 
 // Answer is resource's answer to Admit.
 type Answer struct {
@@ -129,6 +133,10 @@ func hookDone(f *Facts, id string) {
 }
 
 func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
+	if why.Away && a.Kind != PreStop {
+		away(f, a, why, now)
+		return
+	}
 	switch a.Kind {
 	case PreStop:
 		hookDone(f, a.ID) // a failed hook holds nothing up
@@ -144,10 +152,27 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		return
 	}
 	key := a.Key()
-	was := f.Failures[key]
+	count := 1
+	if was := f.Failures[key]; !was.Away {
+		count += was.Count
+	}
 	f.Failures[key] = Failure{
-		Reason: why.Reason, Message: why.Message, At: now, Count: was.Count + 1,
-		Retry: now.Add(retryAfter(uid, a, was.Count+1)),
+		Reason: why.Reason, Message: why.Message, At: now, Count: count,
+		Retry: now.Add(retryAfter(uid, a, count)),
+	}
+}
+
+// away notes that nothing could be tried. That is no attempt: it starts no
+// back-off, and the next try comes as soon as a restarting process may answer.
+func away(f *Facts, a Action, why Failed, now time.Time) {
+	key := a.Key()
+	count := 1
+	if was := f.Failures[key]; was.Away {
+		count += was.Count
+	}
+	f.Failures[key] = Failure{
+		Reason: why.Reason, Message: why.Message, At: now, Count: count, Away: true,
+		Retry: now.Add(min(awayRetry<<min(count-1, 8), awayRetryMost)),
 	}
 }
 

@@ -205,6 +205,9 @@ type Failure struct {
 	Retry time.Time
 	// Count of failures in a row.
 	Count int
+	// Away: nothing was tried, for who had to act was not there. The containers
+	// say nothing of it; the pod says whom it waits for.
+	Away bool
 }
 
 // clone copies the facts so that a plan can change them.

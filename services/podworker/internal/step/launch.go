@@ -64,7 +64,7 @@ func (p *planner) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbo
 // recent keeps showing why the last start failed: for a moment after it did,
 // and while the next is tried.
 func (p *planner) recent(c *v1.Container, key Key) {
-	if f, ok := p.f.Failures[key]; ok {
+	if f, ok := p.f.Failures[key]; ok && !f.Away {
 		shown := f.At.Add(errorShown)
 		if p.in.Now.Before(shown) || p.flying(key) {
 			p.wake(shown)
@@ -153,6 +153,14 @@ func (p *planner) failing(c *v1.Container, key Key) bool {
 	if !ok {
 		return false
 	}
+	if f.Away {
+		if !p.held(key) {
+			return false
+		}
+		p.coming(c, "start", f.Message)
+		p.waitFor("runtime", "start", f.Message, f.Retry)
+		return true
+	}
 	p.hold(ContainerWait{Container: c.Name, Reason: f.Reason, Message: f.Message, Retry: f.Retry, LastError: f.Message})
 	if !p.held(key) {
 		return false
@@ -190,6 +198,12 @@ func (p *planner) fetch(c *v1.Container, a Action) (ref string, ok bool) {
 	key := a.Key()
 	if have, ok := p.f.Images[key]; ok && have.Image == a.Image {
 		return have.Ref, true
+	}
+	if p.held(key) {
+		f := p.f.Failures[key]
+		p.coming(c, "pull", f.Message)
+		p.waitFor("runtime", "pull", f.Message, f.Retry)
+		return "", false
 	}
 	facts := p.f.Pulls[key]
 	failed := facts.Image == a.Image && facts.Reason != ""

@@ -179,6 +179,8 @@ func (s *teller) prepare(args []string) error {
 		return s.end(Key(rest[0]), nil)
 	case "fail":
 		return s.end(Key(rest[0]), &Failed{Reason: rest[1], Message: strings.Join(rest[2:], " ")})
+	case "unanswered": // nobody was there to do it
+		return s.end(Key(rest[0]), &Failed{Reason: "Error", Message: strings.Join(rest[1:], " "), Away: true})
 	case "refresh":
 		s.refresh()
 	default:

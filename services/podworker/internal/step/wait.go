@@ -14,6 +14,10 @@ const (
 	// errorShown is how long ErrImagePull shows before it reads
 	// ImagePullBackOff: the kubelet's shortest requeue after an error.
 	errorShown = 5 * time.Second
+	// awayRetry is when somebody who was not there is asked again: after this,
+	// then twice as long each time, up to awayRetryMost.
+	awayRetry     = 100 * time.Millisecond
+	awayRetryMost = 2 * time.Second
 	// lostExitCode stands in for the exit code of an instance that is gone.
 	lostExitCode = 137
 	// minStopGrace is the least the runtime gets to stop a container.
