@@ -37,6 +37,7 @@ func (w *worker) gather() step.Input {
 		in.Accepted = w.accepted
 	}
 	in.ServicesKnown = l.in.servicesKnown()
+	_, in.NodeKnown = l.in.Node.Get("node")
 	in.Observed = w.observed()
 	in.Volumes = w.volumes()
 	in.Resources = w.resources()

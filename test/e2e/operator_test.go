@@ -99,12 +99,16 @@ func operatorVerbs(e *env) {
 	if table := e.n.Verb(e, "pods"); !strings.Contains(table, "NAMESPACE") || !strings.Contains(table, e.ns+" ") {
 		e.Errorf("sextant pods:\n%s", table)
 	}
-	if log := e.n.Verb(e, "logs", e.ns+"/web"); !strings.Contains(log, "hello starts") {
-		e.Errorf("sextant logs: %q", log)
-	}
-	if lines := strings.Split(strings.TrimSpace(e.n.Verb(e, "logs", e.ns+"/web", "-c=hello", "--tail=2")), "\n"); len(lines) != 2 {
-		e.Errorf("sextant logs --tail=2: %q", lines)
-	}
+	// A container that runs may not have said anything yet.
+	harness.Eventually(e, usual, "sextant logs to show what the container says", func(context.Context) error {
+		if log := e.n.Verb(e, "logs", e.ns+"/web"); !strings.Contains(log, "hello starts") {
+			return fmt.Errorf("sextant logs: %q", log)
+		}
+		if lines := strings.Split(strings.TrimSpace(e.n.Verb(e, "logs", e.ns+"/web", "-c=hello", "--tail=2")), "\n"); len(lines) != 2 {
+			return fmt.Errorf("sextant logs --tail=2: %q", lines)
+		}
+		return nil
+	})
 	e.await2Lines(e.ns + "/web")
 	if out := e.n.TryVerb(e.Context(), "logs", e.ns+"/nobody"); !strings.Contains(out, "no pod") {
 		e.Errorf("sextant logs of no pod: %q", out)

@@ -38,6 +38,9 @@ type Input struct {
 	Logged map[string]int
 	// ServicesKnown: the Services whose addresses go into environments were read.
 	ServicesKnown bool
+	// NodeKnown: resource has said what the node is. Its cgroup version and its
+	// memory are part of every container's configuration.
+	NodeKnown bool
 	// ObjectsChanged is when a ConfigMap, Secret or Service last changed,
 	// ResourcesChanged when the node's resources last did: what failed for want
 	// of them before is tried again.

@@ -48,6 +48,9 @@ func (p *planner) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbo
 	case !p.in.ServicesKnown && !pod.IsStatic(p.pod):
 		p.waiting(c)
 		p.wait("config", "services", "services have not been read yet")
+	case !p.in.NodeKnown:
+		p.waiting(c)
+		p.wait("resource", "node", "the node's resources have not been read yet")
 	case !p.networked():
 		p.waiting(c)
 	case p.leftover(c.Name):

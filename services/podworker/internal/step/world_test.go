@@ -38,7 +38,7 @@ func newWorld(p *v1.Pod) *world {
 		Flights: map[Key]Flight{},
 		Network: Network{Ready: true},
 
-		ServicesKnown: true,
+		ServicesKnown: true, NodeKnown: true,
 		Verdicts:      map[string]Probes{},
 		Volumes:       Volumes{Gone: true},
 		Resources:     Resources{Gone: true},
