@@ -162,6 +162,7 @@ func newNode(t *testing.T, images ...fakecri.Image) *node {
 	n.volumes = newOwner[*volumev1.PodVolumes](n, house.VolumePods, true)
 	n.allocations = newOwner[*resourcev1.PodAllocation](n, house.ResourcePods, true)
 	n.capacity = newOwner[*resourcev1.NodeResources](n, house.ResourceNode, true)
+	n.set(n.capacity.Set(context.Background(), "node", &resourcev1.NodeResources{CgroupVersion: 2}))
 	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
 		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_ADMITTED}
 	}
