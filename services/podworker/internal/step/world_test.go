@@ -39,10 +39,10 @@ func newWorld(p *v1.Pod) *world {
 		Network: Network{Ready: true},
 
 		ServicesKnown: true, NodeKnown: true,
-		Verdicts:      map[string]Probes{},
-		Volumes:       Volumes{Gone: true},
-		Resources:     Resources{Gone: true},
-		Settings:      Settings{Crash: restart.CrashPolicy(0), KeepDead: 1},
+		Verdicts:  map[string]Probes{},
+		Volumes:   Volumes{Gone: true},
+		Resources: Resources{Gone: true},
+		Settings:  Settings{Crash: restart.CrashPolicy(0), KeepDead: 1},
 	}}
 	if p != nil {
 		w.desire(p)
