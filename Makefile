@@ -126,7 +126,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) -- -timeout=20m -count=1 -p=1 ./...
+	@cd test/e2e && $(TESTSUM) --rerun-fails=1 --packages=./... -- -timeout=20m -count=1 -p=1
 
 .PHONY: bench
 bench: ## Benchmarks
