@@ -70,6 +70,7 @@ type loop struct {
 	complete bool
 	// objectsChanged and resourcesChanged are when those facts last did.
 	objectsChanged, resourcesChanged time.Time
+	nodeKnown                        bool
 	config                           *kubeconf.Config
 	configured                       chan struct{} // closed when the configuration is known
 	running                          sync.WaitGroup
@@ -158,8 +159,11 @@ func (l *loop) resourceChange() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resourcesChanged = l.clock.Now()
+	_, known := l.in.Node.Get("node")
+	first := known && !l.nodeKnown // containers wait for it
+	l.nodeKnown = known
 	for _, w := range l.workers {
-		if w.heedsResources {
+		if w.heedsResources || first {
 			w.poke()
 		}
 	}

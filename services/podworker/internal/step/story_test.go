@@ -295,6 +295,8 @@ func (s *teller) change(args []string) error {
 			Result{Admission: &Answer{Decision: Decision(strings.ReplaceAll(rest[0], "-", " ")), Reason: rest[1], Message: strings.Join(rest[2:], " ")}}, s.now)
 	case "resources-change":
 		s.in.ResourcesChanged = s.now
+	case "node":
+		s.in.NodeKnown = rest[0] == "known"
 	case "services":
 		s.in.ServicesKnown = rest[0] == "known"
 	case "objects-change":
