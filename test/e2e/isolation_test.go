@@ -199,14 +199,12 @@ func (e *env) as(uid uint32) (string, error) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	// Where the go tool puts the test binary only root may look.
-	b, err := os.ReadFile(self)
-	if err != nil {
-		e.Fatal(err)
-	}
+	// Where the go tool puts the test binary only root may look. Another process
+	// copies it: a file that this one has open for writing may be inherited by a
+	// child that is just being started, and is then too busy to be run.
 	program := filepath.Join(filepath.Dir(e.n.Run), fmt.Sprintf("stranger-%d", uid))
-	if err := os.WriteFile(program, b, 0o755); err != nil {
-		e.Fatal(err)
+	if out, err := exec.CommandContext(e.Context(), "install", "-m", "0755", self, program).CombinedOutput(); err != nil {
+		e.Fatalf("%v: %s", err, out)
 	}
 	e.Cleanup(func() {
 		if err := os.Remove(program); err != nil {

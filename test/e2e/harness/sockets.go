@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,12 +32,19 @@ func ConnectedTo(t testing.TB, path string) []Peer {
 			clients[s.peer] = true
 		}
 	}
+	self, err := os.ReadFile("/proc/self/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var peers []Peer
 	for _, pid := range allPIDs() {
 		if pid == os.Getpid() || !holdsSocket(pid, clients) {
 			continue
 		}
 		cmd, _ := os.ReadFile(procFile(pid, "cmdline")) // it may have ended
+		if bytes.Equal(cmd, self) {
+			continue // a child of the test that does not run its program yet
+		}
 		peers = append(peers, Peer{pid, strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))})
 	}
 	return peers

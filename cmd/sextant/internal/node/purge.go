@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -108,11 +110,40 @@ func removePods(ctx context.Context, endpoint string, uids []string) error {
 		if !slices.Contains(uids, s.GetLabels()[pod.PodUIDLabel]) {
 			continue
 		}
-		_, stopErr := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.GetId()})
-		_, removeErr := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
-		all = append(all, stopErr, removeErr)
+		all = append(all, removeSandbox(ctx, runtime, s.GetId()))
 	}
 	return errors.Join(all...)
+}
+
+// removeLimit and removePause are how long and how often a sandbox is tried to
+// be removed.
+const (
+	removeLimit = 15 * time.Second
+	removePause = 200 * time.Millisecond
+)
+
+// removeSandbox tries until the sandbox is gone: a removal that podworker began
+// may still be going on in the runtime, and containerd 1.6 fails one whose
+// container ends in that moment.
+func removeSandbox(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeLimit)
+	defer cancel()
+	tick := time.NewTicker(removePause)
+	defer tick.Stop()
+	for {
+		_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+		if err == nil {
+			_, err = runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+		}
+		if err == nil || status.Code(err) == codes.NotFound {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove sandbox %s: %w", id, err)
+		case <-tick.C:
+		}
+	}
 }
 
 // unmountBelow unmounts everything below a folder, deepest first.
