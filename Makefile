@@ -91,7 +91,7 @@ test: ## Everything: what a change must pass
 # The race detector and runc need a C compiler; one of the images is busybox.
 .PHONY: test-setup
 test-setup:
-	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static
+	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static dbus-daemon systemd
 
 .PHONY: lint
 lint: ## Static checks: golangci-lint in every module, scripts
@@ -118,15 +118,24 @@ fuzz: ## Every fuzz test for a moment, FUZZ_SECONDS in all
 
 .PHONY: env
 env: ## Build the real parts that end-to-end tests need
-	@test/env/install.sh >/dev/null
+	@test/env/install.sh runtime etcd kubernetes kubelet >/dev/null
 
 .PHONY: e2e
 e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@echo "== e2e"
-	@test/env/install.sh
+	@test/env/install.sh runtime etcd kubernetes kubelet
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) --rerun-fails=1 --packages=./... -- -timeout=20m -count=1 -p=1
+	@cd test/e2e && $(TESTSUM) --rerun-fails=1 --packages=". ./compare ./harness" -- -timeout=20m -count=1 -p=1
+
+AGENTS ?= reference,sextant
+FOCUS  ?= \[sig-node\].*\[NodeConformance\]
+
+.PHONY: conformance
+conformance: test-setup ## Upstream's node tests on the reference kubelet and on Sextant, side by side (root; AGENTS, FOCUS)
+	@$(SUDO) deploy/setup/setup.sh bash-static
+	@test/env/install.sh runtime etcd kubernetes kubelet conformance
+	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)'
 
 .PHONY: bench
 bench: ## Benchmarks

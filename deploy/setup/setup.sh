@@ -40,6 +40,7 @@ for package in "$@"; do
 	libseccomp-dev) need libseccomp-dev /usr/include/seccomp.h ;;
 	pkg-config) need pkg-config pkg-config ;;
 	gcc) need gcc gcc cc ;;
+	systemd) need systemd systemd-analyze ;;
 	libc6-dev) need libc6-dev /usr/include/stdlib.h ;;
 	*) need "$package" "$package" ;;
 	esac

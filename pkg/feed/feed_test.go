@@ -196,6 +196,31 @@ func TestEventsAreABoundedLog(t *testing.T) {
 	}
 }
 
+// TestItemsOfAFormerLife: what a new life of the owner has not listed stays while
+// it is not complete, and is not taken for its word.
+func TestItemsOfAFormerLife(t *testing.T) {
+	ctx := t.Context()
+	local := feed.Local{}
+	m := feed.NewMirror(feed.MirrorConfig{Feed: "f", Puller: local}, feed.Message[*feedv1.Revision])
+	owner := func(epoch string, keys ...string) {
+		o := feed.NewOwner[*feedv1.Revision]("f", epoch, nil)
+		for _, key := range keys {
+			if _, err := o.Set(ctx, key, &feedv1.Revision{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		local["f"] = o
+		if err := m.Pull(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner("one", "a", "b")
+	owner("two", "b")
+	if _, kept := m.Get("a"); !kept || m.Current("a") || !m.Current("b") || m.Current("c") {
+		t.Errorf("a kept %v, current %v; b current %v; c current %v", kept, m.Current("a"), m.Current("b"), m.Current("c"))
+	}
+}
+
 // unreliable loses requests and doubles answers, as its script says.
 type unreliable struct {
 	feed.Puller

@@ -281,6 +281,16 @@ func (m *Mirror[T]) Items() map[string]T {
 	return all
 }
 
+// Current tells whether an item was listed in the epoch the mirror is in. One
+// that was not is kept from an earlier life of its owner, which has not said yet
+// whether it still has it.
+func (m *Mirror[T]) Current(key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	item, ok := m.items[key]
+	return ok && item.epoch == m.revision.Epoch
+}
+
 // Complete tells whether "absent" means "does not exist". While the owner lists
 // an item that cannot be decoded, it does not.
 func (m *Mirror[T]) Complete() bool {

@@ -48,33 +48,37 @@ type Feed struct {
 	Owner Service
 	// Readers may pull it. The operator may read all but the secret ones.
 	Readers []Service
-	// Secret feeds carry Secret objects.
+	// Secret feeds carry Secret objects or private keys.
 	Secret bool
 }
 
 // Names of the feeds; the message of each is stated in the owner's contract.
 const (
-	ConfigPods      = "config.pods"
-	ConfigSources   = "config.sources"
-	ConfigObjects   = "config.objects"
-	ConfigSecrets   = "config.secrets"
-	ConfigMirrors   = "config.mirrors"
-	ConfigKubelet   = "config.kubelet"
-	ConfigEvents    = "config.events"
-	PodWorkerPods   = "podworker.pods"
-	PodWorkerImages = "podworker.images"
-	PodWorkerEvents = "podworker.events"
-	PlegPods        = "pleg.pods"
-	PlegRuntime     = "pleg.runtime"
-	ProberVerdicts  = "prober.verdicts"
-	ProberEvents    = "prober.events"
-	VolumePods      = "volume.pods"
-	VolumeEvents    = "volume.events"
-	ResourcePods    = "resource.pods"
-	ResourceNode    = "resource.node"
-	ResourceEvents  = "resource.events"
-	StatusPods      = "status.pods"
-	StatusNode      = "status.node"
+	ConfigPods    = "config.pods"
+	ConfigSources = "config.sources"
+	ConfigObjects = "config.objects"
+	ConfigSecrets = "config.secrets"
+	ConfigMirrors = "config.mirrors"
+	ConfigKubelet = "config.kubelet"
+	ConfigEvents  = "config.events"
+	// ConfigCredential and ConfigServing hold private keys.
+	ConfigCredential = "config.credential"
+	ConfigServing    = "config.serving"
+	PodWorkerPods    = "podworker.pods"
+	PodWorkerImages  = "podworker.images"
+	PodWorkerNode    = "podworker.node"
+	PodWorkerEvents  = "podworker.events"
+	PlegPods         = "pleg.pods"
+	PlegRuntime      = "pleg.runtime"
+	ProberVerdicts   = "prober.verdicts"
+	ProberEvents     = "prober.events"
+	VolumePods       = "volume.pods"
+	VolumeEvents     = "volume.events"
+	ResourcePods     = "resource.pods"
+	ResourceNode     = "resource.node"
+	ResourceEvents   = "resource.events"
+	StatusPods       = "status.pods"
+	StatusNode       = "status.node"
 )
 
 // feeds lists as readers those that do read: a right that nobody uses is one too
@@ -86,12 +90,15 @@ var feeds = []Feed{
 	{ConfigObjects, Config, []Service{Volume, Resource, PodWorker, Status}, false},
 	{ConfigSecrets, Config, []Service{Volume, PodWorker}, true},
 	{ConfigMirrors, Config, []Service{Status}, false},
-	{ConfigKubelet, Config, []Service{Resource, PodWorker, Status, NodeAPI}, false},
+	{ConfigKubelet, Config, []Service{Volume, Resource, PodWorker, Status, NodeAPI}, false},
 	{ConfigEvents, Config, []Service{Status}, false},
+	{ConfigCredential, Config, []Service{Status}, true},
+	{ConfigServing, Config, []Service{NodeAPI}, true},
 	{PodWorkerPods, PodWorker, []Service{Status}, false},
 	{PodWorkerImages, PodWorker, []Service{Status}, false},
+	{PodWorkerNode, PodWorker, []Service{Status}, false},
 	{PodWorkerEvents, PodWorker, []Service{Status}, false},
-	{PlegPods, Pleg, []Service{Prober, PodWorker, Status}, false},
+	{PlegPods, Pleg, []Service{Prober, PodWorker, Status, NodeAPI}, false},
 	{PlegRuntime, Pleg, []Service{Resource, PodWorker, Status}, false},
 	{ProberVerdicts, Prober, []Service{PodWorker, Status}, false},
 	{ProberEvents, Prober, []Service{Status}, false},
@@ -100,8 +107,8 @@ var feeds = []Feed{
 	{ResourcePods, Resource, []Service{PodWorker}, false},
 	{ResourceNode, Resource, []Service{PodWorker, Volume, Status}, false},
 	{ResourceEvents, Resource, []Service{Status}, false},
-	{StatusPods, Status, []Service{NodeAPI}, false},
-	{StatusNode, Status, nil, false},
+	{StatusPods, Status, []Service{PodWorker, NodeAPI}, false},
+	{StatusNode, Status, []Service{NodeAPI}, false},
 }
 
 // Feeds lists every feed of the house.

@@ -26,6 +26,8 @@ type Config struct {
 	Node Node `json:"node"`
 	// Files lists the configuration files read, in the order of application.
 	Files []string `json:"files,omitempty"`
+	// Flags is the command line, in order.
+	Flags []Saying `json:"flags,omitempty"`
 	// Origins tells for each field that was set where it was set last.
 	Origins Origins `json:"origins,omitempty"`
 }
@@ -101,6 +103,9 @@ func (c *Config) Standalone() bool { return c.Node.KubeConfig == "" }
 // An unknown name is off.
 func (c *Config) Gate(name string) bool { return gatesOf(c.Kubelet.FeatureGates).enabled(name) }
 
+// GateStates tells of every known feature gate whether it is on.
+func (c *Config) GateStates() map[string]bool { return gatesOf(c.Kubelet.FeatureGates) }
+
 // CgroupRoot returns the cgroup under which pods live: cgroupRoot, or "/" when
 // that is empty and QoS cgroups are on.
 func (c *Config) CgroupRoot() string {
@@ -135,7 +140,12 @@ func (c *Config) Configz() *kubeletv1beta1.KubeletConfiguration {
 func (c *Config) Redacted() *Config {
 	d := c.DeepCopy()
 	for k := range d.Kubelet.StaticPodURLHeader {
-		d.Kubelet.StaticPodURLHeader[k] = []string{"<masked>"}
+		d.Kubelet.StaticPodURLHeader[k] = []string{masked}
+	}
+	for i := range d.Flags {
+		if slices.Contains(classified, d.Flags[i].Name) {
+			d.Flags[i].Value = masked
+		}
 	}
 	return d
 }
@@ -147,6 +157,7 @@ func (c *Config) DeepCopy() *Config {
 	d.Node.IPs = slices.Clone(c.Node.IPs)
 	d.Node.Labels = maps.Clone(c.Node.Labels)
 	d.Files = slices.Clone(c.Files)
+	d.Flags = slices.Clone(c.Flags)
 	d.Origins = maps.Clone(c.Origins)
 	return &d
 }

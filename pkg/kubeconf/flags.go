@@ -17,13 +17,10 @@ import (
 //
 // The zero value is an empty command line.
 type Flags struct {
-	said []saying
+	said []Saying
 	// scratch receives values during parsing, to check their syntax.
 	scratch *target
 }
-
-// saying is one flag as it stood on the command line.
-type saying struct{ name, value string }
 
 // target is what flag values are bound to.
 type target struct {
@@ -91,7 +88,7 @@ func ParseFlags(args []string) (*Flags, error) {
 
 // Said tells whether the flag was given.
 func (f *Flags) Said(name string) bool {
-	return slices.ContainsFunc(f.said, func(s saying) bool { return s.name == name })
+	return slices.ContainsFunc(f.said, func(s Saying) bool { return s.Name == name })
 }
 
 // names returns the flags that were given, each once, in the order of their
@@ -99,8 +96,8 @@ func (f *Flags) Said(name string) bool {
 func (f *Flags) names() []string {
 	var out []string
 	for _, s := range f.said {
-		if !slices.Contains(out, s.name) {
-			out = append(out, s.name)
+		if !slices.Contains(out, s.Name) {
+			out = append(out, s.Name)
 		}
 	}
 	return out
@@ -110,8 +107,8 @@ func (f *Flags) names() []string {
 func (f *Flags) last(name string) string {
 	value := ""
 	for _, s := range f.said {
-		if s.name == name {
-			value = s.value
+		if s.Name == name {
+			value = s.Value
 		}
 	}
 	return value
@@ -133,15 +130,15 @@ func (f *Flags) apply(t *target, origins Origins) []*Problem {
 	t.bind(fs)
 	var problems []*Problem
 	for _, s := range f.said {
-		src := Source{Flag: s.name}
-		if err := fs.Set(s.name, s.value); err != nil {
+		src := Source{Flag: s.Name}
+		if err := fs.Set(s.Name, s.Value); err != nil {
 			problems = append(problems, &Problem{Source: src, Err: err})
 			continue
 		}
-		if row := flagIndex()[s.name]; row.field != "" {
+		if row := flagIndex()[s.Name]; row.field != "" {
 			origins.set(row.field, src)
 		} else {
-			origins["--"+s.name] = src
+			origins["--"+s.Name] = src
 		}
 	}
 	return problems
@@ -159,7 +156,7 @@ func (r *recorder) Set(s string) error {
 	if err := r.Value.Set(s); err != nil {
 		return err
 	}
-	r.flags.said = append(r.flags.said, saying{r.name, s})
+	r.flags.said = append(r.flags.said, Saying{r.name, s})
 	return nil
 }
 

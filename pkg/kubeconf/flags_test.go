@@ -121,7 +121,7 @@ func (f *Flags) lookup(t *testing.T, name string) string {
 	target := newTarget(defaultConfiguration(false))
 	target.bind(fs)
 	for _, s := range f.said {
-		if err := fs.Set(s.name, s.value); err != nil {
+		if err := fs.Set(s.Name, s.Value); err != nil {
 			t.Fatal(err)
 		}
 	}

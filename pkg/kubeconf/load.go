@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
@@ -83,7 +84,7 @@ func (l *loader) load(flags *Flags) (c *Config, baseline *kubeletv1beta1.Kubelet
 	for _, p := range kubeletPaths(k) {
 		*p = l.absOrEmpty(*p)
 	}
-	c = &Config{Kubelet: *k, Files: l.files, Origins: l.origins}
+	c = &Config{Kubelet: *k, Files: l.files, Flags: slices.Clone(flags.said), Origins: l.origins}
 	c.Node = l.node(t)
 	return c, baseline
 }

@@ -8,11 +8,9 @@ const (
 	noCPUPinning   = "containers would share CPUs that their pods were promised alone"
 	noNUMA         = "pods would lose the NUMA placement they were promised"
 	noEviction     = "pods are not evicted on pressure yet"
-	noShutdown     = "pods are not shut down in order when the node is"
 	noMemoryQoS    = "only containers get memory.min, memory.low and memory.high, not pods and QoS classes"
 	noTracing      = "spans are not exported yet"
 	ownLogging     = "every service logs JSON to its standard error at once"
-	noNodeLogs     = "node log files are not served yet"
 )
 
 // fieldTable is the support of every field of KubeletConfiguration, in the
@@ -32,10 +30,10 @@ var fieldTable = []fieldRow{
 	{path: "tlsCertFile", level: Honoured},
 	{path: "tlsPrivateKeyFile", level: Honoured},
 	{path: "tlsCipherSuites", level: Honoured},
-	{path: "tlsCurvePreferences", level: Warned, reason: "Go's own choice of curves applies"},
+	{path: "tlsCurvePreferences", level: Honoured},
 	{path: "tlsMinVersion", level: Honoured},
-	{path: "rotateCertificates", level: Warned, reason: "the client certificate is re-read from its file, but not renewed yet"},
-	{path: "serverTLSBootstrap", level: Warned, reason: "the serving certificate is self-signed, not requested from the API server yet"},
+	{path: "rotateCertificates", level: Honoured},
+	{path: "serverTLSBootstrap", level: Honoured},
 	{path: "authentication.x509.clientCAFile", level: Honoured},
 	{path: "authentication.webhook.enabled", level: Honoured},
 	{path: "authentication.webhook.cacheTTL", level: Honoured},
@@ -50,13 +48,13 @@ var fieldTable = []fieldRow{
 	{path: "eventRecordQPS", level: Honoured},
 	{path: "eventBurst", level: Honoured},
 	{path: "enableDebuggingHandlers", level: Honoured},
-	{path: "enableContentionProfiling", level: Warned, reason: "contention is not profiled yet"},
+	{path: "enableContentionProfiling", level: Honoured},
 	{path: "healthzPort", level: Honoured},
 	{path: "healthzBindAddress", level: Honoured},
 	{path: "oomScoreAdj", level: Warned, reason: "the service manager sets it for each service"},
 	{path: "clusterDomain", level: Honoured},
 	{path: "clusterDNS", level: Honoured},
-	{path: "streamingConnectionIdleTimeout", level: Warned, reason: noEffectEither},
+	{path: "streamingConnectionIdleTimeout", level: Honoured},
 	{path: "nodeStatusUpdateFrequency", level: Honoured},
 	{path: "nodeStatusReportFrequency", level: Honoured},
 	{path: "nodeLeaseDurationSeconds", level: Honoured},
@@ -64,9 +62,9 @@ var fieldTable = []fieldRow{
 	{path: "imageMaximumGCAge", level: Honoured},
 	{path: "imageGCHighThresholdPercent", level: Honoured},
 	{path: "imageGCLowThresholdPercent", level: Honoured},
-	{path: "volumeStatsAggPeriod", level: Warned, reason: "volumes are not measured yet"},
-	{path: "kubeletCgroups", level: Warned, reason: "the service manager places each service in its cgroup"},
-	{path: "systemCgroups", level: Warned, reason: "processes outside any cgroup are left where they are"},
+	{path: "volumeStatsAggPeriod", level: Honoured},
+	{path: "kubeletCgroups", level: Warned, reason: "only statistics look there; the service manager places each service in its cgroup"},
+	{path: "systemCgroups", level: Warned, reason: "only statistics look there; processes outside any cgroup are left where they are"},
 	{path: "cgroupRoot", level: Honoured},
 	{path: "cgroupsPerQOS", level: Honoured},
 	{path: "cgroupDriver", level: Honoured},
@@ -135,15 +133,15 @@ var fieldTable = []fieldRow{
 	{path: "logging.options.text.infoBufferSize", level: Warned, reason: ownLogging},
 	{path: "logging.options.json.splitStream", level: Warned, reason: ownLogging},
 	{path: "logging.options.json.infoBufferSize", level: Warned, reason: ownLogging},
-	{path: "enableSystemLogHandler", level: Warned, reason: noNodeLogs},
-	{path: "enableSystemLogQuery", level: Warned, reason: noNodeLogs},
-	{path: "shutdownGracePeriod", level: Warned, reason: noShutdown},
-	{path: "shutdownGracePeriodCriticalPods", level: Warned, reason: noShutdown},
-	{path: "shutdownGracePeriodByPodPriority", level: Warned, reason: noShutdown},
+	{path: "enableSystemLogHandler", level: Honoured},
+	{path: "enableSystemLogQuery", level: Honoured},
+	{path: "shutdownGracePeriod", level: Honoured},
+	{path: "shutdownGracePeriodCriticalPods", level: Honoured},
+	{path: "shutdownGracePeriodByPodPriority", level: Honoured},
 	{path: "crashLoopBackOff.maxContainerRestartPeriod", level: Honoured},
 	{path: "reservedMemory", level: Refused, reason: noNUMA},
 	{path: "enableProfilingHandler", level: Honoured},
-	{path: "enableDebugFlagsHandler", level: Warned, reason: "verbosity is not changed through the API"},
+	{path: "enableDebugFlagsHandler", level: Honoured},
 	{path: "seccompDefault", level: Honoured},
 	{path: "memoryThrottlingFactor", level: Warned, reason: noMemoryQoS},
 	{path: "memoryReservationPolicy", level: Warned, reason: noMemoryQoS},

@@ -35,10 +35,17 @@ var gatesActedOn = map[string]gateSupport{
 	"TopologyManagerPolicyBetaOptions":       bothWays,
 
 	// These decide what services do.
+	"ContainerCheckpoint":       bothWays,
 	"ContainerStopSignals":      bothWays,
+	"ExtendWebSocketsToKubelet": bothWays,
+	"ComponentFlagz":            bothWays,
+	"ComponentStatusz":          bothWays,
+	"PodLogsQuerySplitStreams":  bothWays,
 	"MemoryQoS":                 bothWays,
 	"NodeDeclaredFeatures":      bothWays,
 	"RuntimeClassInImageCriApi": bothWays,
+
+	"ReduceDefaultCrashLoopBackOffDecay": bothWays,
 
 	"ContainerRestartRules":                onlyOn,
 	"EnvFiles":                             onlyOn,

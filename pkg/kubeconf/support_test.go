@@ -50,13 +50,9 @@ func TestEveryFlagHasItsSupport(t *testing.T) {
 // changed is a value other than the default for each field that is not
 // honoured, beside what it needs to be valid.
 var changed = map[string]string{
-	"rotateCertificates":                     "rotateCertificates: true\n",
-	"serverTLSBootstrap":                     "serverTLSBootstrap: true\n",
 	"imagePullCredentialsVerificationPolicy": "imagePullCredentialsVerificationPolicy: AlwaysVerify\n",
 	"preloadedImagesVerificationAllowlist":   "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a]\n",
-	"enableContentionProfiling":              "enableContentionProfiling: true\n",
 	"oomScoreAdj":                            "oomScoreAdj: 0\n",
-	"streamingConnectionIdleTimeout":         "streamingConnectionIdleTimeout: 1h\n",
 	"imageMinimumGCAge":                      "imageMinimumGCAge: 1h\n",
 	"imageMaximumGCAge":                      "imageMaximumGCAge: 1h\n",
 	"imageGCHighThresholdPercent":            "imageGCHighThresholdPercent: 90\n",
@@ -102,18 +98,14 @@ var changed = map[string]string{
 	"logging.options.text.infoBufferSize":    gatesSet("LoggingAlphaOptions: true", yamlAt("logging.options.text.infoBufferSize", "1Mi")),
 	"logging.options.json.splitStream":       gatesSet("LoggingAlphaOptions: true", yamlAt("logging.options.json.splitStream", "true")),
 	"logging.options.json.infoBufferSize":    gatesSet("LoggingAlphaOptions: true", yamlAt("logging.options.json.infoBufferSize", "1Mi")),
-	"enableSystemLogHandler":                 "enableSystemLogHandler: false\n",
-	"enableSystemLogQuery":                   "enableSystemLogQuery: true\n",
 	"shutdownGracePeriod":                    "shutdownGracePeriod: 5s\n",
 	"shutdownGracePeriodCriticalPods":        "shutdownGracePeriod: 5s\nshutdownGracePeriodCriticalPods: 1s\n",
 	"shutdownGracePeriodByPodPriority":       "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 1}]\n",
-	"enableDebugFlagsHandler":                "enableDebugFlagsHandler: false\n",
 	"memoryThrottlingFactor":                 "memoryThrottlingFactor: 0.5\n",
 	"memoryReservationPolicy":                gatesSet("MemoryQoS: true", "memoryReservationPolicy: TieredReservation\n"),
 	"tracing.endpoint":                       "tracing: {endpoint: 'a:1'}\n",
 	"tracing.samplingRatePerMillion":         "tracing: {samplingRatePerMillion: 1}\n",
 	"syncFrequency":                          "syncFrequency: 10s\n",
-	"tlsCurvePreferences":                    "tlsCurvePreferences: [23]\n",
 	"runtimeRequestTimeout":                  "runtimeRequestTimeout: 10s\n",
 	"podCIDR":                                "podCIDR: 10.0.0.0/8\n",
 	"logging.verbosity":                      "logging: {verbosity: 2}\n",
@@ -182,7 +174,6 @@ func TestFlagsThatAreNotHonoured(t *testing.T) {
 		problem string
 	}{
 		{arg: "--sync-frequency=5s", warning: "--sync-frequency: syncFrequency: has no effect: "},
-		{arg: "--runtime-cgroups=/a", warning: "--runtime-cgroups: has no effect: "},
 		{arg: "--storage-driver-db=x", warning: "--storage-driver-db: has no effect: there is no cAdvisor"},
 		{arg: "--minimum-container-ttl-duration=5s", warning: "--minimum-container-ttl-duration: has no effect: "},
 		{arg: "--lock-file=/run/lock", problem: "--lock-file: is not supported: "},

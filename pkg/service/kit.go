@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
@@ -42,6 +41,8 @@ type Options struct {
 	// Bus is empty for the node's own, BusOff, or the URL of a user's NATS.
 	Bus string
 	Log *slog.Logger
+	// Level is what Log goes by, for those who may change it; nil if nobody may.
+	Level *slog.LevelVar
 	// Grace bounds an orderly stop; 5 s when zero.
 	Grace time.Duration
 }
@@ -55,7 +56,7 @@ type Kit struct {
 	Identities house.Identities
 	// Server is the process's socket; register contracts on it before Run.
 	Server *rpc.Server
-	// Metrics of the process.
+	// Metrics of the service; Gather has those of the process as well.
 	Metrics *prometheus.Registry
 	// Bus may be nil: switched off. Its methods allow that.
 	Bus *bus.Client
@@ -101,11 +102,7 @@ func New(opts Options) (*Kit, error) {
 		state:   nodev1.Health_HEALTH_STARTING,
 		peers:   map[house.Service]*grpc.ClientConn{},
 	}
-	k.Metrics.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		k.dialing,
-	)
+	k.Metrics.MustRegister(k.dialing, proportional())
 	k.Server, err = rpc.NewServer(rpc.ServerConfig{
 		Socket: opts.Paths.Socket(opts.Service), Identities: ids, Log: opts.Log, Metrics: k.Metrics,
 	})

@@ -148,7 +148,7 @@ func TestDebugSocket(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", paths.DebugSocket(house.Pleg))
 	}}}
-	for path, want := range map[string]string{"/metrics": "process_cpu_seconds_total", "/debug/pprof/goroutine?debug=1": "goroutine profile"} {
+	for path, want := range map[string]string{"/metrics": "go_sched_latencies_seconds_bucket", "/debug/pprof/goroutine?debug=1": "goroutine profile"} {
 		resp, err := client.Get("http://unix" + path)
 		if err != nil {
 			t.Fatal(err)

@@ -269,4 +269,12 @@ func TestTokensAndReviews(t *testing.T) {
 	if again, err := ask(func(*configv1.TokenRequest) {}); err != nil || again.GetToken() != first.GetToken() {
 		t.Errorf("cached token while away: %v", err)
 	}
+	for _, want := range []string{
+		`apiserver_delegated_authn_request_total{code="201"} 1`, `apiserver_delegated_authz_request_total{code="201"} 1`,
+		`apiserver_delegated_authn_request_duration_seconds_count{code="<error>"} 1`,
+	} {
+		if !strings.Contains(m.metrics(), "\n"+want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/identity"
 	"github.com/sextant-node/sextant/services/config/internal/watch"
 )
 
@@ -116,6 +117,11 @@ func (s *Service) publishConfiguration(ctx context.Context) {
 	}
 	s.feeds.kubelet.SetComplete(ctx, true)
 	s.metrics.generation.Set(float64(record.GetGeneration()))
+	s.identity.Configure(identity.Settings{
+		Kubeconfig: current.Node.KubeConfig, Bootstrap: current.Node.BootstrapKubeConfig, Dir: current.Node.CertDir,
+		Node: current.Node.Name, Rotate: current.Kubelet.RotateCertificates,
+	})
+	s.serving.look()
 	s.sources.configure(current)
 	s.look()
 }

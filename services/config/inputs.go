@@ -25,6 +25,9 @@ const objectTTL = time.Minute
 // defaultPeriod replaces a check frequency that is not set.
 const defaultPeriod = 20 * time.Second
 
+// userAgent of everything config asks the API server for.
+var userAgent = "sextant-config/" + service.Version
+
 // lister is a source of pods, as the loop sees it.
 type lister interface{ Listing() merge.Listing }
 
@@ -87,8 +90,7 @@ func wanted(c *kubeconf.Config) map[string]settings {
 		all[pod.SourceAPI] = settings{
 			node: c.Node.Name, strategy: string(k.ConfigMapAndSecretChangeDetectionStrategy),
 			cluster: cluster.Settings{
-				Kubeconfig: c.Node.KubeConfig, QPS: qps, Burst: burst, ContentType: k.ContentType,
-				UserAgent: "sextant-config/" + service.Version,
+				QPS: qps, Burst: burst, ContentType: k.ContentType, UserAgent: userAgent,
 			},
 		}
 	}
@@ -147,7 +149,7 @@ func (s *Service) newSlot(name string, set settings, c *kubeconf.Config) *slot {
 		})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceAPI:
-		source := api.New(api.Config{Changed: s.look, Log: s.log})
+		source := api.New(api.Config{Changed: s.look, Heard: s.identity.Heard, Log: s.log})
 		sl.lister = source
 		sl.run = func(ctx context.Context) error { return s.runAPI(ctx, source, set) }
 	}
@@ -160,12 +162,14 @@ func (s *Service) runAPI(ctx context.Context, source *api.Source, set settings) 
 	if set.strategy == "Get" || set.strategy == "Cache" {
 		ttl = objectTTL
 	}
+	defer s.client.Store(nil)
 	return cluster.Run(ctx, cluster.Config{
 		Settings: set.cluster, Log: s.log,
-		Report: source.Report,
+		Credentials: s.credentials,
+		Report:      source.Report,
 		Use: func(ctx context.Context, client *kubernetes.Clientset) {
+			// The former one answers until here: nobody goes without.
 			s.client.Store(client)
-			defer s.client.CompareAndSwap(client, nil)
 			var parts sync.WaitGroup
 			parts.Go(func() { source.Follow(ctx, client, set.node) })
 			parts.Go(func() { s.objects.Run(ctx, client, ttl) })

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
@@ -23,8 +24,11 @@ type loop struct {
 	// kept is the version of each pod that is in the store, or on its way.
 	kept     map[types.UID]*merge.Pod
 	problems map[problemKey]bool
-	direct   map[types.UID]directRefs
-	needed   needed
+	// readAt is, for each source of manifests, how far config.pods was when it
+	// held no pod of it any more that the source does not have.
+	readAt map[string]*feedv1.Revision
+	direct map[types.UID]directRefs
+	needed needed
 }
 
 // needed is what besides the pods decides which objects are needed.
@@ -133,6 +137,14 @@ func (s *Service) tellHealth() {
 	_, refused := s.configuration.get()
 	if refused != "" {
 		s.kit.Failing("configuration refused, the last good one is in force: " + refused)
+		return
+	}
+	if trouble := s.identity.Trouble(); trouble.Text != "" {
+		if trouble.Waiting {
+			s.kit.Waiting(trouble.Text)
+		} else {
+			s.kit.Failing(trouble.Text)
+		}
 		return
 	}
 	for _, source := range s.loop.state.Sources {

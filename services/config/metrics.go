@@ -1,8 +1,15 @@
 package config
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
@@ -14,9 +21,13 @@ type metrics struct {
 	problems   *prometheus.GaugeVec
 	generation prometheus.Gauge
 	tokens     *prometheus.CounterVec
+	// renewErrors has the kubelet's name.
+	renewErrors prometheus.Counter
+	// authn and authz are reviews of callers and of what they may do.
+	authn, authz reviews
 }
 
-func newMetrics(r prometheus.Registerer, unwritten func() int) *metrics {
+func newMetrics(r prometheus.Registerer, unwritten func() int, current func() *kubeconf.Config) *metrics {
 	vec := func(name, help, label string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 	}
@@ -30,12 +41,25 @@ func newMetrics(r prometheus.Registerer, unwritten func() int) *metrics {
 		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sextant_config_token_requests_total", Help: "Tokens asked for by the node's services.",
 		}, []string{"result"}),
+		renewErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_certificate_manager_client_expiration_renew_errors", Help: "Requests for a client certificate that failed.",
+		}),
 	}
+	m.authn, m.authz = newReviews(r, "authn", "TokenReviews"), newReviews(r, "authz", "SubjectAccessReviews")
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sextant_config_unwritten_records", Help: "Records published but not on disk yet.",
 	}, func() float64 { return float64(unwritten()) })
-	r.MustRegister(m.desired, m.heard, m.problems, m.generation, m.tokens, pending)
+	r.MustRegister(m.desired, m.heard, m.problems, m.generation, m.tokens, m.renewErrors, pending, gates(current))
 	return m
+}
+
+// observeCertificate shows what is left of the client certificate, as the
+// kubelet does: +Inf for a credential without one.
+func (m *metrics) observeCertificate(r prometheus.Registerer, ttl func() float64) {
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_certificate_manager_client_ttl_seconds",
+		Help: "Seconds until the client certificate expires; negative once it has, +Inf without one.",
+	}, ttl))
 }
 
 func (m *metrics) observe(state merge.State) {
@@ -59,4 +83,77 @@ func (m *metrics) observe(state merge.State) {
 		m.heard.WithLabelValues(source.Name).Set(heard)
 		m.problems.WithLabelValues(source.Name).Set(float64(len(source.Problems)))
 	}
+}
+
+// gates tells which feature gates are on, as every component of Kubernetes does.
+type gates func() *kubeconf.Config
+
+var gateDesc = prometheus.NewDesc("kubernetes_feature_enabled", "Feature gates: 1 for one that is on.", []string{"name", "stage"}, nil)
+
+// gateStages are the stages as the family words them; that of a gate which is
+// generally available is empty.
+var gateStages = map[kubeconf.GateStage]string{
+	kubeconf.StageAlpha: "ALPHA", kubeconf.StageBeta: "BETA", kubeconf.StageDeprecated: "DEPRECATED",
+}
+
+// Describe implements prometheus.Collector.
+func (g gates) Describe(out chan<- *prometheus.Desc) { out <- gateDesc }
+
+// Collect implements prometheus.Collector.
+func (g gates) Collect(out chan<- prometheus.Metric) {
+	c := g()
+	if c == nil {
+		return
+	}
+	states := c.GateStates()
+	for _, gate := range kubeconf.Gates() {
+		value := 0.0
+		if states[gate.Name] {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(gateDesc, prometheus.GaugeValue, value, gate.Name, gateStages[gate.Stage])
+	}
+}
+
+// reviews measures one kind of review, attempt by attempt.
+type reviews struct {
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newReviews(r prometheus.Registerer, name, what string) reviews {
+	v := reviews{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_delegated_" + name + "_request_total", Help: what + " asked of the API server, by the code of the answer.",
+		}, []string{"code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_delegated_" + name + "_request_duration_seconds", Help: "Duration of " + what + " in seconds.",
+			Buckets: []float64{.25, .5, .7, 1, 1.5, 3, 5, 10},
+		}, []string{"code"}),
+	}
+	r.MustRegister(v.total, v.duration)
+	return v
+}
+
+// observe begins an attempt; the function returned ends it.
+func (v reviews) observe(now func() time.Time, err *error) func() {
+	began := now()
+	return func() {
+		code := codeOf(*err)
+		v.total.WithLabelValues(code).Inc()
+		v.duration.WithLabelValues(code).Observe(now().Sub(began).Seconds())
+	}
+}
+
+// codeOf is the HTTP code of an answer to a create; there is none when the API
+// server did not answer.
+func codeOf(err error) string {
+	var answered apierrors.APIStatus
+	switch {
+	case err == nil:
+		return strconv.Itoa(http.StatusCreated)
+	case errors.As(err, &answered) && answered.Status().Code != 0:
+		return strconv.Itoa(int(answered.Status().Code))
+	}
+	return "<error>"
 }

@@ -8,9 +8,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
@@ -22,6 +24,7 @@ func (s *Service) publishPods(ctx context.Context) {
 	l := &s.loop
 	diff := merge.Compare(l.published, l.state)
 	for _, uid := range diff.Removed {
+		delete(l.readAt, l.published.Pods[uid].Source) // it is further on now
 		s.feeds.pods.Delete(ctx, string(uid))
 		s.keeper.Pods.Delete(string(uid))
 		delete(l.kept, uid)
@@ -84,6 +87,7 @@ func (s *Service) publishSources(ctx context.Context) {
 		configured[source.Name] = true
 		message := &configv1.Source{
 			Name: source.Name, Complete: source.Heard, Error: source.Err, Pods: uint32(source.Pods),
+			PodsRevision: s.readAt(source),
 		}
 		for _, p := range source.Problems {
 			message.Problems = append(message.Problems, &configv1.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
@@ -104,6 +108,21 @@ func (s *Service) publishSources(ctx context.Context) {
 		}
 	}
 	l.problems = problems
+}
+
+// readAt is the revision of config.pods that lacks what a source of manifests
+// does not have; nil while it was not heard, and for the API server. It moves on
+// only when a pod of the source went, so that the feed stays quiet otherwise.
+func (s *Service) readAt(source merge.Source) *feedv1.Revision {
+	l := &s.loop
+	if !source.Heard || source.Name == pod.SourceAPI {
+		return nil
+	}
+	if l.readAt[source.Name] == nil {
+		revision, _, _ := s.feeds.pods.State()
+		l.readAt[source.Name] = revision.Proto()
+	}
+	return l.readAt[source.Name]
 }
 
 // publishObject is called by the manager, one at a time.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -61,42 +58,6 @@ func (s *Service) apiClient() (kubernetes.Interface, error) {
 		return nil, rpc.Unavailable.Errorf("standalone: there is no API server")
 	}
 	return nil, rpc.Unavailable.Errorf("no credentials for the API server yet")
-}
-
-// ReviewToken implements ConfigService.
-func (s *Service) ReviewToken(ctx context.Context, req *configv1.ReviewTokenRequest) (*configv1.ReviewTokenResponse, error) {
-	review := &authenticationv1.TokenReview{}
-	if err := review.Unmarshal(req.GetReview()); err != nil {
-		return nil, rpc.Invalid.Errorf("review: %w", err)
-	}
-	client, err := s.apiClient()
-	if err != nil {
-		return nil, err
-	}
-	answer, err := client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return nil, kinded(err)
-	}
-	data, err := answer.Marshal()
-	return &configv1.ReviewTokenResponse{Review: data}, err
-}
-
-// ReviewAccess implements ConfigService.
-func (s *Service) ReviewAccess(ctx context.Context, req *configv1.ReviewAccessRequest) (*configv1.ReviewAccessResponse, error) {
-	review := &authorizationv1.SubjectAccessReview{}
-	if err := review.Unmarshal(req.GetReview()); err != nil {
-		return nil, rpc.Invalid.Errorf("review: %w", err)
-	}
-	client, err := s.apiClient()
-	if err != nil {
-		return nil, err
-	}
-	answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return nil, kinded(err)
-	}
-	data, err := answer.Marshal()
-	return &configv1.ReviewAccessResponse{Review: data}, err
 }
 
 // kinded gives an error of the API server the kind a caller can act on. What

@@ -18,6 +18,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	"github.com/sextant-node/sextant/services/config/internal/identity"
 	"github.com/sextant-node/sextant/services/config/internal/keep"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/objects"
@@ -56,6 +58,8 @@ type Service struct {
 	sources       *sources
 	objects       *objects.Manager
 	tokens        *token.Cache
+	identity      *identity.Holder
+	serving       serving
 	client        atomic.Pointer[kubernetes.Clientset]
 
 	wake chan struct{} // capacity 1: merge soon
@@ -75,6 +79,9 @@ type feeds struct {
 	mirrors *feed.Owner[*configv1.Object]
 	kubelet *feed.Owner[*configv1.KubeletConfig]
 	events  *feed.Events
+	// credential and serving hold private keys.
+	credential *feed.Owner[*configv1.Credential]
+	serving    *feed.Owner[*configv1.Serving]
 }
 
 // New wires config into its process. It reads the store and the configuration;
@@ -88,7 +95,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, kit: kit, log: kit.Log, now: deps.Now, keeper: keeper,
-		metrics: newMetrics(kit.Metrics, keeper.Unwritten),
 		feeds: feeds{
 			pods:    service.Owner[*configv1.DesiredPod](kit, house.ConfigPods),
 			sources: service.Owner[*configv1.Source](kit, house.ConfigSources),
@@ -97,12 +103,19 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			mirrors: service.Owner[*configv1.Object](kit, house.ConfigMirrors),
 			kubelet: service.Owner[*configv1.KubeletConfig](kit, house.ConfigKubelet),
 			events:  kit.Events(),
+
+			credential: service.Owner[*configv1.Credential](kit, house.ConfigCredential),
+			serving:    service.Owner[*configv1.Serving](kit, house.ConfigServing),
 		},
 		wake: make(chan struct{}, 1),
 	}
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.metrics = newMetrics(kit.Metrics, keeper.Unwritten, func() *kubeconf.Config {
+		c, _ := s.configuration.get()
+		return c
+	})
 	s.objects = objects.New(objects.Config{
 		Publish: s.publishObject, Withdraw: s.withdrawObject, Log: kit.Log,
 		Changed: func() {
@@ -111,6 +124,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		},
 	})
 	s.sources = newSources(s)
+	s.serving.wake = make(chan struct{}, 1)
+	s.identity = identity.New(identity.Config{
+		Changed: s.publishCredential, RenewError: s.metrics.renewErrors.Inc,
+		UserAgent: userAgent, Now: s.now, Log: kit.Log,
+	})
+	s.metrics.observeCertificate(kit.Metrics, s.certificateTTL)
 	if err := s.wire(damage); err != nil {
 		return nil, fmt.Errorf("config: %w", closing(keeper, err))
 	}
@@ -132,11 +151,14 @@ func (s *Service) wire(damage *store.Damage) error {
 	}
 	s.loop.state = merge.Restore(pods)
 	s.loop.kept = maps.Clone(s.loop.state.Pods)
+	s.loop.readAt = map[string]*feedv1.Revision{}
 	s.objectsMoved.Store(true) // nothing was asked for yet
 	s.beat = s.kit.Heart("merge", time.Minute)
 	configv1.RegisterConfigServiceServer(s.kit.Server, s)
 	s.kit.Go("keep", s.keeper.Run)
 	s.kit.Go("configuration", s.watchConfiguration)
+	s.kit.Go("identity", s.identity.Run)
+	s.kit.Go("serving", s.watchServing)
 	s.kit.Go("sources", s.sources.run)
 	s.kit.Go("merge", s.run)
 	s.kit.Waiting("sources of pods")

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -112,7 +113,21 @@ func TestManifestFolder(t *testing.T) {
 	if d := m.pods.Items()[uid]; d == nil || m.pod(d).Annotations[pod.ConfigSeenAnnotation] != seen {
 		t.Errorf("pod of the last good version is %v", d)
 	}
+	// How far config.pods has to be read for what it lacks to be gone.
+	read := func() feed.Revision { return feed.RevisionFrom(m.src.Items()[pod.SourceFile].GetPodsRevision()) }
+	known := func() bool { at, _, _, _ := m.pods.State(); return at.Reached(read()) }
+	m.until("both feeds of this life", known)
+	before := read()
 	m.remove("manifests/web.yaml")
+	m.wants("default/db-n1")
+	m.until("the removal is known", func() bool { return read() != before && known() })
+	after := read()
+	m.write("manifests/more.yaml", manifest("more", "i:1"))
+	m.wants("default/db-n1", "default/more-n1")
+	if read() != after {
+		t.Errorf("an addition moves the revision to %v", read())
+	}
+	m.remove("manifests/more.yaml")
 	m.wants("default/db-n1")
 	if text := m.metrics(); !strings.Contains(text, `kubelet_desired_pods{static="true"} 1`) || !strings.Contains(text, `sextant_config_problems{source="file"} 1`) {
 		t.Error("metrics do not tell")

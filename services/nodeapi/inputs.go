@@ -2,7 +2,9 @@ package nodeapi
 
 import (
 	"context"
+	"fmt"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,6 +17,8 @@ import (
 type desired struct {
 	pod    *v1.Pod
 	source string
+	// mirror is the UID of a static pod's mirror, as the API server knows it.
+	mirror string
 }
 
 // static pods are those the API server did not name.
@@ -26,10 +30,18 @@ func decodeDesired(_ string, value []byte) (*desired, error) {
 		return nil, err
 	}
 	d := &desired{pod: &v1.Pod{}, source: m.GetSource()}
+	if data := m.GetMirror(); len(data) > 0 {
+		mirror := &v1.Pod{}
+		if err := mirror.Unmarshal(data); err != nil {
+			return nil, fmt.Errorf("mirror: %w", err)
+		}
+		d.mirror = string(mirror.UID)
+	}
 	return d, d.pod.Unmarshal(m.GetPod())
 }
 
-// reviewer asks config, which holds the node credential.
+// reviewer asks config, which holds the node credential; one that is being
+// restarted is waited for.
 type reviewer struct{ config configv1.ConfigServiceClient }
 
 func (r reviewer) ReviewToken(ctx context.Context, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
@@ -37,7 +49,7 @@ func (r reviewer) ReviewToken(ctx context.Context, review *authenticationv1.Toke
 	if err != nil {
 		return nil, err
 	}
-	resp, err := r.config.ReviewToken(ctx, &configv1.ReviewTokenRequest{Review: data})
+	resp, err := r.config.ReviewToken(ctx, &configv1.ReviewTokenRequest{Review: data}, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +62,7 @@ func (r reviewer) ReviewAccess(ctx context.Context, review *authorizationv1.Subj
 	if err != nil {
 		return nil, err
 	}
-	resp, err := r.config.ReviewAccess(ctx, &configv1.ReviewAccessRequest{Review: data})
+	resp, err := r.config.ReviewAccess(ctx, &configv1.ReviewAccessRequest{Review: data}, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, err
 	}

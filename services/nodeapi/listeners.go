@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/component-base/cli/flag"
-
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 )
 
@@ -31,6 +29,8 @@ type listener struct {
 	name, address, key string
 	tls                *tls.Config
 	handler            http.Handler
+	// dropped is told of each connection that was closed because too many waited.
+	dropped func()
 }
 
 // listeners are the ports a configuration asks for.
@@ -39,6 +39,7 @@ func (s *Service) listeners(conf *kubeconf.Config) ([]listener, error) {
 	var all []listener
 	add := func(l listener) {
 		l.key = l.name + "=" + l.address + l.key
+		l.dropped = s.requests.dropped.Inc
 		all = append(all, l)
 	}
 	if k.HealthzPort != nil && *k.HealthzPort > 0 {
@@ -55,7 +56,7 @@ func (s *Service) listeners(conf *kubeconf.Config) ([]listener, error) {
 		if err != nil {
 			return nil, err
 		}
-		parameters := fmt.Sprint(config.MinVersion, config.CipherSuites)
+		parameters := fmt.Sprint(config.MinVersion, config.CipherSuites, config.CurvePreferences)
 		add(listener{name: "https", address: join(k.Address, k.Port), key: parameters, tls: config, handler: s.authenticatedHandler()})
 	}
 	return all, nil
@@ -66,30 +67,23 @@ func join(host string, port int32) string { return net.JoinHostPort(host, strcon
 // tlsConfig is the kubelet's: a client certificate is asked for, not required.
 // The certificate shown is always the newest one, without a new listener.
 func (s *Service) tlsConfig(conf *kubeconf.Config) (*tls.Config, error) {
-	cert, err := s.servingCertificate(conf)
+	// As in the kubelet, a certificate that was asked for is not waited for.
+	if bootstrap := conf.Kubelet.ServerTLSBootstrap && conf.Kubelet.TLSCertFile == ""; s.shown.leaf() == nil && !bootstrap {
+		return nil, fmt.Errorf("serving certificate: %w", errWaiting)
+	}
+	config, err := tlsParameters(&conf.Kubelet)
 	if err != nil {
 		return nil, err
 	}
-	s.certificate.Store(&cert)
-	config := &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil },
-		ClientAuth:     tls.RequestClientCert, MinVersion: tls.VersionTLS12,
-	}
-	if v := conf.Kubelet.TLSMinVersion; v != "" {
-		if config.MinVersion, err = flag.TLSVersion(v); err != nil {
-			return nil, fmt.Errorf("tlsMinVersion: %w", err)
-		}
-	}
-	if suites := conf.Kubelet.TLSCipherSuites; len(suites) > 0 {
-		if config.CipherSuites, err = flag.TLSCipherSuites(suites); err != nil {
-			return nil, fmt.Errorf("tlsCipherSuites: %w", err)
-		}
-	}
+	config.GetCertificate = s.shown.get
 	return config, nil
 }
 
 // ports are the open listeners.
-type ports struct{ open []openPort }
+type ports struct {
+	open      []openPort
+	inherited *inherited
+}
 
 type openPort struct {
 	key    string
@@ -106,12 +100,17 @@ func (p *ports) become(ctx context.Context, log *slog.Logger, wanted []listener)
 		}
 		return gone
 	})
+	addresses := make([]string, len(wanted))
+	for i, l := range wanted {
+		addresses[i] = l.address
+	}
+	p.inherited.giveUp(addresses)
 	var all []error
 	for _, l := range wanted {
 		if slices.ContainsFunc(p.open, func(o openPort) bool { return l.key == o.key }) {
 			continue
 		}
-		server, err := l.listen(ctx, log)
+		server, err := l.listen(ctx, log, p.inherited)
 		if err != nil {
 			all = append(all, fmt.Errorf("%s port: %w", l.name, err))
 			continue
@@ -128,19 +127,23 @@ func (p *ports) close() {
 	}
 }
 
-func (l listener) listen(ctx context.Context, log *slog.Logger) (*http.Server, error) {
-	n, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.address)
+func (l listener) listen(ctx context.Context, log *slog.Logger, sockets *inherited) (*http.Server, error) {
+	n, had, err := sockets.listener(l.address)
+	if !had && err == nil {
+		n, err = (&net.ListenConfig{}).Listen(ctx, "tcp", l.address)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if l.tls != nil {
 		n = tls.NewListener(n, l.tls)
 	}
+	people := newCrowd(waitingLimit(), l.dropped)
 	server := &http.Server{
-		Handler: l.handler, IdleTimeout: idleTimeout, ReadTimeout: streamTimeout, WriteTimeout: streamTimeout,
+		Handler: people.served(l.handler), ConnContext: people.arrive, ConnState: people.changed,
+		IdleTimeout: idleTimeout, ReadTimeout: streamTimeout, WriteTimeout: streamTimeout,
 		ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // streams need HTTP/1.1
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() {
 		if err := server.Serve(n); err != nil && !errors.Is(err, http.ErrServerClosed) {

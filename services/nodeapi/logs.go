@@ -3,15 +3,11 @@ package nodeapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -27,16 +23,21 @@ const (
 // containerLogs streams a container's log, flushed as it comes.
 func (s *Service) containerLogs(w http.ResponseWriter, r *http.Request) {
 	conf := s.current()
-	req, err := logRequest(r.URL.Query(), conf != nil && conf.Gate("PodLogsQuerySplitStreams"))
+	options, err := logOptions(r.URL.Query())
 	if err != nil {
-		http.Error(w, fmt.Sprintf(`{"message": %q}`, err.Error()), http.StatusBadRequest)
+		refuse(w, err)
+		return
+	}
+	req := logRequest(options)
+	if req.Stream, err = streamOf(options, conf != nil && conf.Gate("PodLogsQuerySplitStreams")); err != nil {
+		refuse(w, err)
 		return
 	}
 	req.Namespace, req.Pod, req.Container = r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	log := &logReader{worker: s.worker, req: req}
 	part, err := log.open(r.Context())
 	if err != nil && !errors.Is(err, io.EOF) {
-		http.Error(w, err.Error(), httpStatus(err))
+		answer(w, httpStatus(err), err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -108,74 +109,14 @@ func (l *logReader) next(ctx context.Context) ([]byte, error) {
 
 func httpStatus(err error) int {
 	switch rpc.KindOf(err) {
-	case rpc.Invalid:
-		return http.StatusUnprocessableEntity
+	case rpc.Invalid, rpc.Conflict: // a container that has no log yet
+		return http.StatusBadRequest
 	case rpc.NotFound:
 		return http.StatusNotFound
 	case rpc.Denied:
 		return http.StatusForbidden
-	case rpc.Conflict:
-		return http.StatusBadRequest
 	case rpc.Unavailable:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
-}
-
-// logRequest reads v1.PodLogOptions from a query. Unknown keys are ignored, as
-// the kubelet does. split allows for a choice of stream.
-func logRequest(q url.Values, split bool) (*podworkerv1.ContainerLogsRequest, error) {
-	p := &logParser{q: q}
-	req := &podworkerv1.ContainerLogsRequest{
-		Follow: p.bool("follow"), Previous: p.bool("previous"), Timestamps: p.bool("timestamps"),
-		SinceSeconds: p.int("sinceSeconds"), TailLines: p.int("tailLines"), LimitBytes: p.int("limitBytes"),
-	}
-	if text := q.Get("sinceTime"); text != "" {
-		t, err := time.Parse(time.RFC3339, text)
-		p.check("sinceTime", err)
-		req.SinceTime = timestamppb.New(t)
-	}
-	// The old name; "all" is the default.
-	if text := q.Get("tail"); text != "" && text != "all" && req.TailLines == nil {
-		req.TailLines = p.int("tail")
-	}
-	switch stream := q.Get("stream"); {
-	case stream == "" || stream == "All":
-	case split:
-		req.Stream = stream
-	default:
-		p.check("stream", fmt.Errorf("%q needs the feature gate PodLogsQuerySplitStreams", stream))
-	}
-	return req, p.err
-}
-
-type logParser struct {
-	q   url.Values
-	err error
-}
-
-func (p *logParser) check(field string, err error) {
-	if err != nil && p.err == nil {
-		p.err = fmt.Errorf("%s: %w", field, err)
-	}
-}
-
-func (p *logParser) bool(field string) bool {
-	text := p.q.Get(field)
-	if text == "" {
-		return false
-	}
-	b, err := strconv.ParseBool(text)
-	p.check(field, err)
-	return b
-}
-
-func (p *logParser) int(field string) *int64 {
-	text := p.q.Get(field)
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	p.check(field, err)
-	return &n
 }

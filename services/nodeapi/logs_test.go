@@ -14,8 +14,10 @@ import (
 )
 
 func TestLogQueries(t *testing.T) {
+	const undecodable, invalid = `{"message": "Unable to decode query."}`, `{"message": "Invalid request."}`
 	r := newRig(t, alwaysAllow)
 	r.worker.write("text\n")
+	r.worker.end()
 	for _, test := range []struct {
 		query string
 		code  int
@@ -28,22 +30,36 @@ func TestLogQueries(t *testing.T) {
 		{"sinceTime=2026-01-02T05:04:05.5%2B02:00", 200, `{"namespace":"ns","pod":"p","container":"c","sinceTime":"2026-01-02T03:04:05.500Z"}`},
 		{"tail=all", 200, `{"namespace":"ns","pod":"p","container":"c"}`},
 		{"tail=7", 200, `{"namespace":"ns","pod":"p","container":"c","tailLines":"7"}`},
-		{"tail=7&tailLines=3", 200, `{"namespace":"ns","pod":"p","container":"c","tailLines":"3"}`},
+		{"tail=7&tailLines=3", 200, `{"namespace":"ns","pod":"p","container":"c","tailLines":"7"}`},
+		{"tail=all&tailLines=3", 200, `{"namespace":"ns","pod":"p","container":"c"}`},
+		{"follow=yes&previous&timestamps=False", 200, `{"namespace":"ns","pod":"p","container":"c","follow":true,"previous":true}`},
+		{"follow=0&follow=1", 200, `{"namespace":"ns","pod":"p","container":"c"}`},
+		{"tailLines=0", 200, `{"namespace":"ns","pod":"p","container":"c","tailLines":"0"}`},
 		{"stream=All", 200, `{"namespace":"ns","pod":"p","container":"c"}`},
+		{"stream=All&tailLines=1", 200, `{"namespace":"ns","pod":"p","container":"c","tailLines":"1"}`},
 		{"unknown=x&follow=false", 200, `{"namespace":"ns","pod":"p","container":"c"}`},
-		{"stream=Stderr", 400, "PodLogsQuerySplitStreams"},
-		{"follow=maybe", 400, "follow: "},
-		{"tailLines=many", 400, "tailLines: "},
-		{"tail=many", 400, "tail: "},
-		{"sinceSeconds=1s", 400, "sinceSeconds: "},
-		{"sinceTime=yesterday", 400, "sinceTime: "},
-		{"limitBytes=x", 400, "limitBytes: "},
-		{"tailLines=-1", 422, "tailLines: must not be negative"},
+		{"stream=Stderr", 400, `unable to return the given log stream: "Stderr". Please enable PodLogsQuerySplitStreams feature gate in kubelet`},
+		{"tailLines=many", 400, undecodable},
+		{"tail=many", 400, undecodable},
+		{"sinceSeconds=1s", 400, undecodable},
+		{"sinceSeconds=", 400, undecodable},
+		{"sinceTime=yesterday", 400, undecodable},
+		{"limitBytes=x", 400, undecodable},
+		{"limitBytes=9223372036854775808", 400, undecodable},
+		{"tailLines=-1", 422, invalid},
+		{"limitBytes=0", 422, invalid},
+		{"sinceSeconds=0", 422, invalid},
+		{"sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z", 422, invalid},
+		{"stream=stdout", 422, invalid},
+		{"stream=", 422, invalid},
+		{"stream=Stdout&tailLines=1", 422, invalid},
 	} {
 		before := len(r.worker.requests())
 		a := r.get("/containerLogs/ns/p/c?" + test.query)
 		if test.code != 200 {
-			expect(t, test.query, a, test.code, test.want)
+			if a.code != test.code || a.body != test.want {
+				t.Errorf("%s: %d %q, want %d %q", test.query, a.code, a.body, test.code, test.want)
+			}
 			continue
 		}
 		if a.code != 200 || a.body != "text\n" || a.header.Get("Content-Type") != "text/plain" {
@@ -69,9 +85,9 @@ func TestLogErrors(t *testing.T) {
 	for path, want := range map[string]string{
 		"/containerLogs/ns/none/c":  "404 pod ns/none not found",
 		"/containerLogs/ns/p/other": "400 container other is waiting to start",
-		"/containerLogs/ns/p":       "400 Missing namespace, pod or container.",
-		"/containerLogs/ns/p/c/d":   "400 Missing namespace, pod or container.",
-		"/containerLogs/":           "400 Missing namespace, pod or container.",
+		"/containerLogs/ns/p":       "404 404: Page Not Found",
+		"/containerLogs/ns/p/c/d":   "404 404: Page Not Found",
+		"/containerLogs/":           "404 404: Page Not Found",
 	} {
 		var code int
 		if _, err := fmt.Sscan(want, &code); err != nil {

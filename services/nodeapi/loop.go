@@ -2,15 +2,15 @@ package nodeapi
 
 import (
 	"context"
-	"fmt"
-	"os"
+	"errors"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 )
 
-// relisten is how often a port that cannot be had is tried again, and files are
-// looked at for changes (kubelet: healthz is tried again each 5 s).
+// relisten is how often a port that cannot be had is tried again, and the
+// certificate and the clock are looked at (kubelet: healthz is tried again each 5 s).
 const relisten = 5 * time.Second
 
 // listenLoop keeps the configured ports open with the policy and the certificate
@@ -18,23 +18,21 @@ const relisten = 5 * time.Second
 // before stays in force meanwhile.
 func (s *Service) listenLoop(ctx context.Context) error {
 	beat := s.kit.Heart("listeners", time.Minute)
-	open := &ports{}
+	open := &ports{inherited: &s.inherited}
 	defer func() { open.close() }()
 	retry := time.NewTicker(relisten)
 	defer retry.Stop()
-	var settled *kubeconf.Config
-	var seen string
+	var done settled
 	for {
 		beat()
-		if conf := s.current(); conf != nil {
-			if files := filesOf(conf, time.Now()); conf != settled || files != seen {
-				if err := s.settle(ctx, conf, open); err != nil {
-					s.kit.Failing(err.Error())
-				} else {
-					settled, seen = conf, files
-					s.kit.Serving()
+		if now := (settled{s.current(), s.files(), s.shown.leaf() != nil}); now.conf != nil {
+			var err error
+			if now != done {
+				if err = s.settle(ctx, now, open); err == nil {
+					done = now
 				}
 			}
+			s.tell(errors.Join(err, s.shown.trouble()))
 		}
 		select {
 		case <-ctx.Done():
@@ -45,27 +43,40 @@ func (s *Service) listenLoop(ctx context.Context) error {
 	}
 }
 
-// filesOf changes when a file that a configuration names does, and once a day,
-// for certificates run out.
-func filesOf(conf *kubeconf.Config, now time.Time) string {
-	text := now.Format(time.DateOnly)
-	k := &conf.Kubelet
-	for _, path := range []string{k.TLSCertFile, k.TLSPrivateKeyFile, k.Authentication.X509.ClientCAFile} {
-		if info, err := os.Stat(path); path != "" && err == nil {
-			text += fmt.Sprintf(" %s/%d/%d", path, info.Size(), info.ModTime().UnixNano())
-		}
+// settled is what ports and policy were made of.
+type settled struct {
+	conf      *kubeconf.Config
+	files     *configv1.Serving
+	certified bool
+}
+
+// files are what config read for this server, nil before it has spoken.
+func (s *Service) files() *configv1.Serving {
+	files, _ := s.serving.Get(nodeItem)
+	return files
+}
+
+// tell says how it goes.
+func (s *Service) tell(err error) {
+	switch {
+	case err == nil:
+		s.kit.Serving()
+	case errors.Is(err, errWaiting):
+		s.kit.Waiting(err.Error())
+	default:
+		s.kit.Failing(err.Error())
 	}
-	return text
 }
 
 // settle puts a configuration in force.
-func (s *Service) settle(ctx context.Context, conf *kubeconf.Config, open *ports) error {
-	policy, err := policyOf(conf, s.cfg.NodeName)
+func (s *Service) settle(ctx context.Context, now settled, open *ports) error {
+	policy, err := policyOf(now.conf, s.cfg, now.files)
 	if err != nil {
 		return err
 	}
 	s.policy.Store(policy)
-	listeners, err := s.listeners(conf)
+	contention(now.conf)
+	listeners, err := s.listeners(now.conf)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +16,10 @@ import (
 	"github.com/sextant-node/sextant/services/nodeapi/internal/metrics"
 )
 
+// scrapeFormat is the cheapest to read; a service that speaks another answers
+// in text.
+var scrapeFormat = string(expfmt.NewFormat(expfmt.TypeProtoDelim))
+
 // scrapeTimeout bounds what one service may hold an answer up.
 const scrapeTimeout = 2 * time.Second
 
@@ -27,11 +29,10 @@ func probeMetrics(name string) bool {
 	return strings.HasPrefix(name, "prober_") || name == "process_start_time_seconds"
 }
 
-// metrics answers with the families of every service, merged. A service that is
+// metrics answers with the families of these services, merged. A service that is
 // away is missing from the answer, and sextant_service_up says so.
-func (s *Service) metrics(belongs func(string) bool) http.HandlerFunc {
+func (s *Service) metrics(belongs func(string) bool, all ...house.Service) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		all := house.Services()
 		scrapes := make([]metrics.Scrape, len(all))
 		var wait sync.WaitGroup
 		for i, name := range all {
@@ -46,7 +47,7 @@ func (s *Service) metrics(belongs func(string) bool) http.HandlerFunc {
 		format := expfmt.Negotiate(r.Header)
 		w.Header().Set("Content-Type", string(format))
 		encoder := expfmt.NewEncoder(w, format)
-		for _, family := range metrics.Merge(scrapes, string(house.NodeAPI)) {
+		for _, family := range s.totals.Merge(scrapes, string(house.NodeAPI)) {
 			if !belongs(family.GetName()) {
 				continue
 			}
@@ -62,7 +63,7 @@ func (s *Service) metrics(belongs func(string) bool) http.HandlerFunc {
 
 func (s *Service) scrape(ctx context.Context, name house.Service) (map[string]*dto.MetricFamily, error) {
 	if name == house.NodeAPI {
-		families, err := s.kit.Metrics.Gather()
+		families, err := s.kit.Gather()
 		return metrics.ByName(families), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
@@ -71,6 +72,7 @@ func (s *Service) scrape(ctx context.Context, name house.Service) (map[string]*d
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Accept", scrapeFormat)
 	client := &http.Client{Transport: s.debugTransport(name)}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
@@ -81,39 +83,11 @@ func (s *Service) scrape(ctx context.Context, name house.Service) (map[string]*d
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", name, resp.Status)
 	}
-	return metrics.Parse(resp.Body)
+	return metrics.Parse(resp.Body, expfmt.ResponseFormat(resp.Header))
 }
 
 func (s *Service) debugTransport(name house.Service) *http.Transport {
-	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", s.kit.Paths.DebugSocket(name))
 	}}
-}
-
-// profile answers /debug/pprof of this process, or with ?service=NAME of
-// another one.
-func (s *Service) profile(own http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if conf := s.current(); conf != nil && conf.Kubelet.EnableProfilingHandler != nil && !*conf.Kubelet.EnableProfilingHandler {
-			http.Error(w, "profiling endpoint is disabled.", http.StatusMethodNotAllowed)
-			return
-		}
-		name := house.Service(r.URL.Query().Get("service"))
-		if name == "" || name == house.NodeAPI {
-			own(w, r)
-			return
-		}
-		if !house.IsService(name) {
-			http.Error(w, fmt.Sprintf("no service %q", name), http.StatusNotFound)
-			return
-		}
-		transport := s.debugTransport(name)
-		defer transport.CloseIdleConnections()
-		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "unix"})
-		proxy.Transport = transport
-		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, fmt.Sprintf("%s does not answer: %v", name, err), http.StatusBadGateway)
-		}
-		proxy.ServeHTTP(w, r)
-	}
 }

@@ -38,6 +38,7 @@ func (s *Service) configz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "configuration not known yet", http.StatusServiceUnavailable)
 		return
 	}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	writeJSON(w, map[string]any{"kubeletconfig": conf.Configz()})
 }
 

@@ -9,8 +9,10 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -42,6 +44,8 @@ import (
 type rig struct {
 	*standin.House
 	kubelet  *feed.Owner[*configv1.KubeletConfig]
+	serving  *feed.Owner[*configv1.Serving]
+	node     *feed.Owner[*statusv1.NodeReport]
 	pods     *feed.Owner[*configv1.DesiredPod]
 	statuses *feed.Owner[*statusv1.PodReport]
 	reviews  *reviews
@@ -50,10 +54,13 @@ type rig struct {
 	kit      *service.Kit
 
 	stopWorker func()
-	ahead      atomic.Int64 // of the real clock, nanoseconds
-	port       int32        // HTTPS
-	healthz    int32
-	readOnly   int32
+	// stopNeighbours stops config and status.
+	stopNeighbours func()
+	ahead          atomic.Int64 // of the real clock, nanoseconds
+	port           int32        // HTTPS
+	healthz        int32
+	readOnly       int32
+	logs           string // the folder of node logs
 }
 
 // reviews is config's part: it knows the token "good", and what its user may do.
@@ -65,6 +72,7 @@ type reviews struct {
 	tokens  int
 	access  int
 	details []string
+	signer  signer
 }
 
 func (v *reviews) ReviewToken(_ context.Context, req *configv1.ReviewTokenRequest) (*configv1.ReviewTokenResponse, error) {
@@ -120,22 +128,36 @@ func (v *reviews) counts() (tokens, access int) {
 // newRig starts everything and waits for the configured ports.
 func newRig(t *testing.T, edit func(*kubeconf.Config)) *rig {
 	t.Helper()
+	return newRigOf(t, standin.New(t), nodeapi.Config{NodeName: "n1"}, edit)
+}
+
+func newRigOf(t *testing.T, in *standin.House, cfg nodeapi.Config, edit func(*kubeconf.Config)) *rig {
+	t.Helper()
 	r := &rig{
-		House: standin.New(t), reviews: &reviews{allow: map[string]bool{}}, worker: newWorker(), ca: newAuthority(t),
+		House: in, reviews: &reviews{allow: map[string]bool{}}, worker: newWorker(), ca: newAuthority(t),
 		port: freePort(t), healthz: freePort(t), readOnly: freePort(t),
 	}
 	config := r.Kit(house.Config)
 	r.kubelet = service.Owner[*configv1.KubeletConfig](config, house.ConfigKubelet)
+	r.serving = service.Owner[*configv1.Serving](config, house.ConfigServing)
 	r.pods = service.Owner[*configv1.DesiredPod](config, house.ConfigPods)
 	configv1.RegisterConfigServiceServer(config.Server, r.reviews)
-	r.Start(config)
+	stopConfig := r.Start(config)
 	status := r.Kit(house.Status)
 	r.statuses = service.Owner[*statusv1.PodReport](status, house.StatusPods)
-	r.Start(status)
+	r.node = service.Owner[*statusv1.NodeReport](status, house.StatusNode)
+	stopStatus := r.Start(status)
+	r.stopNeighbours = func() { stopConfig(); stopStatus() }
 	r.startWorker()
 	r.kit = r.Kit(house.NodeAPI)
+	r.kit.Level = &slog.LevelVar{}
+	r.logs = filepath.Join(t.TempDir(), "log")
+	if err := os.Mkdir(r.logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	now := func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
-	if _, err := nodeapi.New(nodeapi.Config{NodeName: "n1"}, nodeapi.Deps{Kit: r.kit, Now: now}); err != nil {
+	cfg.LogDir = r.logs
+	if _, err := nodeapi.New(cfg, nodeapi.Deps{Kit: r.kit, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.Start(r.kit)
@@ -163,12 +185,46 @@ func (r *rig) configure(edit func(*kubeconf.Config)) {
 				Webhook: kubeletv1beta1.KubeletWebhookAuthorization{CacheAuthorizedTTL: metav1.Duration{Duration: 5 * time.Minute}, CacheUnauthorizedTTL: metav1.Duration{Duration: 30 * time.Second}},
 			},
 		},
-		Node: kubeconf.Node{Name: "n1"},
+		Node: kubeconf.Node{Name: "n1", CertDir: r.certDir()},
 	}
 	if edit != nil {
 		edit(conf)
 	}
+	r.readFiles(conf)
 	standin.SetKubelet(r.House, r.kubelet, conf)
+}
+
+// certDir is the node's certificate folder.
+func (r *rig) certDir() string {
+	r.Helper()
+	dir := r.kit.StateDir() + "-pki"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		r.Fatal(err)
+	}
+	return dir
+}
+
+// readFiles is config's part: it publishes what the configuration's files hold.
+func (r *rig) readFiles(conf *kubeconf.Config) {
+	r.Helper()
+	k := conf.Kubelet
+	files := &configv1.Serving{ClientCaFile: k.Authentication.X509.ClientCAFile, CertificateFile: k.TLSCertFile}
+	var err error
+	if files.ClientCa, err = os.ReadFile(files.ClientCaFile); err != nil {
+		files.ClientCaError = "authentication.x509.clientCAFile: " + err.Error()
+	}
+	if files.CertificateFile != "" {
+		var keyErr error
+		files.Certificate, err = os.ReadFile(k.TLSCertFile)
+		files.Key, keyErr = os.ReadFile(k.TLSPrivateKeyFile)
+		if err = errors.Join(err, keyErr); err != nil {
+			files.CertificateError = "tlsCertFile, tlsPrivateKeyFile: " + err.Error()
+		}
+	}
+	if _, err := r.serving.Set(r.Context(), "node", files); err != nil {
+		r.Fatal(err)
+	}
+	r.serving.SetComplete(r.Context(), true)
 }
 
 // alwaysAllow lets everybody do everything.
@@ -226,13 +282,22 @@ type answer struct {
 	header http.Header
 }
 
-func (r *rig) client(w who) *http.Client {
+func callerTLS(w who) *tls.Config {
 	config := &tls.Config{InsecureSkipVerify: true}
 	if w.certificate != nil {
 		// Whatever authorities the server says it takes: it says none.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return w.certificate, nil }
 	}
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	return config
+}
+
+// tryDial opens a connection of a caller.
+func (r *rig) tryDial(w who) (*tls.Conn, error) {
+	return tls.Dial("tcp", address(r.port), callerTLS(w))
+}
+
+func (r *rig) client(w who) *http.Client {
+	transport := &http.Transport{TLSClientConfig: callerTLS(w), DisableKeepAlives: true}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
@@ -285,7 +350,7 @@ func (r *rig) plain(port int32, path string) answer {
 }
 
 // expect compares an answer's code and a part of its body.
-func expect(t *testing.T, what string, a answer, code int, part string) {
+func expect(t testing.TB, what string, a answer, code int, part string) {
 	t.Helper()
 	if a.code != code || !strings.Contains(a.body, part) {
 		t.Errorf("%s: %d %q, want %d with %q", what, a.code, a.body, code, part)

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
@@ -29,20 +28,50 @@ import (
 
 func TestHealthz(t *testing.T) {
 	r := newRig(t, alwaysAllow)
-	expect(t, "plain", r.get("/healthz"), 200, "ok")
-	expect(t, "verbose", r.get("/healthz?verbose"), 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
+	working := "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n"
+	if a := r.get("/healthz"); a.code != 200 || a.body != "ok" || a.header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("plain: %+v", a)
+	}
+	expect(t, "verbose", r.get("/healthz?verbose"), 200, working)
 	expect(t, "exclude", r.get("/healthz?verbose&exclude=log"), 200, "[+]log excluded: ok\n")
-	for _, check := range []string{"ping", "log", "syncloop"} {
+	expect(t, "exclude what is not there", r.get("/healthz?verbose&exclude=none"), 200, "warn: some health checks cannot be excluded: no matches for \"none\"\n")
+	for _, check := range []string{"ping", "log", "syncloop", "device-plugin"} {
 		expect(t, check, r.get("/healthz/"+check), 200, "ok")
 	}
 	expect(t, "an unknown check", r.get("/healthz/none"), 404, "")
-	expect(t, "another method", r.do(who{}, http.MethodPost, "/healthz"), 405, "")
+	expect(t, "another method", r.do(who{}, http.MethodPost, "/healthz"), 200, "ok")
 
+	// A restart of podworker is no ill health; standing still is.
 	r.stopWorker()
-	expect(t, "without podworker", r.get("/healthz"), 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed")
-	expect(t, "syncloop alone", r.get("/healthz/syncloop"), 500, "podworker does not answer")
-	expect(t, "excluded", r.get("/healthz?exclude=syncloop"), 200, "ok")
+	expect(t, "without podworker", r.get("/healthz?verbose"), 200, working)
+	r.ahead.Store(int64(6 * time.Minute))
+	expect(t, "without podworker for long", r.get("/healthz"), 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\n[-]device-plugin failed: reason withheld\nhealthz check failed")
+	expect(t, "syncloop alone", r.get("/healthz/syncloop"), 500, "internal server error: podworker does not answer")
+	expect(t, "excluded", r.get("/healthz?exclude=syncloop&exclude=device-plugin"), 200, "ok")
 	expect(t, "ping alone", r.get("/healthz/ping"), 200, "ok")
+	r.startWorker()
+	r.Eventually("healthy again", func() bool { return r.get("/healthz/syncloop").code == 200 })
+}
+
+func TestLivezAndReadyz(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	// The rig has config, status and podworker, which do their work or say why not.
+	expect(t, "livez", r.get("/livez"), 500, "[-]volume failed: reason withheld")
+	absent := "exclude=bus&exclude=pleg&exclude=prober&exclude=volume&exclude=resource"
+	expect(t, "livez without those", r.get("/livez?verbose&"+absent), 200, "[+]podworker ok\n[+]config ok\n")
+	expect(t, "one", r.get("/livez/podworker"), 200, "ok")
+	expect(t, "one that is not there", r.get("/livez/volume"), 500, "volume does not answer")
+	expect(t, "no service", r.get("/livez/none"), 404, "")
+	r.Eventually("podworker is ready", func() bool { return r.get("/readyz/podworker").code == 200 })
+	r.Eventually("nodeapi is ready", func() bool { return r.get("/readyz/nodeapi").code == 200 })
+	r.stopWorker()
+	expect(t, "readyz tells at once", r.get("/readyz/podworker"), 500, "podworker does not answer")
+	expect(t, "what the checks found", r.get("/metrics/slis"), 200, `kubernetes_healthcheck{name="volume",type="livez"} 0`)
+	expect(t, "how often", r.get("/metrics/slis"), 200, `kubernetes_healthchecks_total{name="ping",status="success",type="livez"}`)
+	expect(t, "reset", r.do(who{}, http.MethodDelete, "/metrics/slis"), 200, "metrics reset\n")
+	if a := r.get("/metrics/slis"); a.code != 200 || strings.Contains(a.body, "kubernetes_healthcheck{") {
+		t.Errorf("after the reset: %s", a.body)
+	}
 }
 
 func TestHealthzPort(t *testing.T) {
@@ -67,7 +96,11 @@ func TestReadOnlyPort(t *testing.T) {
 	r.opens(r.readOnly)
 	expect(t, "pods", r.plain(r.readOnly, "/pods"), 200, "PodList")
 	expect(t, "healthz", r.plain(r.readOnly, "/healthz"), 200, "ok")
-	for _, path := range []string{"/configz", "/containerLogs/ns/p/c", "/debug/pprof/"} {
+	expect(t, "slis", r.plain(r.readOnly, "/metrics/slis"), 200, `kubernetes_healthcheck{name="ping",type="healthz"} 1`)
+	for _, path := range []string{"/containerLogs/ns/p/c", "/debug/pprof/", "/exec/ns/p/c", "/logs/", "/runningpods/"} {
+		expect(t, path, r.plain(r.readOnly, path), 405, "Debug endpoints are disabled.\n")
+	}
+	for _, path := range []string{"/configz", "/checkpoint/ns/p/c", "/flagz", "/statusz", "/debug/flags/v", "/none"} {
 		expect(t, path, r.plain(r.readOnly, path), 404, "")
 	}
 }
@@ -129,10 +162,12 @@ func TestDebuggingHandlersOff(t *testing.T) {
 		off := false
 		c.Kubelet.EnableDebuggingHandlers = &off
 	})
-	for _, path := range []string{"/run/ns/p/c", "/exec/ns/p/c", "/attach/ns/p/c", "/portForward/ns/p", "/containerLogs/ns/p/c", "/runningpods/", "/debug/pprof/", "/debug/flags/v", "/logs/", "/logs/x"} {
+	for _, path := range []string{"/run/ns/p/c", "/exec/ns/p/c", "/attach/ns/p/c", "/portForward/ns/p", "/containerLogs/ns/p/c", "/runningpods/", "/debug/pprof/", "/logs/", "/logs/x"} {
 		expect(t, path, r.get(path), 405, "Debug endpoints are disabled.")
 	}
-	expect(t, "configz", r.get("/configz"), 404, "")
+	for _, path := range []string{"/configz", "/flagz", "/statusz", "/debug/flags/v", "/checkpoint/ns/p/c"} {
+		expect(t, path, r.get(path), 404, "")
+	}
 	for _, path := range []string{"/pods", "/healthz", "/metrics"} {
 		if a := r.get(path); a.code != 200 {
 			t.Errorf("%s: %d", path, a.code)
@@ -161,7 +196,7 @@ func TestMetrics(t *testing.T) {
 	a := r.get("/metrics")
 	for _, want := range []string{
 		`sextant_service_up{service="nodeapi"} 1`, `sextant_service_up{service="podworker"} 1`, `sextant_service_up{service="volume"} 0`,
-		"\nprocess_start_time_seconds ", "\n" + `process_start_time_seconds{service="podworker"} `,
+		"\nprocess_start_time_seconds ", "\n" + `sextant_process_start_time_seconds{service="podworker"} `,
 		"# TYPE go_goroutines gauge\n",
 	} {
 		if a.code != 200 || !strings.Contains(a.body, want) {
@@ -178,6 +213,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("twice: %s", series)
 		}
 		lines[series] = true
+	}
+	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
+		if !strings.Contains(a.body, "\n"+name+" ") || strings.Contains(a.body, "\n"+name+"{") {
+			t.Errorf("%s is not one series", name)
+		}
 	}
 	probes := r.get("/metrics/probes")
 	if probes.code != 200 || !strings.Contains(probes.body, "process_start_time_seconds") || strings.Contains(probes.body, "go_goroutines") {
@@ -328,7 +368,7 @@ func TestServingCertificate(t *testing.T) {
 	if err := own.VerifyHostname("n1"); err != nil {
 		t.Errorf("self-signed: %v", err)
 	}
-	key, err := os.Stat(filepath.Join(r.Paths.StateOf(house.NodeAPI), "serving.key"))
+	key, err := os.Stat(filepath.Join(r.certDir(), "kubelet.key"))
 	if err != nil || key.Mode().Perm() != 0o600 {
 		t.Errorf("key: %v, %v", key, err)
 	}
@@ -350,7 +390,7 @@ func TestServingCertificate(t *testing.T) {
 		r.configure(func(c *kubeconf.Config) {
 			alwaysAllow(c)
 			c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-			c.Node.Labels = map[string]string{"look": label} // or in 5 s, by itself
+			c.Node.Labels = map[string]string{"look": label}
 		})
 	}
 	configure("1")

@@ -1,6 +1,7 @@
 package nodeapi_test
 
 import (
+	"context"
 	"strconv"
 	"sync"
 
@@ -87,6 +88,15 @@ func (w *worker) ContainerLogs(req *podworkerv1.ContainerLogsRequest, stream grp
 			return stream.Context().Err()
 		}
 	}
+}
+
+// Checkpoint makes an archive of container "c" alone, and tells in its name what
+// was allowed.
+func (w *worker) Checkpoint(_ context.Context, req *podworkerv1.CheckpointRequest) (*podworkerv1.CheckpointResponse, error) {
+	if req.GetContainer() != "c" {
+		return nil, rpc.Internal.Errorf("no criu")
+	}
+	return &podworkerv1.CheckpointResponse{Location: "/checkpoints/" + req.GetUid() + "-c-" + req.GetTimeout().AsDuration().String()}, nil
 }
 
 // startWorker starts podworker, the first time or again.

@@ -112,11 +112,15 @@ func (s *Service) follow(ctx context.Context) error {
 			return err
 		}
 		believe()
+		if at := event.GetCreatedAt(); at > 0 {
+			s.metrics.eventLatency.Observe(s.now().Sub(time.Unix(0, at)).Seconds())
+		}
 		uid := event.GetPodSandboxStatus().GetMetadata().GetUid()
 		if uid == "" {
 			uid = event.GetPodSandboxStatus().GetLabels()[pod.PodUIDLabel]
 		}
 		if uid == "" {
+			s.metrics.discarded.Inc()
 			s.relistSoon()
 			continue
 		}

@@ -52,7 +52,6 @@ func (s *Service) relistOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.metrics.observe(sandboxes.GetItems(), containers.GetContainers())
 	listed := record.Group(sandboxes.GetItems(), containers.GetContainers())
 	var differ []string
 	for uid, listing := range listed {

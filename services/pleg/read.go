@@ -216,6 +216,7 @@ func (s *Service) statuses(ctx context.Context, uid string, p *reader, listing *
 		containers = append(containers, st)
 	}
 	p.exited = exited
+	s.metrics.running.note(uid, sandboxes, containers)
 	return record.Build(uid, listing, sandboxes, containers)
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -78,7 +80,9 @@ func (s *Service) runtimeState(ctx context.Context, last *plegv1.RuntimeState) *
 		next.Name, next.Version, next.ApiVersion = version.GetRuntimeName(), version.GetRuntimeVersion(), version.GetRuntimeApiVersion()
 		next.CgroupDriver = ""
 		// KEP-4033; runtimes before it leave the choice to the configuration.
-		if config, err := s.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil && config.GetLinux() != nil {
+		config, err := s.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+		s.metrics.runtimeConfig(grpcstatus.Code(err) != codes.Unimplemented)
+		if err == nil && config.GetLinux() != nil {
 			next.CgroupDriver = map[runtimeapi.CgroupDriver]string{
 				runtimeapi.CgroupDriver_SYSTEMD: "systemd", runtimeapi.CgroupDriver_CGROUPFS: "cgroupfs",
 			}[config.GetLinux().GetCgroupDriver()]

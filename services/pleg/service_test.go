@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -14,6 +15,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg"
@@ -31,6 +33,7 @@ type node struct {
 	state   *feed.Mirror[*plegv1.RuntimeState]
 	client  plegv1.PlegServiceClient
 	changed chan struct{}
+	kit     *service.Kit
 }
 
 func start(t *testing.T, flavor fakecri.Flavor, cfg pleg.Config) *node {
@@ -51,15 +54,22 @@ func observe(t *testing.T, runtime *fakecri.Runtime) *node {
 // startOver starts a pleg over a runtime.
 func startOver(t *testing.T, runtime *fakecri.Runtime, cfg pleg.Config) *node {
 	t.Helper()
+	return startThrough(t, runtime, runtime.Conn(t), cfg)
+}
+
+// startThrough starts a pleg over a connection to a runtime.
+func startThrough(t *testing.T, runtime *fakecri.Runtime, conn grpc.ClientConnInterface, cfg pleg.Config) *node {
+	t.Helper()
 	n, h := observe(t, runtime), standin.NewQuiet(t)
 	kit := h.Kit(house.Pleg)
-	if _, err := pleg.New(cfg, pleg.Deps{Kit: kit, Runtime: runtime.Conn(t)}); err != nil {
+	if _, err := pleg.New(cfg, pleg.Deps{Kit: kit, Runtime: conn}); err != nil {
 		t.Fatal(err)
 	}
+	n.kit = kit
 	h.Start(kit)
-	conn := h.Dial(house.Pleg)
-	n.client = plegv1.NewPlegServiceClient(conn)
-	remote := feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}
+	own := h.Dial(house.Pleg)
+	n.client = plegv1.NewPlegServiceClient(own)
+	remote := feed.Remote{Client: feedv1.NewFeedServiceClient(own)}
 	n.pods = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegPods, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.PodRecord])
 	n.state = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegRuntime, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.RuntimeState])
 	tell := func([]string) {

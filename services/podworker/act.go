@@ -213,7 +213,7 @@ func (w *worker) prepare(a step.Action) func(ctx context.Context) (outcome, erro
 
 // subject is the pod as far as it is known.
 func (w *worker) subject() *v1.Pod {
-	if d, ok := w.l.in.Pods.Get(string(w.uid)); ok {
+	if d, _ := w.l.in.desired(w.uid, w.source); d != nil {
 		return d.Pod
 	}
 	if w.accepted != nil {
@@ -259,7 +259,7 @@ func (w *worker) admit(a step.Action) func(ctx context.Context) (outcome, error)
 func (w *worker) declare() func(ctx context.Context) (outcome, error) {
 	l, p := w.l, w.subject()
 	print := uint64(1)
-	if d, ok := l.in.Pods.Get(string(w.uid)); ok {
+	if d, _ := l.in.desired(w.uid, w.source); d != nil {
 		print = d.Fingerprint
 	}
 	return func(ctx context.Context) (outcome, error) {
@@ -308,33 +308,42 @@ func (w *worker) containerSpec(a step.Action) actuate.ContainerSpec {
 	}
 	record, _ := w.current()
 	attempt := uint32(0)
+	var have []step.Instance
 	if record != nil {
 		for _, s := range record.Sandboxes {
 			if s.ID == a.Sandbox {
 				attempt, spec.PodIPs = s.Attempt, s.IPs
 			}
 		}
-		spec.TargetID = w.target(a.Container, record.Containers)
+		have = record.Containers
 	}
+	spec.Target, spec.TargetID = w.target(a.Container, have)
 	spec.Sandbox = w.sandboxSpec(attempt)
 	return spec
 }
 
-// target is the running container whose processes an ephemeral one is to see.
-func (w *worker) target(name string, have []step.Instance) string {
+// target names the container whose processes an ephemeral one is to see, and finds
+// its instance: the one that runs, else the newest.
+func (w *worker) target(name string, have []step.Instance) (target, id string) {
 	p := w.subject()
 	for i := range p.Spec.EphemeralContainers {
-		e := &p.Spec.EphemeralContainers[i]
-		if e.Name != name || e.TargetContainerName == "" {
-			continue
-		}
-		for _, o := range have {
-			if o.Name == e.TargetContainerName && o.State == step.Running {
-				return o.ID
-			}
+		if e := &p.Spec.EphemeralContainers[i]; e.Name == name {
+			target = e.TargetContainerName
 		}
 	}
-	return ""
+	if target == "" {
+		return "", ""
+	}
+	for _, o := range have { // newest first
+		switch {
+		case o.Name != target || o.State == step.Created:
+		case o.State == step.Running:
+			return target, o.ID
+		case id == "":
+			id = o.ID
+		}
+	}
+	return target, id
 }
 
 // mounted is what the pod's containers may mount, by volume name.
@@ -350,8 +359,11 @@ func (w *worker) mounted() map[string]actuate.Volume {
 	readOnly := map[string]bool{}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if v.PersistentVolumeClaim != nil {
+		switch {
+		case v.PersistentVolumeClaim != nil:
 			readOnly[v.Name] = v.PersistentVolumeClaim.ReadOnly
+		case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
+			readOnly[v.Name] = true // what the API says is not the container's to change
 		}
 		if v.Image != nil {
 			volumes[v.Name] = actuate.Volume{Image: w.facts.Images[step.Action{Kind: step.Pull, Volume: v.Name}.Key()].Ref}

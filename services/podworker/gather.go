@@ -31,11 +31,14 @@ func (w *worker) gather() step.Input {
 		Config:   step.Config{PodsComplete: l.in.Pods.Complete(), SourcesComplete: l.sourcesComplete()},
 		Settings: l.settings(), Flights: make(map[step.Key]step.Flight, len(w.flights)),
 	}
-	if desired, ok := l.in.Pods.Get(string(w.uid)); ok {
+	desired, dropped := l.in.desired(w.uid, w.source)
+	in.Config.PodsComplete = in.Config.PodsComplete || dropped
+	if desired != nil {
 		in.Desired = desired
 		w.accept(desired)
 		in.Accepted = w.accepted
 	}
+	in.Shutdown = w.downfall()
 	in.ServicesKnown = l.in.servicesKnown()
 	_, in.NodeKnown = l.in.Node.Get("node")
 	in.Observed = w.observed()
@@ -62,14 +65,15 @@ func (w *worker) gather() step.Input {
 // pending adds what only a pod that was never decided about depends on.
 func (w *worker) pending(in *step.Input) {
 	p := in.Desired.Pod
-	if w.facts.State != "" && w.facts.State != step.Pending {
-		in.Logged = w.logged
-		return
-	}
-	if pod.IsStatic(p) && in.Observed.Known {
+	undecided := w.facts.State == "" || w.facts.State == step.Pending
+	if pod.IsStatic(p) && in.Observed.Known && (undecided || w.facts.State == step.Rejected) {
 		if in.Holder = w.l.claim(pod.FullName(p), w.uid); in.Holder == "" {
 			w.claimed = pod.FullName(p)
 		}
+	}
+	if !undecided {
+		in.Logged = w.logged
+		return
 	}
 	if w.logged == nil {
 		w.logged = map[string]int{}
@@ -231,8 +235,13 @@ func (l *loop) settings() step.Settings {
 	if c == nil {
 		return s
 	}
-	if d := c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
-		s.Crash = restart.CrashPolicy(d.Duration)
+	var most time.Duration
+	if d := c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil && c.Gate("KubeletCrashLoopBackOffMax") {
+		most = d.Duration
+	}
+	s.Crash = restart.CrashPolicy(most)
+	if c.Gate("ReduceDefaultCrashLoopBackOffDecay") {
+		s.Crash = restart.FastCrashPolicy(most)
 	}
 	s.KeepDead = int(c.Node.MaxDeadContainersPerContainer)
 	return s

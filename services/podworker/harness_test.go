@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +35,7 @@ import (
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
@@ -115,6 +118,11 @@ type node struct {
 	volumes     *feed.Owner[*volumev1.PodVolumes]
 	allocations *feed.Owner[*resourcev1.PodAllocation]
 	capacity    *feed.Owner[*resourcev1.NodeResources]
+	reports     *feed.Owner[*statusv1.PodReport]
+
+	// logind is what the node connects to; nil for nothing. boot is the boot ID.
+	logind func(ctx context.Context) (host, error)
+	boot   string
 
 	mu       sync.Mutex
 	answer   func(*v1.Pod, bool) *resourcev1.AdmitResponse
@@ -124,9 +132,12 @@ type node struct {
 	events   []string
 
 	// Of the life of podworker that runs now.
-	states *feed.Owner[*podworkerv1.PodState]
-	loop   *loop
-	life   *life
+	states    *feed.Owner[*podworkerv1.PodState]
+	nodeState *feed.Owner[*podworkerv1.NodeState]
+	loop      *loop
+	life      *life
+	// metrics of that life.
+	metrics *prometheus.Registry
 }
 
 type life struct {
@@ -162,6 +173,7 @@ func newNode(t *testing.T, images ...fakecri.Image) *node {
 	n.volumes = newOwner[*volumev1.PodVolumes](n, house.VolumePods, true)
 	n.allocations = newOwner[*resourcev1.PodAllocation](n, house.ResourcePods, true)
 	n.capacity = newOwner[*resourcev1.NodeResources](n, house.ResourceNode, true)
+	n.reports = newOwner[*statusv1.PodReport](n, house.StatusPods, true)
 	n.set(n.capacity.Set(context.Background(), "node", &resourcev1.NodeResources{CgroupVersion: 2}))
 	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
 		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_ADMITTED}
@@ -235,35 +247,44 @@ func (n *node) live() {
 		Volumes:     newMirror(n, house.VolumePods, feed.Message[*volumev1.PodVolumes]),
 		Allocations: newMirror(n, house.ResourcePods, feed.Message[*resourcev1.PodAllocation]),
 		Node:        newMirror(n, house.ResourceNode, feed.Message[*resourcev1.NodeResources]),
+		Reports:     newMirror(n, house.StatusPods, feed.Message[*statusv1.PodReport]),
 	}
 	j, _, err := journal.Open(filepath.Join(n.dir, "state"), log, n.clock.Now)
 	n.must(err)
 	look := &lookups{in: in}
 	events := recorder{n}
+	n.metrics = prometheus.NewRegistry()
 	var l *loop
 	actuator, err := actuate.New(actuate.Config{
 		RootDir: filepath.Join(n.dir, "kubelet"), PodLogsDir: filepath.Join(n.dir, "pods"), LegacyLogsDir: filepath.Join(n.dir, "containers"),
 	}, actuate.Deps{
 		Runtime: n.cri, Images: n.ic, Lookups: look, Configuration: configurationOf(func() *kubeconf.Config { return l.Config() }),
-		Events: events, Clock: n.clock, Log: log,
+		Events: events, Clock: n.clock, Log: log, Metrics: n.metrics,
 	})
 	n.must(err)
-	m, err := newMetrics(nil)
+	m, err := newMetrics(n.metrics)
 	n.must(err)
 	n.states = feed.NewOwner[*podworkerv1.PodState](house.PodWorkerPods, "epoch", n.wire)
+	n.nodeState = feed.NewOwner[*podworkerv1.NodeState](house.PodWorkerNode, "epoch", n.wire)
+	end, err := newNodeEnd(&nodeEnd{
+		journal: j, report: n.nodeState, metrics: m, clock: n.clock, log: log, boot: n.boot,
+		tell: func(_ context.Context, _, reason, message string) { events.add(reason + " node " + message) },
+	}, n.logind)
+	n.must(err)
 	l = newLoop(loopConfig{rootDir: filepath.Join(n.dir, "kubelet"), podLogsDir: filepath.Join(n.dir, "pods")}, loopDeps{
 		in: in, lookups: look, journal: j, sandboxes: actuator, containers: actuator,
 		volume: volumeStandIn{n}, resource: resourceStandIn{n}, pleg: plegStandIn{n},
-		states: n.states, events: events, clock: n.clock, metrics: m, log: log, serving: func() {}, waiting: func(string) {}, beat: func() {},
+		states: n.states, events: events, clock: n.clock, metrics: m, log: log, end: end, serving: func() {}, waiting: func(string) {}, beat: func() {},
 	})
 	look.config = l.Config
 	n.loop = l
+	n.must(n.metrics.Register(census{l}))
 	ctx, cancel := context.WithCancel(context.Background())
 	n.life = &life{cancel: cancel, done: make(chan struct{}), journal: j}
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context) error{
 		in.Pods.Run, in.Sources.Run, in.Objects.Run, in.Secrets.Run, in.Kubelet.Run, in.Records.Run, in.Runtime.Run,
-		in.Verdicts.Run, in.Volumes.Run, in.Allocations.Run, in.Node.Run, l.run,
+		in.Verdicts.Run, in.Volumes.Run, in.Allocations.Run, in.Node.Run, in.Reports.Run, l.run, end.machine.run,
 	} {
 		parts.Go(func() {
 			if err := run(ctx); err != nil {
@@ -307,6 +328,28 @@ func (n *node) until(what string, cond func() bool) {
 	}
 }
 
+// pass lets time go by, a step at each look, until a condition holds.
+func (n *node) pass(what string, step time.Duration, cond func() bool) {
+	n.t.Helper()
+	deadline := time.After(15 * time.Second)
+	for {
+		next, changed := n.wire.next(), n.rt.Changed()
+		if cond() {
+			return
+		}
+		look := time.NewTimer(2 * time.Millisecond)
+		select {
+		case <-next:
+		case <-changed:
+		case <-look.C: // nothing more happens now
+			n.clock.Step(step)
+		case <-deadline:
+			n.t.Fatalf("waited for %s\n%s", what, n.dump())
+		}
+		look.Stop()
+	}
+}
+
 func (n *node) dump() string {
 	var b strings.Builder
 	for _, key := range n.states.Keys() {
@@ -340,7 +383,7 @@ func (n *node) desire(p *v1.Pod) {
 	if source == "" {
 		source = "api"
 	}
-	n.set(n.pods.Set(context.Background(), string(p.UID), &configv1.DesiredPod{Pod: raw, Source: source}))
+	n.set(n.pods.Set(context.Background(), string(p.UID), &configv1.DesiredPod{Pod: raw, Source: source, SeenAt: timestamppb.New(n.clock.Now())}))
 }
 
 // deleted is the pod as the API server shows it once it is being deleted.
@@ -370,11 +413,15 @@ func (n *node) heard(reason string) bool {
 type recorder struct{ n *node }
 
 func (r recorder) Emit(_ context.Context, e *eventv1.Event) error {
+	r.add(e.GetReason() + " " + e.GetObject().GetName() + " " + e.GetMessage())
+	return nil
+}
+
+func (r recorder) add(text string) {
 	r.n.mu.Lock()
-	r.n.events = append(r.n.events, e.GetReason()+" "+e.GetObject().GetName()+" "+e.GetMessage())
+	r.n.events = append(r.n.events, text)
 	r.n.mu.Unlock()
 	r.n.wire.tell()
-	return nil
 }
 
 type configurationOf func() *kubeconf.Config
@@ -629,4 +676,9 @@ func (n *node) sandboxesOf(name string) (ready int) {
 		}
 	}
 	return ready
+}
+
+// released: nothing of the pod runs or is held.
+func (n *node) released(uid types.UID) bool {
+	return n.lifecycle(uid, podworkerv1.Lifecycle_LIFECYCLE_RELEASED)
 }

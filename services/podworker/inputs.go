@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -18,6 +19,7 @@ import (
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -36,6 +38,9 @@ type Inputs struct {
 	Volumes     *feed.Mirror[*volumev1.PodVolumes]
 	Allocations *feed.Mirror[*resourcev1.PodAllocation]
 	Node        *feed.Mirror[*resourcev1.NodeResources]
+	// Reports tell how far statuses have travelled: the machine goes down when the
+	// last ones are known (docs/decisions/0007).
+	Reports *feed.Mirror[*statusv1.PodReport]
 }
 
 // mirrors makes the inputs of a process.
@@ -53,6 +58,7 @@ func mirrors(kit *service.Kit) (*Inputs, error) {
 	mirror(kit, &err, house.VolumePods, feed.Message[*volumev1.PodVolumes], &in.Volumes)
 	mirror(kit, &err, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &in.Allocations)
 	mirror(kit, &err, house.ResourceNode, feed.Message[*resourcev1.NodeResources], &in.Node)
+	mirror(kit, &err, house.StatusPods, feed.Message[*statusv1.PodReport], &in.Reports)
 	return in, err
 }
 
@@ -76,7 +82,11 @@ func decodeDesired(_ string, value []byte) (*step.Desired, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &step.Desired{Pod: p, Source: message.GetSource(), Fingerprint: print}, nil
+	d := &step.Desired{Pod: p, Source: message.GetSource(), Fingerprint: print}
+	if message.GetSeenAt() != nil {
+		d.Seen = message.GetSeenAt().AsTime()
+	}
+	return d, nil
 }
 
 // fingerprint changes with what volumes depend on: the specification, labels and
@@ -217,4 +227,27 @@ func decodeVerdicts(_ string, value []byte) (map[string]step.Probes, error) {
 		verdicts[v.GetContainerId()] = p
 	}
 	return verdicts, nil
+}
+
+// desired is a pod as config lists it. dropped tells that it does not, and that
+// the pod's own source was read whole: the pod is gone whatever other sources,
+// the API server above all, have not said yet. source is where the pod came from
+// as far as the caller remembers.
+func (in *Inputs) desired(uid types.UID, source string) (pod *step.Desired, dropped bool) {
+	key := string(uid)
+	d, listed := in.Pods.Get(key)
+	if listed {
+		source = d.Source
+	}
+	s, ok := in.Sources.Get(source)
+	if !ok || !s.GetComplete() || s.GetPodsRevision() == nil {
+		return d, false
+	}
+	// A later life of config may have read the source and not list the pod, while
+	// the mirror still holds it from the former life.
+	at, _, _, _ := in.Pods.State()
+	if !at.Reached(feed.RevisionFrom(s.GetPodsRevision())) || in.Pods.Current(key) {
+		return d, false
+	}
+	return nil, true
 }

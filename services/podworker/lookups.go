@@ -29,7 +29,7 @@ type lookups struct {
 var errNotRead = errors.New("has not been read yet")
 
 // find looks an object up: known, known to be absent, or not known.
-func find(m *feed.Mirror[*object], kind, namespace, name, plural string) (*object, error) {
+func find(m *feed.Mirror[*object], kind, namespace, name, resource string) (*object, error) {
 	o, ok := m.Get(kind + "/" + namespace + "/" + name)
 	switch {
 	case !ok:
@@ -39,14 +39,14 @@ func find(m *feed.Mirror[*object], kind, namespace, name, plural string) (*objec
 	case !o.known:
 		return nil, fmt.Errorf("%s %s/%s %w", kind, namespace, name, errNotRead)
 	case o.configMap == nil && o.secret == nil && o.class == nil && o.node == nil:
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: plural}, name)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
 	}
 	return o, nil
 }
 
 // ConfigMap implements actuate.Lookups.
 func (l *lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	o, err := find(l.in.Objects, "ConfigMap", namespace, name, "configmaps")
+	o, err := find(l.in.Objects, "ConfigMap", namespace, name, "configmap")
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (l *lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 
 // Secret implements actuate.Lookups.
 func (l *lookups) Secret(namespace, name string) (*v1.Secret, error) {
-	o, err := find(l.in.Secrets, "Secret", namespace, name, "secrets")
+	o, err := find(l.in.Secrets, "Secret", namespace, name, "secret")
 	if err != nil {
 		return nil, err
 	}

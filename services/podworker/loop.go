@@ -45,6 +45,8 @@ type loopDeps struct {
 	clock      clock.WithTicker
 	metrics    *metrics
 	log        *slog.Logger
+	// end is the end of the node.
+	end *nodeEnd
 	// serving is called once the feed is complete, waiting with what is missing,
 	// beat each time the loop comes round.
 	serving func()
@@ -73,6 +75,7 @@ type loop struct {
 	nodeKnown                        bool
 	config                           *kubeconf.Config
 	configured                       chan struct{} // closed when the configuration is known
+	swept                            int           // leftovers that are gone since the last search
 	running                          sync.WaitGroup
 }
 
@@ -82,6 +85,7 @@ func newLoop(cfg loopConfig, deps loopDeps) *loop {
 		workers: map[types.UID]*worker{}, claims: map[string]types.UID{}, buried: map[types.UID]mark{},
 		configured: make(chan struct{}),
 	}
+	l.end.pods, l.end.changed = l, l.touchAll
 	l.watch()
 	return l
 }
@@ -100,6 +104,7 @@ func (l *loop) watch() {
 	in.Objects.Watch(func([]string) { l.objectChange() })
 	in.Secrets.Watch(func([]string) { l.objectChange() })
 	in.Kubelet.Watch(func([]string) { l.reconfigure() })
+	in.Reports.Watch(func([]string) { l.end.stir() })
 }
 
 func (l *loop) touched(keys []string) {
@@ -129,7 +134,7 @@ func (l *loop) considerLocked(uid types.UID, found *v1.Pod) {
 	}
 	record, kept := l.restored[uid]
 	delete(l.restored, uid)
-	_, desired := l.in.Pods.Get(string(uid))
+	listed, _ := l.in.desired(uid, record.Source)
 	_, observed := l.in.Records.Get(string(uid))
 	if grave, ok := l.buried[uid]; ok && observed {
 		revision, complete, _, _ := l.in.Records.State()
@@ -137,7 +142,7 @@ func (l *loop) considerLocked(uid types.UID, found *v1.Pod) {
 			delete(l.buried, uid)
 		}
 	}
-	if !desired && !observed && !kept && found == nil {
+	if listed == nil && !observed && !kept && found == nil {
 		return
 	}
 	w := newWorker(l, uid, record, kept, found)
@@ -196,6 +201,7 @@ func (l *loop) reconfigure() {
 func (l *loop) configure(c *kubeconf.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.end.configure(c)
 	if l.config == nil {
 		close(l.configured)
 	}
@@ -221,6 +227,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 	l.waiting("config.sources, pleg.pods")
 	defer l.running.Wait()
+	l.running.Go(func() { l.end.run(ctx) })
 	l.mu.Lock()
 	l.ctx = ctx
 	uids := map[types.UID]bool{}
@@ -314,6 +321,7 @@ func (l *loop) settle() {
 	if !ready {
 		return
 	}
+	l.end.stir()
 	l.states.SetComplete(ctx, true)
 	l.serving()
 	l.leftovers()
@@ -356,6 +364,9 @@ func (l *loop) retire(w *worker) {
 	if l.workers[w.uid] == w {
 		delete(l.workers, w.uid)
 	}
+	if w.leftover {
+		l.swept++
+	}
 	l.buried[w.uid] = w.refreshed
 	revision, complete, _, _ := l.in.Records.State()
 	for uid, grave := range l.buried {
@@ -363,10 +374,12 @@ func (l *loop) retire(w *worker) {
 			delete(l.buried, uid)
 		}
 	}
-	if d, desired := l.in.Pods.Get(string(w.uid)); desired {
+	if d, _ := l.in.desired(w.uid, w.source); d != nil {
+		static := ""
 		if pod.IsStatic(d.Pod) {
-			l.metrics.restarted.WithLabelValues("true").Inc()
+			static = "true"
 		}
+		l.metrics.restarted.WithLabelValues(static).Inc()
 		l.considerLocked(w.uid, nil)
 	}
 }
@@ -379,6 +392,7 @@ func (l *loop) leftovers() {
 	if !l.complete {
 		return
 	}
+	l.sweep()
 	found := map[types.UID]*v1.Pod{}
 	for _, entry := range entries(l.layout.Pods()) {
 		uid := types.UID(entry.Name())

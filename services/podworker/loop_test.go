@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -202,8 +203,7 @@ func TestPlegAway(t *testing.T) {
 	stall.Release()
 	n.until("waits for pleg", func() bool { return n.state(p.UID).GetWait().GetOwner() == "pleg" })
 	n.away(&n.plegAway, false)
-	n.clock.Step(2 * time.Second)
-	n.until("running", func() bool { return n.running("a") && n.settled(p.UID) })
+	n.pass("running", time.Second, func() bool { return n.running("a") && n.settled(p.UID) })
 	if got := n.rt.Count(fakecri.Match{Method: "RunPodSandbox"}); got != 1 {
 		t.Errorf("%d sandboxes made, want 1", got)
 	}
@@ -390,4 +390,39 @@ func TestRestartCountIsNotAheadOfTheRecord(t *testing.T) {
 	n.away(&n.plegAway, false)
 	n.clock.Step(2 * time.Second)
 	n.until("seen", func() bool { return n.settled(p.UID) && !n.state(p.UID).GetContainers()[0].GetUnstarted() })
+}
+
+// TestEphemeralContainerWithoutItsTarget: one that is to see the processes of a
+// container which never ran says so, and starts once it can.
+func TestEphemeralContainerWithoutItsTarget(t *testing.T) {
+	n := newNode(t, fakecri.Image{Ref: "fake/sleep"})
+	n.live()
+	debug := func(p *v1.Pod) {
+		p.Spec.InitContainers = []v1.Container{{Name: "init", Image: "fake/sleep"}}
+		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "fake/sleep"}, TargetContainerName: "web",
+		}}
+	}
+	p := web("a", debug)
+	n.desire(p)
+	n.until("it is told", func() bool {
+		for _, w := range n.state(p.UID).GetWaits() {
+			if w.GetContainer() == "debug" && w.GetReason() == "CreateContainerConfigError" && w.GetMessage() == "unable to find target container web" {
+				return n.heard("Failed")
+			}
+		}
+		return false
+	})
+	n.until("the init container runs", func() bool {
+		return n.rt.Container("a", "init").GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && n.rt.Container("a", "init") != nil
+	})
+	n.rt.Exit(n.rt.Container("a", "init").GetId(), 0)
+	n.pass("it starts", time.Second, func() bool {
+		c := n.rt.Container("a", "debug")
+		return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && n.running("a")
+	})
+	options := n.rt.ContainerConfig(n.rt.Container("a", "debug").GetId()).GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if web := n.rt.Container("a", "web").GetId(); options.GetPid() != runtimeapi.NamespaceMode_TARGET || options.GetTargetId() != web {
+		t.Errorf("namespaces %v, want those of %s", options, web)
+	}
 }

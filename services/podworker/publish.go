@@ -35,17 +35,14 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 	w.l.mu.Lock()
 	first := !w.published
 	w.published = true
-	w.shown = w.facts.State
-	if w.accepted != nil {
-		static := pod.IsStatic(w.accepted)
-		w.isStatic = &static
-	}
-	w.heedsResources = w.facts.NotYet != nil
+	w.show()
+	w.heedsResources = w.facts.NotYet != nil || w.facts.State == step.Rejected && w.accepted != nil && pod.IsStatic(w.accepted)
 	w.heedsObjects = w.facts.State == step.Syncing && plan.Wait != nil
 	w.l.mu.Unlock()
 	if first {
 		w.l.settle()
 	}
+	w.l.end.stir()
 }
 
 func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodState {

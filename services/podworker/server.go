@@ -5,6 +5,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/images"
 	"github.com/sextant-node/sextant/services/podworker/internal/logs"
 )
@@ -60,6 +61,7 @@ func (p logPods) Pod(namespace, name string) (logs.Pod, bool) {
 		}
 	}
 	if state, ok := l.states.Get(uid); ok {
+		found.Refused = state.GetLifecycle() == podworkerv1.Lifecycle_LIFECYCLE_REJECTED
 		for _, wait := range state.GetWaits() {
 			found.Waiting[wait.GetContainer()] = wait.GetReason()
 		}

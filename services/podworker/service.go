@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/broker"
+	"github.com/sextant-node/sextant/services/podworker/internal/checkpoint"
 	"github.com/sextant-node/sextant/services/podworker/internal/images"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/logs"
@@ -37,6 +39,8 @@ type Config struct {
 	RootDir, PodLogsDir, LinksDir string
 	// NodeName is used until the configuration tells it.
 	NodeName string
+	// SystemBus is the D-Bus address of a gate to logind; empty for none.
+	SystemBus string
 }
 
 // Deps is what podworker works with.
@@ -122,19 +126,29 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	if err != nil {
 		return err
 	}
+	if err := s.nodeEnd(&deps); err != nil {
+		return err
+	}
 	s.loop = newLoop(loopConfig{rootDir: s.cfg.RootDir, podLogsDir: s.cfg.PodLogsDir}, deps)
-	if err := kit.Metrics.Register(working{s.loop}); err != nil {
+	if err := kit.Metrics.Register(census{s.loop}); err != nil {
 		return fmt.Errorf("podworker metrics: %w", err)
 	}
 	if damage != nil {
 		s.warnNode(context.Background(), "StateFileDamaged", damage.String())
 	}
-	podworkerv1.RegisterPodWorkerServiceServer(kit.Server, logs.NewServer(logPods{s.loop}, s.broker.Runtime(), real, kit.Log))
+	podworkerv1.RegisterPodWorkerServiceServer(kit.Server, server{
+		logs.NewServer(logPods{s.loop}, s.broker.Runtime(), real, kit.Log),
+		checkpoint.New(s.cfg.RootDir, checkpoint.Deps{
+			Containers: runningContainers{s.in}, Runtime: s.broker.Runtime(), Clock: real, Timeout: s.runtimeTimeout,
+		}),
+	})
 	rotator := logs.NewRotator(logs.RotatorDeps{Runtime: s.broker.Runtime(), Running: s.runningLogs, Config: s.config, Clock: real, Log: kit.Log})
 	kit.Go("broker", s.broker.Run)
 	kit.Go("pods", s.run)
+	kit.Go("logind", s.loop.end.machine.run)
 	kit.Go("images", keeper.Run)
 	kit.Go("log rotation", rotator.Run)
+	kit.Go("tidying", func(ctx context.Context) error { return s.tidy(ctx, real, actuator) })
 	kit.Waiting("config.kubelet")
 	return nil
 }
@@ -160,10 +174,50 @@ func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator, volume vol
 	return deps, err
 }
 
+// nodeEnd makes the end of the node.
+func (s *Service) nodeEnd(deps *loopDeps) error {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("boot ID: %w", err)
+	}
+	deps.end, err = newNodeEnd(&nodeEnd{
+		journal: s.journal, report: service.Owner[*podworkerv1.NodeState](s.kit, house.PodWorkerNode), metrics: deps.metrics,
+		clock: deps.clock, log: s.kit.Log, boot: strings.TrimSpace(string(boot)), tell: s.tellNode,
+	}, dialLogind(s.cfg.SystemBus))
+	return err
+}
+
 // run lives as long as the process; the journal is closed after the last worker.
 func (s *Service) run(ctx context.Context) error {
 	err := s.loop.run(ctx)
 	return errors.Join(err, s.journal.Close())
+}
+
+// tidyPeriod is how often what no pod answers for is looked for.
+const tidyPeriod = 5 * time.Minute
+
+// tidy looks for leftovers until ctx ends, while it is known what runs.
+func (s *Service) tidy(ctx context.Context, clock clock.WithTicker, actuator *actuate.Actuator) error {
+	ticker := clock.NewTicker(tidyPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		if !s.in.Records.Complete() {
+			continue
+		}
+		running := map[string]bool{}
+		for _, c := range s.runningLogs() {
+			running[c.ID] = true
+		}
+		err := actuator.Tidy(ctx, clock.Now(), func(id string) bool { return running[id] })
+		if err != nil && ctx.Err() == nil {
+			s.kit.Log.Warn("leftovers not removed", service.KeyError, err.Error())
+		}
+	}
 }
 
 // runtimeTimeout is runtimeRequestTimeout, or the broker's own before the
@@ -177,6 +231,11 @@ func (s *Service) runtimeTimeout() time.Duration {
 
 // warnNode tells a warning about the node.
 func (s *Service) warnNode(ctx context.Context, reason, message string) {
+	s.tellNode(ctx, v1.EventTypeWarning, reason, message)
+}
+
+// tellNode tells an event about the node.
+func (s *Service) tellNode(ctx context.Context, kind, reason, message string) {
 	name := s.cfg.NodeName
 	if c := s.config(); c != nil {
 		name = c.Node.Name
@@ -188,7 +247,7 @@ func (s *Service) warnNode(ctx context.Context, reason, message string) {
 	}
 	err := s.events.Emit(ctx, &eventv1.Event{
 		Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Node", Name: name, Uid: name},
-		Type:   v1.EventTypeWarning, Reason: reason, Message: message, Time: timestamppb.Now(),
+		Type:   kind, Reason: reason, Message: message, Time: timestamppb.Now(),
 	})
 	if err != nil {
 		s.kit.Log.Warn("event lost", "reason", reason, service.KeyError, err.Error())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -167,6 +168,7 @@ func TestService(t *testing.T) {
 	if running := s.runningLogs(); len(running) != 1 || running[0].ID != id {
 		t.Errorf("running logs %v", running)
 	}
+	n.checkpoints(conn, p.UID)
 	families, err := kit.Metrics.Gather()
 	n.must(err)
 	seen := map[string]bool{}
@@ -176,6 +178,25 @@ func TestService(t *testing.T) {
 	for _, name := range []string{"kubelet_active_pods", "kubelet_working_pods", "kubelet_pod_worker_duration_seconds"} {
 		if !seen[name] {
 			t.Errorf("no metric %s", name)
+		}
+	}
+}
+
+// checkpoints has a running container's state written, and only that.
+func (n *node) checkpoints(conn *grpc.ClientConn, uid types.UID) {
+	n.t.Helper()
+	client := podworkerv1.NewPodWorkerServiceClient(conn)
+	n.must(os.MkdirAll(filepath.Join(n.dir, "kubelet", "checkpoints"), 0o700))
+	resp, err := client.Checkpoint(n.t.Context(), &podworkerv1.CheckpointRequest{Uid: string(uid), Container: "web"})
+	n.must(err)
+	if name := filepath.Base(resp.GetLocation()); !strings.HasPrefix(name, "checkpoint-a_default-web-") {
+		n.t.Errorf("archive %s", name)
+	}
+	_, err = os.Stat(resp.GetLocation())
+	n.must(err)
+	for _, req := range []*podworkerv1.CheckpointRequest{{Uid: string(uid), Container: "other"}, {Uid: "none", Container: "web"}} {
+		if _, err := client.Checkpoint(n.t.Context(), req); !rpc.Is(err, rpc.NotFound) {
+			n.t.Errorf("checkpoint of %v: %v", req, err)
 		}
 	}
 }

@@ -38,8 +38,7 @@ type worker struct {
 
 	// Guarded by loop.mu.
 	published, heedsResources, heedsObjects bool
-	shown                                   step.State
-	isStatic                                *bool // nil while no specification is known
+	outward                                 seenBy
 
 	facts    step.Facts
 	accepted *v1.Pod
@@ -67,9 +66,12 @@ type worker struct {
 	asked                                map[step.Kind]mark
 	messages                             map[string]*podworkerv1.ContainerMessage
 	claimed                              string
-	// born is when the worker was made; counted: the pod's start was counted.
-	born    time.Time
-	counted bool
+	// born is when the worker was made; counted: the pod's start was counted;
+	// leftover: the pod is known by nothing but what it left on the disk.
+	born              time.Time
+	counted, leftover bool
+	// doing and done are what the worker does now, and did last.
+	doing, done span
 }
 
 func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *v1.Pod) *worker {
@@ -100,7 +102,7 @@ func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *
 			}
 		}
 	}
-	w.born = l.clock.Now()
+	w.born, w.leftover = l.clock.Now(), found != nil
 	w.poke()
 	return w
 }
@@ -155,6 +157,9 @@ func (w *worker) run(ctx context.Context) {
 			}
 		}
 		timer.Reset(wait)
+		if !at.IsZero() && !w.l.clock.Now().Before(at) {
+			w.poke() // the time came while the timer was being set
+		}
 	}
 }
 
@@ -170,7 +175,7 @@ func (w *worker) turn(ctx context.Context) (at time.Time, forgotten bool) {
 	began := w.l.clock.Now()
 	in := w.gather()
 	plan := step.Step(in)
-	w.rounds(began, &plan)
+	w.rounds(&in, &plan)
 	if ctx.Err() != nil {
 		return time.Time{}, false
 	}
@@ -196,6 +201,7 @@ func (w *worker) turn(ctx context.Context) (at time.Time, forgotten bool) {
 	}
 	w.release()
 	w.publish(ctx, &plan)
+	w.measure(began)
 	at = plan.WakeAt
 	for _, retry := range []time.Time{w.refreshTry, w.saveTry} {
 		if !retry.IsZero() && (at.IsZero() || retry.Before(at)) {
@@ -292,17 +298,26 @@ func (w *worker) forget(ctx context.Context) (at time.Time, forgotten bool) {
 	}
 	w.l.states.Delete(ctx, string(w.uid))
 	w.l.metrics.forgotten.Inc()
+	if w.doing.operation != "" {
+		w.finish(w.l.clock.Now())
+	}
 	return time.Time{}, true
 }
 
 // release gives the pod's full name back when it holds it no longer.
 func (w *worker) release() {
 	switch w.facts.State {
-	case step.Released, step.Rejected:
-		if w.claimed != "" {
-			w.l.unclaim(w.claimed, w.uid)
-			w.claimed = ""
+	case step.Released:
+	case step.Rejected:
+		if w.accepted != nil && pod.IsStatic(w.accepted) {
+			return // it may be admitted yet
 		}
+	default:
+		return
+	}
+	if w.claimed != "" {
+		w.l.unclaim(w.claimed, w.uid)
+		w.claimed = ""
 	}
 }
 

@@ -128,8 +128,17 @@ func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 	s.kit.Serving()
 }
 
-// launch starts the probes that are due.
+// question is what one or more probes of a container want to know.
+type question struct {
+	targets []schedule.Target
+	subject probe.Subject
+}
+
+// launch starts the probes that are due. A command that several probes of a
+// container want to run at the same time is run once.
 func (s *Service) launch(ctx context.Context) {
+	var order []*question
+	asked := map[string]*question{}
 	for _, t := range s.plan.Due(s.now()) {
 		p, ok := s.pods.Get(t.UID)
 		record, seen := s.records.Get(t.UID)
@@ -138,23 +147,37 @@ func (s *Service) launch(ctx context.Context) {
 			s.plan.Done(t, schedule.Unknown, "", s.now())
 			continue
 		}
+		if q := asked[t.Question()]; q != nil {
+			q.targets = append(q.targets, t)
+			continue
+		}
 		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.ip}
 		if p.Spec.HostNetwork && subject.PodIP == "" {
 			subject.PodIP = cmp.Or(p.Status.HostIP, s.cfg.NodeIP)
 		}
-		go func() {
-			s.slots <- struct{}{}
-			defer func() { <-s.slots }()
-			began := s.now()
-			outcome := s.probes.Run(ctx, t.Spec, subject)
-			if ctx.Err() != nil {
-				return // broken off, not failed
-			}
-			select {
-			case s.done <- finished{t, outcome, s.now().Sub(began)}:
-			case <-ctx.Done():
-			}
-		}()
+		q := &question{[]schedule.Target{t}, subject}
+		asked[t.Question()] = q
+		order = append(order, q)
+	}
+	for _, q := range order {
+		go s.ask(ctx, q)
+	}
+}
+
+// ask runs a probe and tells its result to all that want to know it.
+func (s *Service) ask(ctx context.Context, q *question) {
+	s.slots <- struct{}{}
+	defer func() { <-s.slots }()
+	began := s.now()
+	outcome := s.probes.Run(ctx, q.targets[0].Spec, q.subject)
+	if ctx.Err() != nil {
+		return // broken off, not failed
+	}
+	for _, t := range q.targets {
+		select {
+		case s.done <- finished{t, outcome, s.now().Sub(began)}:
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -171,6 +194,8 @@ func (s *Service) finish(ctx context.Context, f finished, changed map[string]boo
 		return
 	}
 	switch {
+	case f.outcome.Error != "":
+		s.emit(ctx, p, f.target, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in %s state: %s", f.target.Kind, f.outcome.Result, f.outcome.Error))
 	case f.outcome.Result == schedule.Failure:
 		s.emit(ctx, p, f.target, "Unhealthy", fmt.Sprintf("%s probe failed: %s", f.target.Kind, f.outcome.Message))
 	case f.outcome.Warning != "":

@@ -11,10 +11,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	"github.com/sextant-node/sextant/test/fakecri"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -59,6 +62,45 @@ func TestExecInTheContainer(t *testing.T) {
 	})
 	r.runs("u", id, 0)
 	r.becomes("u", liveness, success)
+}
+
+// TestTheSameCommandRunsOnce: two probes of one command cost one run, each time;
+// one that differs has its own.
+func TestTheSameCommandRunsOnce(t *testing.T) {
+	r := newRig(t)
+	id := r.container()
+	exec := func(command ...string) *v1.Probe {
+		p := r.probe("")
+		p.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}
+		return p
+	}
+	runs := func() int { return r.cri.Count(fakecri.Match{Method: "ExecSync"}) }
+	r.want("u", func(c *v1.Container) {
+		c.Env = []v1.EnvVar{{Name: "WORD", Value: "one"}}
+		c.LivenessProbe, c.ReadinessProbe = exec("sh", "-c", "echo $(WORD)"), exec("sh", "-c", "echo $(WORD)")
+	})
+	r.runs("u", id, 0)
+	r.becomes("u", liveness, success)
+	r.becomes("u", readiness, success)
+	if n := runs(); n != 1 {
+		t.Errorf("%d runs for two probes", n)
+	}
+	if cmd := r.cri.Calls(fakecri.Match{Method: "ExecSync"})[0].Request.(*runtimeapi.ExecSyncRequest).GetCmd(); cmd[2] != "echo one" {
+		t.Errorf("ran %q", cmd)
+	}
+	r.pass(10 * time.Second)
+	r.Eventually("both again", func() bool { return r.counted("u", "successful") == 4 })
+	if n := runs(); n != 2 {
+		t.Errorf("%d runs for two rounds", n)
+	}
+	r.want("u", func(c *v1.Container) {
+		c.LivenessProbe, c.ReadinessProbe = exec("true"), exec("sh", "-c", "exit 1")
+	})
+	r.pass(10 * time.Second)
+	r.becomes("u", readiness, failure)
+	if v := r.verdict("u", liveness); v.GetResult() != success {
+		t.Errorf("liveness is %v", v)
+	}
 }
 
 func TestANewContainerHasNoVerdict(t *testing.T) {
@@ -182,6 +224,24 @@ func TestEvents(t *testing.T) {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is missing in\n%s", want, said)
 		}
+	}
+}
+
+// TestAProbeThatCannotBeDoneDecidesNothing: it is told, and neither verdict comes.
+func TestAProbeThatCannotBeDoneDecidesNothing(t *testing.T) {
+	r := newRig(t)
+	r.want("u", func(c *v1.Container) {
+		c.LivenessProbe = r.probe("live")
+		c.LivenessProbe.HTTPGet.Port = intstr.FromString("nowhere")
+	})
+	r.runs("u", "c1", 0)
+	r.Eventually("the event", func() bool { return len(r.said()) > 0 })
+	want := `Warning Unhealthy ns/name-u spec.containers{c}: Liveness probe errored and resulted in unknown state: container c has no port named "nowhere"`
+	if said := r.said()[0]; said != want {
+		t.Errorf("said %q, want %q", said, want)
+	}
+	if v := r.verdict("u", liveness); v != nil {
+		t.Errorf("verdict %v", v)
 	}
 }
 

@@ -10,6 +10,9 @@
 // A pod's cgroup exists when Admit has answered, and is gone, or the item says
 // why not, after Release.
 //
+// What the node, its pods and their containers use is read from cgroups when
+// somebody asks (Usage), at most once a second, and never by itself.
+//
 // It comes back from its checkpoint of allocations, and makes sure of every
 // cgroup in it. A lost checkpoint costs nothing that runs: podworker asks again
 // for each pod, as running.

@@ -1,27 +1,13 @@
 package resource
 
 import (
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 )
-
-func decodeKubelet(_ string, value []byte) (*kubeconf.Config, error) {
-	m := &configv1.KubeletConfig{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
-	c, err := kubeconf.Unmarshal(m.GetConfig())
-	if err != nil {
-		return nil, fmt.Errorf("generation %d: %w", m.GetGeneration(), err)
-	}
-	return c, nil
-}
 
 // decodeNode decodes Nodes and keeps nothing of other objects.
 func decodeNode(_ string, value []byte) (*v1.Node, error) {

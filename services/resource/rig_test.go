@@ -48,7 +48,7 @@ type rig struct {
 	stop    func()
 }
 
-func newRig(t *testing.T, edit func(*resource.Deps)) *rig {
+func newRig(t testing.TB, edit func(*resource.Deps)) *rig {
 	t.Helper()
 	r := &rig{House: standin.New(t), machine: t.TempDir(), cgroup: cgrouptest.Root(t)}
 	r.file("sys/devices/system/cpu/online", "0-3")

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -78,6 +80,7 @@ func (s *Service) judge(p *v1.Pod, now *settings) *resourcev1.AdmitResponse {
 		Labels: map[string]string{
 			v1.LabelHostname: now.conf.Node.Name, v1.LabelOSStable: s.facts.OperatingSystem, v1.LabelArchStable: s.facts.Architecture,
 		},
+		StrictGroups: s.strictGroups(), AppArmor: s.facts.AppArmor,
 		MemoryPressure: s.pressure[pressure.Memory].Under,
 		DiskPressure:   s.pressure[pressure.Disk].Under,
 		PIDPressure:    s.pressure[pressure.PID].Under,
@@ -95,10 +98,24 @@ func (s *Service) judge(p *v1.Pod, now *settings) *resourcev1.AdmitResponse {
 		others = append(others, h.pod)
 	}
 	if r := admit.Judge(p, others, node); r != nil {
-		s.metrics.rejections.WithLabelValues(r.Reason).Inc()
+		s.metrics.rejections.WithLabelValues(rejectionLabel(r.Reason)).Inc()
 		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: r.Reason, Message: r.Message}
 	}
 	return nil
+}
+
+// strictGroups tells whether the runtime knows supplementalGroupsPolicy Strict.
+func (s *Service) strictGroups() bool {
+	state, ok := s.runtime.Get("runtime")
+	if !ok {
+		return false
+	}
+	answer := &runtimeapi.StatusResponse{}
+	if err := proto.Unmarshal(state.GetStatus(), answer); err != nil {
+		s.kit.Log.Error("runtime status", "error", err.Error())
+		return false
+	}
+	return answer.GetFeatures().GetSupplementalGroupsPolicy()
 }
 
 // allocate writes the checkpoint, then makes the cgroup; callers hold the pod's
@@ -144,8 +161,6 @@ func (s *Service) ensurePod(h *held, now *settings) error {
 	if len(h.Cgroup) == 0 {
 		return nil
 	}
-	began := time.Now()
-	defer func() { s.metrics.cgroupDuration.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()
 	return s.tree(h.Driver).Ensure(h.Cgroup, podValues(now, h.pod))
 }
 
@@ -189,9 +204,7 @@ func (s *Service) Release(ctx context.Context, req *resourcev1.ReleaseRequest) (
 func (s *Service) release(ctx context.Context, uid string, h *held) {
 	err := fault.Hit(ctx, "resource.release")
 	if err == nil && len(h.Cgroup) > 0 {
-		began := time.Now()
 		err = s.tree(h.Driver).Remove(h.Cgroup)
-		s.metrics.cgroupDuration.WithLabelValues("destroy").Observe(time.Since(began).Seconds())
 	}
 	if err == nil {
 		err = s.table.Delete(uid)

@@ -9,18 +9,22 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/keymutex"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/store"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
+	"github.com/sextant-node/sextant/services/resource/internal/gauge"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
 	"github.com/sextant-node/sextant/services/resource/internal/pressure"
 )
@@ -47,6 +51,11 @@ type Deps struct {
 	Machine machine.Host
 	// Cgroups makes a tree for a driver; the real one when nil.
 	Cgroups func(pod.CgroupDriver) Cgroups
+	// Gauge is where cgroups and processes are read; this machine's by default,
+	// or Machine's.
+	Gauge gauge.Host
+	// Images is the CRI's image service; nil dials podworker's broker.
+	Images grpc.ClientConnInterface
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
@@ -103,6 +112,8 @@ type Service struct {
 	file    *store.Store
 	table   *store.Table[allocation]
 	metrics *metrics
+	gauges  *gauges
+	images  runtimeapi.ImageServiceClient
 
 	pods   *feed.Owner[*resourcev1.PodAllocation]
 	node   *feed.Owner[*resourcev1.NodeResources]
@@ -140,18 +151,32 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	if s.tree == nil {
-		s.tree = func(d pod.CgroupDriver) Cgroups { return cgroup.Tree{Driver: d} }
+	tree := s.tree
+	if tree == nil {
+		tree = func(d pod.CgroupDriver) Cgroups { return cgroup.Tree{Driver: d} }
 	}
+	have := &known{path: map[string]bool{}}
+	s.tree = func(d pod.CgroupDriver) Cgroups { return timed{tree(d), d, s.metrics, s.now, have} }
 	var err error
 	if s.facts, err = s.host.Read(); err != nil {
 		return nil, err
 	}
+	if deps.Gauge == (gauge.Host{}) {
+		deps.Gauge = gauge.Host{Root: s.host.Root, Version: s.facts.CgroupVersion}
+	}
+	s.gauges = newGauges(deps.Gauge)
+	if deps.Images == nil {
+		if deps.Images, err = rpc.Dial(rpc.ClientConfig{Socket: kit.Paths.Broker()}); err != nil {
+			return nil, fmt.Errorf("dial broker: %w", err)
+		}
+	}
+	s.images = runtimeapi.NewImageServiceClient(deps.Images)
+	kit.Metrics.MustRegister(logSizes{s})
 	s.metrics.cgroupVersion.Set(float64(s.facts.CgroupVersion))
 	if err := s.restore(); err != nil {
 		return nil, err
 	}
-	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, decodeKubelet); err != nil {
+	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, kubeconf.Decode); err != nil {
 		return nil, err
 	}
 	if s.runtime, err = service.Mirror(kit, house.PlegRuntime, feed.Message[*plegv1.RuntimeState]); err != nil {

@@ -1,5 +1,5 @@
 // Package status is the service that tells the API server: pod status, the final
-// delete of pods, mirror pods, the Node and its status, the Lease, and Events. It is
+// delete of pods, mirror pods, the Node and its status, Lease and CSINode, and Events. It is
 // the only process of the node that writes there.
 //
 // # What it owns
@@ -37,6 +37,6 @@
 //
 // inputs.go decodes the feeds, loop.go is the loop of pods (publish.go and
 // mirrorpods.go are what comes of it), node.go gathers the Node, service.go puts it
-// together; there is no server.go, for nobody calls status. In internal/, gather, plan and nodestatus decide, and are pure; report, nodesync, lease
-// and events act; api, host and journal are the API server, the machine and the disk.
+// together; there is no server.go, for nobody calls status. In internal/, gather, plan and nodestatus decide, and are pure; report, nodesync, csinode,
+// lease and events act; api, host and journal are the API server, the machine and the disk.
 package status

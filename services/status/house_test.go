@@ -178,6 +178,7 @@ func (h *home) begin(s house.Service) {
 	case house.PodWorker:
 		n.publish = publisher(h, kit, house.PodWorkerPods, func(p *testPod) proto.Message { return p.state })
 		n.events = kit.Events()
+		one(h, kit, house.PodWorkerNode, "node", &podworkerv1.NodeState{Stage: podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING})
 		one(h, kit, house.PodWorkerImages, "images", &podworkerv1.Images{Images: []*podworkerv1.Image{{Names: []string{"pause"}, SizeBytes: 1}}})
 	case house.Pleg:
 		n.publish = publisher(h, kit, house.PlegPods, func(p *testPod) proto.Message { return p.record })
@@ -301,6 +302,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		h.t.Fatal(err)
 	}
 	one(h, kit, house.ConfigKubelet, "kubelet", &configv1.KubeletConfig{Config: data})
+	credential := service.Owner[*configv1.Credential](kit, house.ConfigCredential)
 	sources := service.Owner[*configv1.Source](kit, house.ConfigSources)
 	pods := service.Owner[*configv1.DesiredPod](kit, house.ConfigPods)
 	mirrors := service.Owner[*configv1.Object](kit, house.ConfigMirrors)
@@ -316,11 +318,22 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		set(err)
 		return data
 	}
-	seenAt := timestamppb.New(time.Now().Add(-time.Second))
+	seenAt := map[string]*timestamppb.Timestamp{}
+	seen := func(uid string) *timestamppb.Timestamp {
+		if seenAt[uid] == nil {
+			seenAt[uid] = timestamppb.Now()
+		}
+		return seenAt[uid]
+	}
 	_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api"})
 	set(err)
 	sources.SetComplete(ctx, true)
 	return func() {
+		if data, err := os.ReadFile(h.config.Node.KubeConfig); err == nil {
+			_, err := credential.Set(ctx, credentialKey, &configv1.Credential{Kubeconfig: data})
+			set(err)
+		}
+		credential.SetComplete(ctx, true)
 		_, err := sources.Set(ctx, "file", &configv1.Source{Name: "file", Complete: true})
 		set(err)
 		_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: true})
@@ -329,7 +342,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		listed, mirrored := map[string]bool{}, map[string]bool{}
 		for uid, p := range h.static {
 			listed[uid] = true
-			_, err := pods.Set(ctx, uid, &configv1.DesiredPod{Pod: marshal(p), Source: "file", SeenAt: seenAt})
+			_, err := pods.Set(ctx, uid, &configv1.DesiredPod{Pod: marshal(p), Source: "file", SeenAt: seen(uid)})
 			set(err)
 		}
 		for _, p := range h.cluster.Pods() {
@@ -341,7 +354,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 				continue
 			}
 			listed[string(p.UID)] = true
-			_, err := pods.Set(ctx, string(p.UID), &configv1.DesiredPod{Pod: marshal(p), Source: "api", SeenAt: seenAt})
+			_, err := pods.Set(ctx, string(p.UID), &configv1.DesiredPod{Pod: marshal(p), Source: "api", SeenAt: seen(string(p.UID))})
 			set(err)
 		}
 		for _, uid := range pods.Keys() {

@@ -36,12 +36,18 @@ type inputs struct {
 	nodes     *feed.Mirror[*v1.Node]
 	workers   *feed.Mirror[*gather.Worker]
 	images    *feed.Mirror[[]nodestatus.Image]
+	end       *feed.Mirror[*podworkerv1.NodeState]
 	records   *feed.Mirror[*gather.Record]
 	runtime   *feed.Mirror[*nodestatus.Runtime]
 	verdicts  *feed.Mirror[map[string]podstatus.ProbeVerdict]
 	resources *feed.Mirror[*nodestatus.Resources]
-	events    []*feed.Mirror[*eventv1.Event]
+	// credential is who the node is at the API server.
+	credential *feed.Mirror[*configv1.Credential]
+	events     []*feed.Mirror[*eventv1.Event]
 }
+
+// credentialKey is the one item of config.credential.
+const credentialKey = "node"
 
 // eventFeeds are the feeds of events of the node.
 var eventFeeds = []string{house.ConfigEvents, house.PodWorkerEvents, house.ProberEvents, house.VolumeEvents, house.ResourceEvents}
@@ -66,12 +72,14 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	in := &inputs{}
 	b := builder{kit: kit}
 	open(&b, &in.kubelet, house.ConfigKubelet, decodeKubelet)
+	open(&b, &in.credential, house.ConfigCredential, feed.Message[*configv1.Credential])
 	open(&b, &in.sources, house.ConfigSources, feed.Message[*configv1.Source])
 	open(&b, &in.pods, house.ConfigPods, decodeDesired)
 	open(&b, &in.mirrors, house.ConfigMirrors, decodeMirror)
 	open(&b, &in.nodes, house.ConfigObjects, decodeNode)
 	open(&b, &in.workers, house.PodWorkerPods, decodeWorker)
 	open(&b, &in.images, house.PodWorkerImages, decodeImages)
+	open(&b, &in.end, house.PodWorkerNode, feed.Message[*podworkerv1.NodeState])
 	open(&b, &in.records, house.PlegPods, decodeRecord)
 	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
 	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
@@ -282,12 +290,10 @@ func decodeRuntime(_ string, value []byte) (*nodestatus.Runtime, error) {
 		})
 	}
 	for _, h := range s.GetRuntimeHandlers() {
-		handler := v1.NodeRuntimeHandler{Name: h.GetName()}
-		if f := h.GetFeatures(); f != nil {
-			ro, users := f.GetRecursiveReadOnlyMounts(), f.GetUserNamespaces()
-			handler.Features = &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &ro, UserNamespaces: &users}
-		}
-		r.Handlers = append(r.Handlers, handler)
+		ro, users := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
+		r.Handlers = append(r.Handlers, v1.NodeRuntimeHandler{
+			Name: h.GetName(), Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &ro, UserNamespaces: &users},
+		})
 	}
 	if f := s.GetFeatures(); f != nil {
 		policy := f.GetSupplementalGroupsPolicy()

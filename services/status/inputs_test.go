@@ -1,6 +1,7 @@
 package status
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,7 @@ func TestDecodeRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Asked || r.Conditions[0].Reason != "No" || !*r.Handlers[0].Features.UserNamespaces || *r.Handlers[0].Features.RecursiveReadOnlyMounts || r.Handlers[1].Features != nil || !*r.SupplementalGroupsPolicy {
+	if !r.Asked || r.Conditions[0].Reason != "No" || !*r.Handlers[0].Features.UserNamespaces || *r.Handlers[0].Features.RecursiveReadOnlyMounts || *r.Handlers[1].Features.UserNamespaces || !*r.SupplementalGroupsPolicy {
 		t.Errorf("%+v", r)
 	}
 	if r, err := decodeRuntime("runtime", encode(t, &plegv1.RuntimeState{Error: "no such socket"})); err != nil || r.Asked {
@@ -175,35 +176,64 @@ func TestDecodeDamaged(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+// heard notes what it is told of starts.
+type heard struct {
+	seen   []float64
+	totals [][2]float64 // SLI, total
+}
+
+func (h *heard) running(seen time.Duration) { h.seen = append(h.seen, seen.Seconds()) }
+
+func (h *heard) known(_ *v1.Pod, sli, total time.Duration) {
+	h.totals = append(h.totals, [2]float64{sli.Seconds(), total.Seconds()})
+}
+
 func TestStartTimes(t *testing.T) {
 	base := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	at := func(seconds float64) time.Time { return base.Add(time.Duration(seconds * float64(time.Second))) }
-	var got [][3]float64
-	s := newStartTimes(base, func(seen, sli, total time.Duration) {
-		got = append(got, [3]float64{seen.Seconds(), sli.Seconds(), total.Seconds()})
-	})
+	var got heard
+	s := newStartTimes(base, &got)
 	wanted := func(created, seen float64) *desired {
 		return &desired{
 			pod:  &v1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(created))}},
 			item: &configv1.DesiredPod{SeenAt: timestamppb.New(at(seen))},
 		}
 	}
-	pull := func(reason string, when float64) {
-		s.event(&eventv1.Event{Object: &eventv1.ObjectReference{Uid: "new"}, Reason: reason, Time: timestamppb.New(at(when))})
+	pull := func(reason, container string, when float64) {
+		s.event(&eventv1.Event{Object: &eventv1.ObjectReference{Uid: "new", FieldPath: container}, Reason: reason, Time: timestamppb.New(at(when))})
 	}
-	s.rendered("old", wanted(-9, -5), &v1.PodStatus{Phase: v1.PodRunning}, at(1))
+	runs := v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at(1))}}
+	half := &v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{State: runs}, {}}}
+	whole := &v1.PodStatus{
+		Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{State: runs}, {State: runs}},
+		InitContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{
+			Terminated: &v1.ContainerStateTerminated{StartedAt: metav1.NewTime(at(7)), FinishedAt: metav1.NewTime(at(9))},
+		}}},
+	}
+	s.rendered("old", wanted(-9, -5), whole, at(1))
+	s.reported("old", wanted(-9, -5), whole, at(1))
 	s.rendered("new", wanted(1, 2), &v1.PodStatus{Phase: v1.PodPending}, at(2))
-	pull("Pulling", 3)
-	pull("Pulled", 7)
-	pull("Started", 8)
-	status := &v1.PodStatus{Phase: v1.PodRunning, InitContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{
-		Terminated: &v1.ContainerStateTerminated{StartedAt: metav1.NewTime(at(7)), FinishedAt: metav1.NewTime(at(9))},
-	}}}}
-	s.rendered("new", wanted(1, 2), status, at(11))
-	s.rendered("new", wanted(1, 2), status, at(60))
+	s.reported("new", wanted(1, 2), nil, at(2))
+	pull("Pulling", "a", 3)
+	pull("Pulling", "a", 4) // tried again
+	pull("Pulling", "b", 4)
+	pull("Pulled", "a", 5)
+	pull("Pulled", "b", 6)
+	pull("Pulled", "b", 19) // of a restart
+	pull("Pulled", "c", 19) // was present
+	pull("Pulling", "d", 6.5)
+	pull("Pulled", "d", 7)
+	pull("Started", "a", 8)
+	s.rendered("new", wanted(1, 2), half, at(10))
+	s.reported("new", wanted(1, 2), half, at(10))
+	s.rendered("new", wanted(1, 2), whole, at(11))
+	s.reported("new", wanted(1, 2), whole, at(12))
+	s.rendered("new", wanted(1, 2), whole, at(60))
+	s.reported("new", wanted(1, 2), whole, at(60))
 	s.rendered("failed", wanted(1, 2), &v1.PodStatus{Phase: v1.PodFailed}, at(3))
-	if want := [][3]float64{{9, 4, 10}}; !cmp.Equal(want, got) {
-		t.Errorf("seen, SLI, total: %v, want %v", got, want)
+	s.reported("gone", nil, whole, at(3))
+	if want := (heard{[]float64{8}, [][2]float64{{11 - 3.5 - 2, 11}}}); !reflect.DeepEqual(want, got) {
+		t.Errorf("running, SLI and total: %v, want %v", got, want)
 	}
 	s.forget("new")
 	if _, ok := s.pods["new"]; ok {

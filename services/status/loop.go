@@ -237,6 +237,7 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 		e.name = want.pod.Namespace + "/" + want.pod.Name
 	}
 	api := l.apiStatus(uid, want)
+	l.started.reported(uid, want, api, l.now())
 	if e.restored && api != nil {
 		if gather.Later(api, e.status) {
 			e.status = nil
@@ -247,6 +248,7 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	if hold == gather.Go {
 		delete(l.held, uid)
 		l.keep(uid, want, e, status)
+		l.started.rendered(uid, want, status, l.now())
 	} else if l.hold(uid, hold) {
 		l.log.Debug("status held", service.KeyUID, uid, "reason", string(hold))
 	}

@@ -1,15 +1,22 @@
 package status
 
 import (
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
 
 // metrics have the kubelet's names where the kubelet has them.
 type metrics struct {
 	synced                    prometheus.Histogram
 	startSeen, startSLI, full prometheus.Histogram
+	firstNetwork              prometheus.Gauge
+	firstNetworkSeen          bool // only known writes it, from one goroutine
 	nodeName                  *prometheus.GaugeVec
 }
 
@@ -32,11 +39,16 @@ func newMetrics(to prometheus.Registerer, mirrors, pending func() float64) *metr
 			"Duration in seconds from the creation of a pod to its running, without image pulls and init containers.", startBuckets),
 		full: histogram("kubelet_pod_start_total_duration_seconds",
 			"Duration in seconds from the creation of a pod to its running, image pulls and init containers included.", startBuckets),
+		firstNetwork: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_first_network_pod_start_sli_duration_seconds",
+			Help: "Duration in seconds, as the SLI's, of the first pod with a network of its own.",
+		}),
 		nodeName: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelet_node_name", Help: "The node's name. The value is always 1.",
 		}, []string{"node"}),
 	}
-	to.MustRegister(m.synced, m.startSeen, m.startSLI, m.full, m.nodeName,
+	to.MustRegister(m.synced, m.startSeen, m.startSLI, m.full, m.firstNetwork, m.nodeName,
+		buildInfo(),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubelet_mirror_pods", Help: "The number of mirror pods of this node at the API server.",
 		}, mirrors),
@@ -47,13 +59,49 @@ func newMetrics(to prometheus.Registerer, mirrors, pending func() float64) *metr
 	return m
 }
 
-func (m *metrics) started(seen, sli, total time.Duration) {
-	m.startSeen.Observe(seen.Seconds())
-	m.startSLI.Observe(sli.Seconds())
+// running implements starts.
+func (m *metrics) running(seen time.Duration) { m.startSeen.Observe(seen.Seconds()) }
+
+// known implements starts.
+func (m *metrics) known(p *v1.Pod, sli, total time.Duration) {
 	m.full.Observe(total.Seconds())
+	if stateful(p) {
+		return
+	}
+	m.startSLI.Observe(sli.Seconds())
+	if !p.Spec.HostNetwork && !m.firstNetworkSeen {
+		m.firstNetworkSeen = true
+		m.firstNetwork.Set(sli.Seconds())
+	}
 }
 
 func (m *metrics) node(name string) {
 	m.nodeName.Reset()
 	m.nodeName.WithLabelValues(name).Set(1)
+}
+
+// buildInfo says of which Kubernetes release the node is, as its Node object
+// does, and of which build.
+func buildInfo() prometheus.Collector {
+	labels := prometheus.Labels{
+		"major": nodestatus.Major, "minor": nodestatus.Minor, "git_version": nodestatus.KubeletVersion,
+		"git_commit": "", "git_tree_state": "", "build_date": "",
+		"go_version": runtime.Version(), "compiler": runtime.Compiler, "platform": runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		states := map[string]string{"true": "dirty", "false": "clean"}
+		for _, s := range build.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				labels["git_commit"] = s.Value
+			case "vcs.time":
+				labels["build_date"] = s.Value
+			case "vcs.modified":
+				labels["git_tree_state"] = states[s.Value]
+			}
+		}
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info", Help: "The release and the build of the node agent. The value is always 1.", ConstLabels: labels,
+	}, func() float64 { return 1 })
 }

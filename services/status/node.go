@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	"github.com/sextant-node/sextant/services/status/internal/events"
 	"github.com/sextant-node/sextant/services/status/internal/journal"
@@ -42,7 +43,8 @@ type node struct {
 	recorder *events.Recorder
 	epoch    string
 	started  time.Time
-	changed  func() // what pods see of the node has changed
+	changed  func() // what pods and objects of the node go by has changed
+	csi      func() string
 	log      *slog.Logger
 
 	mu      sync.Mutex
@@ -65,7 +67,7 @@ var declared = []string{
 func (n *node) Known() bool { return n.settings.get() != nil }
 
 // Standalone implements nodeView.
-func (n *node) Standalone() bool { return n.settings.kubeconfig() == "" }
+func (n *node) Standalone() bool { return n.settings.standalone() }
 
 // Owner implements nodeView.
 func (n *node) Owner() plan.Node {
@@ -152,6 +154,13 @@ func (n *node) input(config *kubeconf.Config, name string) nodestatus.Input {
 	}
 	if k.NodeStatusMaxImages != nil {
 		in.MaxImages = int(*k.NodeStatusMaxImages)
+	}
+	if !n.Standalone() {
+		in.CSINode = n.csi()
+	}
+	if end, ok := n.in.end.Get(nodeKey); ok {
+		down := end.GetStage() > podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING
+		in.ShuttingDown = &down
 	}
 	in.Runtime, _ = n.in.runtime.Get(runtimeKey)
 	in.Resources, _ = n.in.resources.Get(nodeKey)

@@ -26,9 +26,6 @@ func (l *podLoop) keep(uid string, want *desired, e *podEntry, status *v1.PodSta
 	}
 	namespace, name := l.names(uid, want)
 	l.journal.PutPod(uid, journal.Pod{Namespace: namespace, Name: name, Status: data})
-	if want != nil {
-		l.started.rendered(uid, want, status, l.now())
-	}
 }
 
 func (l *podLoop) names(uid string, want *desired) (namespace, name string) {

@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/service"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	"github.com/sextant-node/sextant/services/status/internal/api"
+	"github.com/sextant-node/sextant/services/status/internal/csinode"
 	"github.com/sextant-node/sextant/services/status/internal/events"
 	"github.com/sextant-node/sextant/services/status/internal/host"
 	"github.com/sextant-node/sextant/services/status/internal/journal"
@@ -23,13 +26,10 @@ import (
 	"github.com/sextant-node/sextant/services/status/internal/report"
 )
 
-// Config of the service: what it must know before config answers. Both may be empty;
-// then they are what the KubeletConfiguration's flags say.
+// Config of the service: what it must know before config answers.
 type Config struct {
-	// NodeName is the name of the Node object.
+	// NodeName is the name of the Node object; if empty it is the configuration's.
 	NodeName string
-	// Kubeconfig is the path of the API server credentials.
-	Kubeconfig string
 }
 
 // Deps of the service.
@@ -51,6 +51,7 @@ type Service struct {
 	host     *host.Reader
 	node     *node
 	nodes    *nodesync.Sync
+	csi      *csinode.Keeper
 	pods     *podLoop
 	desk     *report.Desk
 }
@@ -83,8 +84,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	return s, nil
 }
 
-// restore takes up the configuration of an earlier process.
+// restore takes up the configuration and the credential of an earlier process.
 func (s *Service) restore() error {
+	credential, err := s.journal.Credential()
+	if err != nil {
+		return err
+	}
+	s.settings.setCredential(string(credential))
+	s.source.Configure(s.settings.api()) // enough for the Lease
 	data, err := s.journal.Config()
 	if err != nil || data == nil {
 		return err
@@ -132,18 +139,24 @@ func (s *Service) build() error {
 		s.host.Name(name)
 		s.metrics.node(name)
 	}
+	s.csi = csinode.New(csinode.Deps{
+		API: s.source, Node: func() (string, types.UID) { return s.settings.node(), s.nodes.UID() },
+		Changed: func() { s.nodes.Look() }, Log: kit.Log,
+	})
 	s.node = &node{
 		in: s.in, settings: s.settings, host: s.host, journal: s.journal, recorder: s.recorder,
 		report: service.Owner[*statusv1.NodeReport](kit, house.StatusNode),
-		epoch:  kit.Epoch, started: started, changed: func() { s.pods.mark(nil, nil, true) },
+		epoch:  kit.Epoch, started: started, changed: func() { s.pods.mark(nil, nil, true); s.csi.Look() },
+		csi:  s.csi.Problem,
 		away: map[string]time.Time{}, partial: map[string]time.Time{}, log: kit.Log,
 	}
 	s.nodes = nodesync.New(nodesync.Deps{
 		API: s.source, Facts: s.node.facts, Publish: s.node.publish, Emit: s.node.emit,
-		Beat: kit.Heart("node", 5*time.Minute), Log: kit.Log,
+		Startup: newNodeStartup(kit.Metrics, bootTime(started), started, time.Now),
+		Beat:    kit.Heart("node", 5*time.Minute), Log: kit.Log,
 	})
 	s.desk = report.NewDesk(time.Now, func(key string) { s.pods.settled(key) })
-	times := newStartTimes(started, s.metrics.started)
+	times := newStartTimes(started, s.metrics)
 	s.pods = newPodLoop(&podLoop{
 		in: s.in, desk: s.desk, journal: s.journal, node: s.node, started: times, log: kit.Log, now: time.Now,
 		reports: service.Owner[*statusv1.PodReport](kit, house.StatusPods),
@@ -163,7 +176,9 @@ func (s *Service) watch() {
 	s.in.runtime.Watch(look)
 	s.in.resources.Watch(look)
 	s.in.nodes.Watch(look)
+	s.in.end.Watch(look)
 	s.in.sources.Watch(look)
+	s.in.credential.Watch(func([]string) { s.credential() })
 	s.in.kubelet.Watch(func([]string) {
 		k, ok := s.in.kubelet.Get(kubeletKey)
 		if !ok {
@@ -177,13 +192,24 @@ func (s *Service) watch() {
 	})
 }
 
+// credential puts the credential in force that config hands out. Without one
+// from a config that has only just started, the former one stays.
+func (s *Service) credential() {
+	c, ok := s.in.credential.Get(credentialKey)
+	if !ok && !s.in.credential.Complete() {
+		return
+	}
+	s.settings.setCredential(string(c.GetKubeconfig()))
+	s.source.Configure(s.settings.api())
+	s.journal.PutCredential(c.GetKubeconfig())
+	s.nodes.Look()
+	s.recorder.Look()
+}
+
 // configure puts a configuration in force.
 func (s *Service) configure(config *kubeconf.Config) {
 	s.settings.set(config)
-	s.source.Configure(api.Config{
-		Kubeconfig: s.settings.kubeconfig(), ContentType: config.Kubelet.ContentType,
-		Lease: s.leaseDuration(), UserAgent: "sextant-status/" + service.Version,
-	})
+	s.source.Configure(s.settings.api())
 	s.writes.set(apiRate(config))
 	s.eventful.set(eventRate(config))
 	if s.host != nil {
@@ -195,19 +221,12 @@ func (s *Service) configure(config *kubeconf.Config) {
 	s.kit.Serving()
 }
 
-func (s *Service) leaseDuration() time.Duration {
-	if c := s.settings.get(); c != nil && c.Kubelet.NodeLeaseDurationSeconds > 0 {
-		return time.Duration(c.Kubelet.NodeLeaseDurationSeconds) * time.Second
-	}
-	return 40 * time.Second
-}
-
 // recording tells the recorder what to do with events.
 func (s *Service) recording() (string, events.Mode) {
 	switch name := s.settings.node(); {
 	case s.settings.get() == nil || name == "":
 		return "", events.Wait
-	case s.settings.kubeconfig() == "":
+	case s.settings.standalone():
 		return name, events.Discard
 	default:
 		return name, events.Record
@@ -221,17 +240,13 @@ func (s *Service) leasing() (lease.Settings, error) {
 		return lease.Settings{}, err
 	}
 	return lease.Settings{
-		Node: s.settings.node(), Duration: s.leaseDuration(),
-		Client: clients.Heartbeat, Generation: clients.Generation,
+		Node: s.settings.node(), Duration: leaseDuration(s.settings.get()),
+		Client: clients.Lease, Generation: clients.Generation,
 	}, nil
 }
 
 func (s *Service) run() {
 	kit := s.kit
-	if s.settings.get() == nil && s.settings.cfg.Kubeconfig != "" {
-		// Enough for the Lease, until config answers.
-		s.source.Configure(api.Config{Kubeconfig: s.settings.cfg.Kubeconfig, UserAgent: "sextant-status/" + service.Version})
-	}
 	sender := report.NewSender(report.SenderConfig{}, report.SenderDeps{
 		Desk: s.desk, API: s.source, Limiter: &s.writes, Log: kit.Log,
 		Synced: func(d time.Duration) { s.metrics.synced.Observe(d.Seconds()) },
@@ -247,6 +262,7 @@ func (s *Service) run() {
 	})
 	kit.Go("host", s.host.Run)
 	kit.Go("node", s.nodes.Run)
+	kit.Go("csinode", s.csi.Run)
 	kit.Go("pods", s.pods.Run)
 	kit.Go("sender", sender.Run)
 	kit.Go("events", s.recorder.Run)

@@ -40,6 +40,10 @@ func TestPodLife(t *testing.T) {
 		t.Errorf("lease is owned by %v", o)
 	}
 
+	if o := h.cluster.CSINode("n1").OwnerReferences; len(o) != 1 || o[0].UID != h.cluster.Node("n1").UID {
+		t.Errorf("CSINode is owned by %v", o)
+	}
+
 	p := h.cluster.Put(spec("web", "u1"))
 	h.up(p)
 	h.eventually("the pod is ready", func() bool { return isReady(h.cluster.Pod("default", "web")) })
@@ -142,6 +146,33 @@ func TestKillsFlipNothing(t *testing.T) {
 		if e.Reason == "NodeNotReady" {
 			t.Errorf("event %s: %s", e.Reason, e.Message)
 		}
+	}
+}
+
+// TestLeaseAlone: every other request of the node hangs, and its Lease is renewed.
+func TestLeaseAlone(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, func(c *kubeconf.Config) { c.Kubelet.NodeLeaseDurationSeconds = 2 }) // renewed each 500 ms
+	h.eventually("the node is ready", func() bool { return nodeReady(h.cluster.Node("n1")) })
+	h.eventually("the lease is held", func() bool { return h.cluster.Lease("n1") != nil })
+	ctx, release := context.WithCancel(context.Background())
+	defer release()
+	stuck := make(chan struct{}, 1000)
+	h.cluster.Hook(func(_ context.Context, r fakeapi.Request) error {
+		if r.Resource == "leases" {
+			return nil
+		}
+		stuck <- struct{}{}
+		<-ctx.Done()
+		return fakeapi.ErrAway
+	})
+	p := h.cluster.Put(spec("web", "u1"))
+	h.up(p)
+	h.svc.nodes.Look()
+	<-stuck
+	for range 4 {
+		before := h.cluster.Lease("n1").Spec.RenewTime.Time
+		h.eventually("the lease is renewed", func() bool { return h.cluster.Lease("n1").Spec.RenewTime.After(before) })
 	}
 }
 
@@ -334,7 +365,7 @@ func TestStandalone(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, ok := h.svc.node.report.Get("node")
-		return isReady(&v1.Pod{Status: status}) && ok && n.GetReadySince() != nil && n.GetStandalone() && !r.GetReported()
+		return isReady(&v1.Pod{Status: status}) && status.HostIP != "" && ok && n.GetReadySince() != nil && n.GetStandalone() && !r.GetReported()
 	}
 	h.quietly(check)
 	was, _ := h.svc.pods.reports.Get("s1")
@@ -349,7 +380,7 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// TestOtherCredentials: a kubeconfig that changes is read again.
+// TestOtherCredentials: another credential from config is used at once.
 func TestOtherCredentials(t *testing.T) {
 	t.Parallel()
 	h := newHome(t, func(c *kubeconf.Config) { c.Node.KubeConfig += ".later" })
@@ -360,6 +391,7 @@ func TestOtherCredentials(t *testing.T) {
 	if err := fakeapi.WriteKubeconfig(h.config.Node.KubeConfig, h.url); err != nil {
 		t.Fatal(err)
 	}
+	h.refresh(house.Config)
 	h.eventually("the node is registered", func() bool { return h.cluster.Lease("n1") != nil })
 
 	other := fakeapi.New()
@@ -372,6 +404,7 @@ func TestOtherCredentials(t *testing.T) {
 	if err := os.Rename(kubeconfig, h.config.Node.KubeConfig); err != nil {
 		t.Fatal(err)
 	}
+	h.refresh(house.Config)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := other.Eventually(ctx, func() bool { return other.Lease("n1") != nil }); err != nil {

@@ -3,11 +3,14 @@ package status
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/status/internal/api"
 )
 
 // settings hold the configuration in force: the last one config served, in this
@@ -15,8 +18,9 @@ import (
 type settings struct {
 	cfg Config
 
-	mu      sync.Mutex
-	current *kubeconf.Config
+	mu         sync.Mutex
+	current    *kubeconf.Config
+	credential string
 }
 
 func (s *settings) set(c *kubeconf.Config) {
@@ -43,15 +47,39 @@ func (s *settings) node() string {
 	return ""
 }
 
-// kubeconfig is the path of the credentials, empty for none.
-func (s *settings) kubeconfig() string {
-	if s.cfg.Kubeconfig != "" {
-		return s.cfg.Kubeconfig
+// standalone tells that the configuration names no API server. While there is no
+// configuration nobody knows.
+func (s *settings) standalone() bool {
+	c := s.get()
+	return c != nil && c.Node.KubeConfig == ""
+}
+
+// setCredential keeps the credential (a kubeconfig), empty for none.
+func (s *settings) setCredential(kubeconfig string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.credential = kubeconfig
+}
+
+// api is what clients are made of now.
+func (s *settings) api() api.Config {
+	c := s.get()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := api.Config{Kubeconfig: s.credential, UserAgent: "sextant-status/" + service.Version}
+	if c != nil {
+		out.Standalone = c.Node.KubeConfig == ""
+		out.ContentType, out.Lease = c.Kubelet.ContentType, leaseDuration(c)
 	}
-	if c := s.get(); c != nil {
-		return c.Node.KubeConfig
+	return out
+}
+
+// leaseDuration is nodeLeaseDurationSeconds; 40 s while nothing is known.
+func leaseDuration(c *kubeconf.Config) time.Duration {
+	if c != nil && c.Kubelet.NodeLeaseDurationSeconds > 0 {
+		return time.Duration(c.Kubelet.NodeLeaseDurationSeconds) * time.Second
 	}
-	return ""
+	return 40 * time.Second
 }
 
 // limit is a rate limit that can be replaced.

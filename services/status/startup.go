@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -9,29 +10,41 @@ import (
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
+// starts hears how long starts of pods took; *metrics does.
+type starts interface {
+	// running: the pod runs, so long after it was first seen.
+	running(seen time.Duration)
+	// known: the API server knows that all of its containers run, so long after
+	// the pod was created; sli is without image pulls and init containers.
+	known(p *v1.Pod, sli, total time.Duration)
+}
+
 // startTimes measures how long pods take from creation to running, without those
 // that were there before this process.
 type startTimes struct {
-	since   time.Time
-	observe func(seen, sli, total time.Duration)
+	since time.Time
+	to    starts
 
 	mu   sync.Mutex
 	pods map[string]*startTime
 }
 
 type startTime struct {
-	measured             bool
-	pullBegin, pullFinal time.Time
+	running, known bool               // measured
+	pulls          map[string]*pulled // by container
 }
 
-func newStartTimes(since time.Time, observe func(seen, sli, total time.Duration)) *startTimes {
-	return &startTimes{since: since, observe: observe, pods: map[string]*startTime{}}
+// pulled is the time from the first try to pull an image to its presence.
+type pulled struct{ begin, end time.Time }
+
+func newStartTimes(since time.Time, to starts) *startTimes {
+	return &startTimes{since: since, to: to, pods: map[string]*startTime{}}
 }
 
 func (s *startTimes) entry(uid string) *startTime {
 	t, ok := s.pods[uid]
 	if !ok {
-		t = &startTime{}
+		t = &startTime{pulls: map[string]*pulled{}}
 		s.pods[uid] = t
 	}
 	return t
@@ -45,41 +58,85 @@ func (s *startTimes) event(e *eventv1.Event) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, at := s.entry(e.GetObject().GetUid()), e.GetTime().AsTime()
-	if reason == "Pulling" && t.pullBegin.IsZero() {
-		t.pullBegin = at
-	}
-	if reason == "Pulled" && !t.pullBegin.IsZero() {
-		t.pullFinal = at
+	t, at, container := s.entry(e.GetObject().GetUid()), e.GetTime().AsTime(), e.GetObject().GetFieldPath()
+	p := t.pulls[container]
+	switch {
+	case reason == "Pulling" && p == nil:
+		t.pulls[container] = &pulled{begin: at}
+	case reason == "Pulled" && p != nil && p.end.IsZero():
+		p.end = at
 	}
 }
 
-// rendered hears of each new status.
+// rendered hears of each status that was rendered.
 func (s *startTimes) rendered(uid string, d *desired, status *v1.PodStatus, now time.Time) {
+	if d == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.entry(uid)
-	if t.measured || status.Phase == v1.PodPending || status.Phase == "" {
+	if t.running || status.Phase == v1.PodPending || status.Phase == "" {
 		return
 	}
-	t.measured = true
+	t.running = true
+	if seen := d.item.GetSeenAt().AsTime(); status.Phase == v1.PodRunning && !seen.Before(s.since) {
+		s.to.running(now.Sub(seen))
+	}
+}
+
+// reported hears of the status that the API server is known to have, nil for
+// none.
+func (s *startTimes) reported(uid string, d *desired, status *v1.PodStatus, now time.Time) {
+	if d == nil || status == nil || !allRunning(status) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.entry(uid)
+	if t.known {
+		return
+	}
+	t.known = true
 	seen := d.item.GetSeenAt().AsTime()
-	if status.Phase != v1.PodRunning || seen.Before(s.since) {
+	if seen.Before(s.since) {
 		return
 	}
 	created := d.pod.CreationTimestamp.Time
 	if created.IsZero() {
-		created = seen
+		created = seen // a static pod
 	}
 	total := now.Sub(created)
-	s.observe(now.Sub(seen), max(0, total-t.pulled()-initTime(status)), total)
+	s.to.known(d.pod, max(0, total-t.pulled()-initTime(status)), total)
 }
 
-func (t *startTime) pulled() time.Duration {
-	if t.pullFinal.Before(t.pullBegin) {
-		return 0
+// allRunning tells whether every container of a pod runs.
+func allRunning(status *v1.PodStatus) bool {
+	return len(status.ContainerStatuses) > 0 && !slices.ContainsFunc(status.ContainerStatuses, func(c v1.ContainerStatus) bool {
+		return c.State.Running == nil || c.State.Running.StartedAt.IsZero()
+	})
+}
+
+// pulled is how long any image was waited for; pulls at the same time count once.
+func (t *startTime) pulled() (sum time.Duration) {
+	var all []*pulled
+	for _, p := range t.pulls {
+		if p.end.After(p.begin) {
+			all = append(all, p)
+		}
 	}
-	return t.pullFinal.Sub(t.pullBegin)
+	slices.SortFunc(all, func(a, b *pulled) int { return a.begin.Compare(b.begin) })
+	var until time.Time
+	for _, p := range all {
+		from := p.begin
+		if until.After(from) {
+			from = until
+		}
+		if p.end.After(from) {
+			sum, until = sum+p.end.Sub(from), p.end
+		}
+	}
+	return sum
 }
 
 // initTime is how long init containers ran.
@@ -90,6 +147,14 @@ func initTime(status *v1.PodStatus) (sum time.Duration) {
 		}
 	}
 	return sum
+}
+
+// stateful tells whether a pod mounts more than what comes with the API: its
+// start is not the node's alone (pod startup latency SLI).
+func stateful(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		return v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil
+	})
 }
 
 func (s *startTimes) forget(uid string) {

@@ -11,6 +11,9 @@
 // changes; and that a volume of one pod which hangs or fails holds up nobody
 // else's.
 //
+// How full volumes are (Stats) is measured when somebody asks, and kept for
+// volumeStatsAggPeriod.
+//
 // It comes back from its intent journal: a pod that was declared is declared,
 // each step is made sure of again without disturbing what is there, and what
 // was being withdrawn is withdrawn. Folders on disk that the journal does not

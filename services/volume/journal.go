@@ -26,15 +26,22 @@ func (s *Service) restore() error {
 		return fmt.Errorf("volumes on disk: %w", err)
 	}
 	for uid, names := range found {
-		if s.pods[uid] == nil {
+		s.metrics.reconstructed.Add(float64(len(names)))
+		if w := s.pods[uid]; w == nil || w.pod == nil {
+			s.metrics.reconstructErrors.Add(float64(len(names)))
+		}
+		switch w := s.pods[uid]; {
+		case w == nil:
 			s.pods[uid] = &podWork{uid: uid, found: names}
+		case w.pod == nil:
+			w.found = names // its removal was under way
 		}
 	}
 	return nil
 }
 
 func (s *Service) restored(uid types.UID, i intent) (*podWork, error) {
-	w := &podWork{uid: uid, withdrawing: i.Withdrawing, dirty: true}
+	w := &podWork{uid: uid, withdrawing: i.Withdrawing, dirty: true, asked: s.now()}
 	if len(i.Pod) == 0 {
 		return w, nil
 	}

@@ -28,6 +28,7 @@ type podWork struct {
 	pod         *v1.Pod // nil: found on disk
 	found       []string
 	withdrawing bool
+	asked       time.Time // when pod was declared as it is
 
 	dirty   bool
 	running bool
@@ -67,7 +68,7 @@ func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error)
 		if !known {
 			w.volumes = standing
 		}
-		w.pod, w.found, w.dirty = p, nil, true
+		w.pod, w.found, w.dirty, w.asked = p, nil, true, s.now()
 		s.mu.Unlock()
 		s.look()
 	}
@@ -235,7 +236,9 @@ func (s *Service) pass(ctx context.Context, w *podWork, p *v1.Pod, withdrawing b
 func (s *Service) remove(ctx context.Context, w *podWork) (due time.Time, gone bool) {
 	err := fault.Hit(ctx, "volume.remove")
 	if err == nil {
+		began := s.now()
 		err = s.host.Remove(w.uid)
+		s.removed(w, err, began)
 	}
 	if err == nil {
 		err = s.journal.Delete(string(w.uid))
@@ -255,6 +258,21 @@ func (s *Service) remove(ctx context.Context, w *podWork) (due time.Time, gone b
 	}
 	w.stuck = stuck
 	return due, false
+}
+
+// removed measures a try to remove a pod's volumes.
+func (s *Service) removed(w *podWork, err error, began time.Time) {
+	s.mu.Lock()
+	p, found := w.pod, w.found
+	s.mu.Unlock()
+	if p != nil {
+		s.metrics.unmounted(p, err, s.now().Sub(began))
+		return
+	}
+	s.metrics.forced.Add(float64(len(found)))
+	if err != nil {
+		s.metrics.forcedErrors.Add(float64(len(found)))
+	}
 }
 
 // backoff after n failures in a row: 0.5 s doubling to 2 min 2 s, the kubelet's

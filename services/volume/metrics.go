@@ -1,27 +1,146 @@
 package volume
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
 )
 
 // metrics carry the kubelet's names.
-type metrics struct{ duration *prometheus.HistogramVec }
+type metrics struct {
+	duration, measuring, whole       *prometheus.HistogramVec
+	reconstructed, reconstructErrors prometheus.Counter
+	forced, forcedErrors             prometheus.Counter
+}
+
+// buckets of volume operations, in seconds.
+var buckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "storage_operation_duration_seconds", Help: "Duration of volume operations.",
-		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
-	r.MustRegister(m.duration)
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "storage_operation_duration_seconds", Help: "Duration of volume operations.", Buckets: buckets,
+		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
+		whole: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "volume_operation_total_seconds", Help: "Time from asking for a volume to its being mounted, failures and waits included.", Buckets: buckets,
+		}, []string{"plugin_name", "operation_name"}),
+		measuring: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration of measuring a volume.",
+		}, []string{"metric_source"}),
+		reconstructed:     counter("reconstruct_volume_operations_total", "Volumes found on disk at the start."),
+		reconstructErrors: counter("reconstruct_volume_operations_errors_total", "Volumes found on disk at the start of whose pod nothing was known."),
+		forced:            counter("force_cleaned_failed_volume_operations_total", "Volumes removed of whose pod nothing was known."),
+		forcedErrors:      counter("force_cleaned_failed_volume_operation_errors_total", "Removals of volumes that failed, of whose pod nothing was known."),
+	}
+	r.MustRegister(m.duration, m.measuring, m.whole, m.reconstructed, m.reconstructErrors, m.forced, m.forcedErrors)
 	return m
 }
 
-func (m *metrics) observe(plugin string, err error, took time.Duration) {
+func (m *metrics) measured(source measure.Source, took time.Duration) {
+	m.measuring.WithLabelValues(string(source)).Observe(took.Seconds())
+}
+
+// mounted tells of one try to make sure of a volume, unmounted of one to remove
+// it: the volumes of a pod go together, and each is told as long as all.
+func (m *metrics) mounted(plugin string, err error, took time.Duration) {
+	m.observe(plugin, "volume_mount", err, took)
+}
+
+func (m *metrics) unmounted(p *v1.Pod, err error, took time.Duration) {
+	for i := range p.Spec.Volumes {
+		if plugin := content.Plugin(&p.Spec.Volumes[i]); plugin != content.Image {
+			m.observe(plugin, "volume_unmount", err, took)
+		}
+	}
+}
+
+func (m *metrics) observe(plugin, operation string, err error, took time.Duration) {
 	status := "success"
 	if err != nil {
 		status = "fail-unknown"
 	}
-	m.duration.WithLabelValues(plugin, "volume_mount", status, "false").Observe(took.Seconds())
+	m.duration.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+}
+
+// census counts volumes when it is asked.
+type census struct{ s *Service }
+
+var totalDesc = prometheus.NewDesc("volume_manager_total_volumes",
+	"Volumes that are, and that are to be.", []string{"plugin_name", "state"}, nil)
+
+// Describe implements prometheus.Collector.
+func (census) Describe(to chan<- *prometheus.Desc) { to <- totalDesc }
+
+// Collect implements prometheus.Collector.
+func (c census) Collect(to chan<- prometheus.Metric) {
+	type row struct{ plugin, state string }
+	rows := map[row]int{}
+	c.s.mu.Lock()
+	for _, w := range c.s.pods {
+		if w.pod == nil {
+			continue
+		}
+		for i := range w.pod.Spec.Volumes {
+			v := &w.pod.Spec.Volumes[i]
+			if !w.withdrawing {
+				rows[row{content.Plugin(v), "desired_state_of_world"}]++
+			}
+			if made := w.volumes[v.Name]; made != nil && made.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED {
+				rows[row{content.Plugin(v), "actual_state_of_world"}]++
+			}
+		}
+	}
+	c.s.mu.Unlock()
+	for r, n := range rows {
+		to <- prometheus.MustNewConstMetric(totalDesc, prometheus.GaugeValue, float64(n), r.plugin, r.state)
+	}
+}
+
+// claims are the volumes of claims, measured when they are asked for.
+type claims struct{ s *Service }
+
+var claimDescs = []struct {
+	desc  *prometheus.Desc
+	value func(*volumev1.VolumeStats) uint64
+}{
+	{claimDesc("capacity_bytes", "Size of the volume."), (*volumev1.VolumeStats).GetCapacity},
+	{claimDesc("available_bytes", "Bytes left in the volume."), (*volumev1.VolumeStats).GetAvailable},
+	{claimDesc("used_bytes", "Bytes used in the volume."), (*volumev1.VolumeStats).GetUsed},
+	{claimDesc("inodes", "Most inodes of the volume."), (*volumev1.VolumeStats).GetInodes},
+	{claimDesc("inodes_free", "Inodes left in the volume."), (*volumev1.VolumeStats).GetInodesFree},
+	{claimDesc("inodes_used", "Inodes used in the volume."), (*volumev1.VolumeStats).GetInodesUsed},
+}
+
+func claimDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
+}
+
+func (claims) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range claimDescs {
+		to <- c.desc
+	}
+}
+
+// Collect tells each claim once, however many pods have it.
+func (c claims) Collect(to chan<- prometheus.Metric) {
+	told := map[string]bool{}
+	for _, v := range c.s.volumeStats(context.Background()) {
+		key := v.GetClaimNamespace() + "/" + v.GetClaim()
+		if v.GetClaim() == "" || told[key] {
+			continue
+		}
+		told[key] = true
+		for _, d := range claimDescs {
+			to <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, float64(d.value(v)), v.GetClaimNamespace(), v.GetClaim())
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -34,6 +35,7 @@ type rig struct {
 	objects *feed.Owner[*configv1.Object]
 	secrets *feed.Owner[*configv1.Object]
 	node    *feed.Owner[*resourcev1.NodeResources]
+	kubelet *feed.Owner[*configv1.KubeletConfig]
 	tokens  *tokens
 	client  volumev1.VolumeServiceClient
 	pods    *feed.Mirror[*volumev1.PodVolumes]
@@ -41,6 +43,7 @@ type rig struct {
 
 	stopConfig func()
 	stop       func() // of the service under test
+	metrics    prometheus.Gatherer
 }
 
 // tokens is config's Token.
@@ -82,6 +85,7 @@ func newRig(t *testing.T, edit func(*volume.Deps)) *rig {
 	config := r.Kit(house.Config)
 	r.objects = service.Owner[*configv1.Object](config, house.ConfigObjects)
 	r.secrets = service.Owner[*configv1.Object](config, house.ConfigSecrets)
+	r.kubelet = service.Owner[*configv1.KubeletConfig](config, house.ConfigKubelet)
 	configv1.RegisterConfigServiceServer(config.Server, r.tokens)
 	r.stopConfig = r.Start(config)
 	resource := r.Kit(house.Resource)
@@ -104,7 +108,7 @@ func (r *rig) start(edit func(*volume.Deps)) {
 	if _, err := volume.New(volume.Config{RootDir: r.root}, deps); err != nil {
 		r.Fatal(err)
 	}
-	r.stop = r.Start(deps.Kit)
+	r.stop, r.metrics = r.Start(deps.Kit), deps.Kit.Metrics
 }
 
 // of makes a pod with volumes.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
@@ -38,6 +40,8 @@ type Host interface {
 	Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool)
 	Remove(uid types.UID) error
 	Found() (map[types.UID][]string, error)
+	// Measure may hang with the file system the path is on.
+	Measure(path string) (*measure.Reading, error)
 }
 
 // Deps are what volume runs on.
@@ -73,7 +77,10 @@ type Service struct {
 	objects *feed.Mirror[*configv1.Object]
 	secrets *feed.Mirror[*configv1.Object]
 	node    *feed.Mirror[*resourcev1.NodeResources]
+	kubelet *feed.Mirror[*kubeconf.Config]
 	tokens  configv1.ConfigServiceClient
+
+	stats *keeper
 
 	turns  keymutex.KeyMutex // one command at a time for a pod
 	passes sync.WaitGroup
@@ -126,6 +133,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.node, err = service.Mirror(kit, house.ResourceNode, feed.Message[*resourcev1.NodeResources]); err != nil {
 		return nil, err
 	}
+	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, kubeconf.Decode); err != nil {
+		return nil, err
+	}
+	s.stats = newKeeper(s.host.Measure, s.now, s.metrics.measured, kit.Log)
+	kit.Metrics.MustRegister(claims{s}, census{s})
 	s.objects.Watch(s.objectsChanged)
 	s.secrets.Watch(s.objectsChanged)
 	s.node.Watch(s.nodeChanged)

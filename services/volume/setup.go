@@ -53,12 +53,17 @@ func (s *Service) setUp(ctx context.Context, w *podWork, p *v1.Pod) (due time.Ti
 		began := s.now()
 		path, refresh, err := s.one(ctx, p, v)
 		if !errors.Is(err, content.ErrWait) {
-			s.metrics.observe(content.Plugin(v), err, s.now().Sub(began))
+			s.metrics.mounted(content.Plugin(v), err, s.now().Sub(began))
 		}
 		now := s.judge(ctx, p, v, had, path, err)
 		s.mu.Lock()
 		w.volumes[v.Name] = now
+		asked := w.asked
 		s.mu.Unlock()
+		const made = volumev1.VolumeState_VOLUME_STATE_MOUNTED
+		if now.state == made && (had == nil || had.state != made) {
+			s.metrics.whole.WithLabelValues(content.Plugin(v), "overall_volume_mount").Observe(now.since.Sub(asked).Seconds())
+		}
 		for _, t := range []time.Time{now.retry, refresh} {
 			if !t.IsZero() && (due.IsZero() || t.Before(due)) {
 				due = t

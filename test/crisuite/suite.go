@@ -68,6 +68,7 @@ func Run(t *testing.T, target Target) {
 			{"process", processTests},
 			{"log", logTests},
 			{"exec", execTests},
+			{"session", sessionTests},
 			{"stream", streamTests},
 			{"event", eventTests},
 			{"stats", statsTests},

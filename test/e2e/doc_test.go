@@ -11,6 +11,10 @@
 // pods and nodes is followed by one watch (observer_test.go), so that waiting
 // costs it nothing and no state in between is missed.
 //
+// TestCompare puts the same pods on a node of the reference kubelet and on one of
+// Sextant, has kubectl drive both, and compares what both say; testdata/compare
+// lists what differs, and why.
+//
 //	go test -run TestNodes -kinds v2-bus            one kind of node
 //	go test -run 'TestNodes/.*/.*/probes'           one behaviour
 package e2e_test

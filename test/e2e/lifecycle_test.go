@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -296,19 +297,25 @@ func deleteByForce(e *env) {
 	})
 }
 
+// pushHello stores an image that nodes do not have under another name, which
+// would be as good to them.
+func pushHello(t testing.TB, registry *harness.Registry, repo string) {
+	t.Helper()
+	img, err := images.Builder{Source: harness.The(t).Source}.Image(t.Context(), images.Hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, err = mutate.Config(img, v1.Config{Entrypoint: []string{"/hello"}, Labels: map[string]string{"repo": repo}}); err != nil {
+		t.Fatal(err)
+	}
+	registry.Push(t, repo+":v1", img)
+}
+
 // missingImage pulls an image that the registry gets only later.
 func missingImage(e *env) {
 	repo := "late-" + e.n.kind
-	img, err := images.Builder{Source: harness.The(e).Source}.Image(e.Context(), images.Hello)
-	if err != nil {
-		e.Fatal(err)
-	}
-	// An image of its own: one that the node has under another name is there.
-	if img, err = mutate.Config(img, v1.Config{Entrypoint: []string{"/hello"}, Labels: map[string]string{"repo": repo}}); err != nil {
-		e.Fatal(err)
-	}
 	e.n.registry.Withhold(repo)
-	e.n.registry.Push(e, repo+":v1", img)
+	pushHello(e, e.n.registry, repo)
 	pod := e.pod("late")
 	pod.Spec.Containers[0].Image = e.n.registry.Name(repo + ":v1")
 	e.create(pod)

@@ -50,6 +50,7 @@ var behaviours = []struct {
 	{"startup", startup},
 	{"kinds of probes", probeKinds},
 	{"volumes", volumes},
+	{"measurements", measurements},
 	{"bad manifests", badManifests},
 	{"operator's verbs", operatorVerbs},
 	{"watch", watchVerb},
@@ -58,6 +59,8 @@ var behaviours = []struct {
 	{"rights", rights},
 	{"strangers", strangers},
 	{"garbage", garbage},
+	{"callers of the node API", nodeAPICallers},
+	{"what nodeapi can read", nodeAPIFiles},
 }
 
 func TestNodes(t *testing.T) {

@@ -2,7 +2,7 @@
 # Builds the real parts that Sextant is tested against from their published
 # modules into a cache outside the repository.
 #
-#	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet
+#	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, conformance
 #
 # The cache is $SEXTANT_CACHE, else $XDG_CACHE_HOME/sextant, else
 # ~/.cache/sextant; its path is the last line printed. A part is built again when
@@ -13,6 +13,8 @@
 #	kubernetes   kube-apiserver, kube-controller-manager,
 #	             kubectl                                         bin/control-plane
 #	kubelet      the reference kubelet, for comparisons          bin/kubelet
+#	conformance  upstream's end-to-end tests, ginkgo, the
+#	             scheduler, programs of the tests' images        bin/conformance
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -88,10 +90,20 @@ kubelet() {
 	go_build "$cache/bin/kubelet" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/kubelet
 }
 
+conformance() {
+	export CGO_ENABLED=0
+	out=$cache/bin/conformance
+	go_build "$out" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/kube-scheduler github.com/onsi/ginkgo/v2/ginkgo \
+		k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/nonewprivs
+	install -m 0644 "$(GOWORK=off go list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* "$out"
+	GOWORK=off GOFLAGS='' nice -n 5 go test -c -trimpath -ldflags "-s -w $(kubernetes_flags)" \
+		-o "$out/e2e.test" k8s.io/kubernetes/test/e2e
+}
+
 [ $# -gt 0 ] || set -- runtime etcd kubernetes
 for p in "$@"; do
 	case $p in
-	runtime | etcd | kubernetes) part "$p" "$p" "$p" ;;
+	runtime | etcd | kubernetes | conformance) part "$p" "$p" "$p" ;;
 	kubelet) part kubelet kubernetes kubelet ;;
 	*) echo "env: no such part: $p" >&2; exit 2 ;;
 	esac

@@ -2,6 +2,7 @@ package fakecri
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
@@ -50,9 +51,9 @@ type Config struct {
 	Delay time.Duration
 	// CgroupDriver is what RuntimeConfig tells. Its zero value is SYSTEMD.
 	CgroupDriver runtimeapi.CgroupDriver
-	// StreamURL is what Exec, Attach and PortForward answer, followed by
-	// "/exec/", "/attach/" or "/portforward/" and a token.
-	StreamURL string
+	// Ports are what the pods serve, each connection in a goroutine of its own;
+	// to any other port connections are refused.
+	Ports map[int32]func(io.ReadWriteCloser)
 }
 
 // complete fills the defaults in.
@@ -64,9 +65,6 @@ func (c Config) complete() (Config, error) {
 		c.PodCIDR = netip.MustParsePrefix("10.88.0.0/16")
 	}
 	c.PodCIDR = c.PodCIDR.Masked()
-	if c.StreamURL == "" {
-		c.StreamURL = "http://127.0.0.1:0"
-	}
 	if c.Flavor != Containerd2 && c.Flavor != Containerd16 {
 		return c, fmt.Errorf("fakecri: config: flavor: unknown value %d", int(c.Flavor))
 	}

@@ -2,6 +2,7 @@ package fakecri
 
 import (
 	"context"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ type container struct {
 	sent    []string          // all signals ever sent
 	kill    func()            // ends the process
 	done    chan struct{}     // closed when it has exited
+	out     *fanout           // nil until started, as err
+	err     *fanout
+	stdin   *io.PipeWriter // nil unless the configuration has one
 }
 
 func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {

@@ -3,7 +3,6 @@ package fakecri
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -55,49 +54,6 @@ func (s *runtimeServer) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfig
 
 func (s *runtimeServer) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
-}
-
-func (s *runtimeServer) Exec(_ context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	url, err := s.streamURL("exec", req.GetContainerId())
-	return &runtimeapi.ExecResponse{Url: url}, err
-}
-
-func (s *runtimeServer) Attach(_ context.Context, req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	url, err := s.streamURL("attach", req.GetContainerId())
-	return &runtimeapi.AttachResponse{Url: url}, err
-}
-
-func (s *runtimeServer) PortForward(_ context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
-	r := s.r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sb, ok := byID(r.sandboxes, req.GetPodSandboxId())
-	if !ok {
-		return nil, notFound("failed to find sandbox %q", req.GetPodSandboxId())
-	}
-	if sb.state != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, failure("sandbox container is not running")
-	}
-	return &runtimeapi.PortForwardResponse{Url: r.token("portforward")}, nil
-}
-
-func (s *runtimeServer) streamURL(kind, id string) (string, error) {
-	r := s.r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, ok := byID(r.containers, id)
-	if !ok {
-		return "", notFound("failed to find container %q in store", id)
-	}
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return "", failure("container is in %s state", c.state)
-	}
-	return r.token(kind), nil
-}
-
-func (r *Runtime) token(kind string) string {
-	id, _ := r.newID()
-	return fmt.Sprintf("%s/%s/%s", r.cfg.StreamURL, kind, id[:8])
 }
 
 // info is the verbose part of a status: one JSON document under "info".

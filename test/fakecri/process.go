@@ -30,11 +30,19 @@ func (r *Runtime) launch(c *container) error {
 		c.log = l
 		out, errw = l.stream("stdout"), l.stream("stderr")
 	}
+	c.out, c.err = &fanout{log: out}, &fanout{log: errw}
+	if c.config.GetTty() {
+		c.err = c.out
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.kill = cancel
 	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
 	c.started = r.now()
-	p := r.process(c, out, errw)
+	p := r.process(c, c.out, c.err)
+	if c.config.GetStdin() {
+		reader, writer := io.Pipe()
+		c.stdin, p.In = writer, reader
+	}
 	p.Args, p.Init, p.Signals = args, true, c.signals
 	r.busy++
 	go func() {
@@ -178,6 +186,9 @@ func (r *Runtime) endAs(c *container, code int32, reason string) {
 	c.exitCode, c.reason, c.finished = code, reason, r.now()
 	if c.log != nil {
 		c.log.close()
+	}
+	if c.stdin != nil {
+		_ = c.stdin.Close() // never fails
 	}
 	close(c.done)
 	r.emit(c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.sandbox)

@@ -31,6 +31,7 @@ type Runtime struct {
 	up      bool          // whether it shall serve
 	gen     uint64        // counts the servers, so that Restart makes a new one
 	server  *grpc.Server  // nil while not serving
+	streams *streams      // beside server
 	cycle   chan struct{} // tells Run that up or gen changed
 }
 
@@ -114,12 +115,18 @@ func (r *Runtime) serve(ctx context.Context, gen uint64) error {
 	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r})
 	runtimeapi.RegisterImageServiceServer(srv, &imageServer{r: r})
 
+	streams, err := r.serveStreams()
+	if err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	defer streams.close()
+
 	r.mu.Lock()
 	if !r.up || r.gen != gen {
 		r.mu.Unlock()
 		return lis.Close()
 	}
-	r.server = srv
+	r.server, r.streams = srv, streams
 	r.notify()
 	r.mu.Unlock()
 
@@ -168,8 +175,8 @@ func (r *Runtime) setUp(up bool) {
 	}
 	r.up = up
 	r.gen++
-	srv := r.server
-	r.server = nil
+	srv, streams := r.server, r.streams
+	r.server, r.streams = nil, nil
 	select {
 	case r.cycle <- struct{}{}:
 	default:
@@ -178,6 +185,7 @@ func (r *Runtime) setUp(up bool) {
 	r.mu.Unlock()
 	if srv != nil {
 		srv.Stop() // not under the lock: handlers on their way out need it
+		streams.close()
 	}
 }
 

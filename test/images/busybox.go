@@ -20,8 +20,20 @@ func (b Builder) arch() string {
 	return runtime.GOARCH
 }
 
-// busybox wraps the machine's static busybox with a link per applet.
+// busybox wraps the machine's static busybox.
 func (b Builder) busybox(ctx context.Context) (v1.Image, error) {
+	shell, err := shell(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.assemble(append(base(), shell...), v1.Config{
+		Cmd: []string{"sh"},
+		Env: []string{"PATH=/bin"},
+	})
+}
+
+// shell is the machine's static busybox below /bin, with a link per applet.
+func shell(ctx context.Context) ([]file, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		return nil, fmt.Errorf("needs a static busybox (Debian: busybox-static): %w", err)
@@ -39,16 +51,13 @@ func (b Builder) busybox(ctx context.Context) (v1.Image, error) {
 	}
 	applets := strings.Fields(string(list))
 	sort.Strings(applets)
-	files := append(base(), file{path: "bin", dir: true, mode: 0o755}, program("bin/busybox", bin))
+	files := []file{{path: "bin", dir: true, mode: 0o755}, program("bin/busybox", bin)}
 	for _, a := range applets {
 		if a != "busybox" {
 			files = append(files, file{path: "bin/" + a, mode: 0o777, link: "busybox"})
 		}
 	}
-	return b.assemble(files, v1.Config{
-		Cmd: []string{"sh"},
-		Env: []string{"PATH=/bin"},
-	})
+	return files, nil
 }
 
 // requireStatic refuses a program that names an interpreter: in an image without

@@ -10,6 +10,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,6 +45,9 @@ type Builder struct {
 	// Arch is the target's GOARCH; empty means this machine's.
 	Arch string
 }
+
+// ErrUnknown says that nobody here knows how to make an image.
+var ErrUnknown = errors.New("unknown image")
 
 // Image assembles the image of one of the names above.
 func (b Builder) Image(ctx context.Context, ref string) (v1.Image, error) {

@@ -55,7 +55,7 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 		s = r.absent(kind, c, old)
 	}
 	s.RestartCount = max(s.RestartCount, facts.RestartCount)
-	s.VolumeMounts = volumeMounts(c, facts)
+	s.VolumeMounts = volumeMounts(c, newest)
 	s.AllocatedResourcesStatus = facts.ResourceHealth
 	r.waiting(kind, c, facts, &s)
 	if old != nil && r.illegal(kind, c, old, &s) {
@@ -111,7 +111,7 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 			s.State.Waiting = &v1.ContainerStateWaiting{}
 		}
 	default: // created, not started
-		s.State.Waiting = &v1.ContainerStateWaiting{}
+		s.State.Waiting = r.creating()
 	}
 	s.Resources = r.resources(c, i, old)
 	return s
@@ -128,6 +128,14 @@ func (r *renderer) terminated(i instance) *v1.ContainerStateTerminated {
 	}
 }
 
+// creating is what a container waits for while nothing else holds it up.
+func (r *renderer) creating() *v1.ContainerStateWaiting {
+	if len(r.Pod.Spec.InitContainers) > 0 {
+		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}
+	}
+	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
+}
+
 // absent renders a container that the runtime does not know: not made yet, or removed.
 func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil && !r.Facts.AllContainersRestarting {
@@ -136,10 +144,7 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 	s := v1.ContainerStatus{
 		Name:  c.Name,
 		Image: c.Image,
-		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}},
-	}
-	if len(r.Pod.Spec.InitContainers) > 0 {
-		s.State.Waiting.Reason = ReasonPodInitializing
+		State: v1.ContainerState{Waiting: r.creating()},
 	}
 	if old != nil {
 		if old.State.Waiting != nil && old.LastTerminationState.Terminated != nil {
@@ -190,6 +195,9 @@ func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts Contai
 		if r.initDone(c) || (newest != nil && newest.exited() && newest.GetExitCode() == 0) {
 			return
 		}
+	}
+	if end := s.State.Terminated; kind == pod.Regular && end != nil && !restart.MayRestartAll(r.Pod) && !restartable(r.Pod, c, end) {
+		return // it will not run again: podworker's word is from before its end
 	}
 	wait := explain(r.Pod, c, facts)
 	if wait == nil {

@@ -45,7 +45,6 @@ type containerInput struct {
 	LastError    string   `json:"lastError"`
 	RestartCount int32    `json:"restartCount"`
 	Unstarted    bool     `json:"unstarted"`
-	RRO          []string `json:"rro"`
 }
 
 type sandboxInput struct {
@@ -70,7 +69,9 @@ type instanceInput struct {
 	CPUShares int64  `json:"cpuShares"`
 	CPUQuota  int64  `json:"cpuQuota"`
 	Memory    int64  `json:"memory"`
-	UID       *int64 `json:"uid"`
+	// RRO are the paths of mounts that are read-only all the way down.
+	RRO []string `json:"rro"`
+	UID *int64   `json:"uid"`
 }
 
 func at(seconds int64) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
@@ -93,7 +94,7 @@ func (s situation) input(t *testing.T, p *v1.Pod, old *v1.PodStatus) Input {
 		in.Facts.StartTime = at(s.Start)
 	}
 	for name, f := range s.Facts {
-		cf := ContainerFacts{Waiting: f.Waiting, RestartCount: f.RestartCount, Unstarted: f.Unstarted, ReadOnlyRecursively: f.RRO}
+		cf := ContainerFacts{Waiting: f.Waiting, RestartCount: f.RestartCount, Unstarted: f.Unstarted}
 		if f.Backoff != "" {
 			delay, err := time.ParseDuration(f.Delay)
 			if err != nil {
@@ -168,6 +169,9 @@ func (c instanceInput) status(t *testing.T, p *v1.Pod) *runtimeapi.ContainerStat
 	}
 	if c.UID != nil {
 		out.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: *c.UID, Gid: *c.UID, SupplementalGroups: []int64{7}}}
+	}
+	for _, path := range c.RRO {
+		out.Mounts = append(out.Mounts, &runtimeapi.Mount{ContainerPath: path, Readonly: true, RecursiveReadOnly: true})
 	}
 	return out
 }

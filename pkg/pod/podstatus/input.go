@@ -75,8 +75,8 @@ type Facts struct {
 	Resize *Resize
 	// AllContainersRestarting is true while a RestartAllContainers action runs.
 	AllContainersRestarting bool
-	// AllocatedResources are the pod-level requests admitted by the node; nil without
-	// pod-level resources.
+	// AllocatedResources are the pod's requests as admitted by the node; nil means
+	// those of the spec.
 	AllocatedResources v1.ResourceList
 	// Resources are the pod-level resources as actuated; nil means as allocated.
 	Resources *v1.ResourceRequirements
@@ -137,9 +137,6 @@ type ContainerFacts struct {
 	AllocatedResources v1.ResourceList
 	// ResourceHealth is the health of devices and claims, for allocatedResourcesStatus.
 	ResourceHealth []v1.ResourceStatus
-	// ReadOnlyRecursively names volume mounts (by mount path) that the runtime made
-	// recursively read-only.
-	ReadOnlyRecursively []string
 }
 
 // Waiting is a reason and a message for a container that does not run.

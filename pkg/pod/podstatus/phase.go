@@ -1,6 +1,8 @@
 package podstatus
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -19,6 +21,9 @@ func (r *renderer) phase(out *v1.PodStatus) {
 	was := r.old.Phase
 	if !pod.IsTerminalPhase(was) && pod.IsTerminalPhase(r.Pod.Status.Phase) {
 		was = r.Pod.Status.Phase
+	}
+	if r.refusedBefore() {
+		was = ""
 	}
 	if forced && !pod.IsTerminalPhase(out.Phase) {
 		out.Phase = v1.PodFailed
@@ -44,6 +49,12 @@ func (r *renderer) phase(out *v1.PodStatus) {
 	case verdict != nil && pod.IsTerminalPhase(out.Phase):
 		out.Reason, out.Message = verdict.Reason, verdict.Message
 	}
+}
+
+// refusedBefore reports whether the previous status is that of a static pod which had
+// been refused: such a pod is asked for again, so that this end is none.
+func (r *renderer) refusedBefore() bool {
+	return pod.IsStatic(r.Pod) && r.old.Phase == v1.PodFailed && strings.HasPrefix(r.old.Message, prefixRejected)
 }
 
 // mayRun reports whether a container of the pod may still be running or be started. A

@@ -71,7 +71,7 @@ func (r *renderer) rejected(out *v1.PodStatus) {
 	} else {
 		out.Reason, out.Message = r.old.Reason, r.old.Message
 	}
-	if pod.IsTerminalPhase(r.old.Phase) {
+	if pod.IsTerminalPhase(r.old.Phase) && !r.refusedBefore() {
 		out.Phase, out.Reason, out.Message = r.old.Phase, r.old.Reason, r.old.Message
 	}
 	for _, c := range r.old.Conditions {

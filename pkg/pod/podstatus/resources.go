@@ -98,11 +98,9 @@ func memoryLimit(l *runtimeapi.LinuxContainerResources) *resource.Quantity {
 	return resource.NewQuantity(l.GetMemoryLimitInBytes(), resource.BinarySI)
 }
 
-// podResources renders pod-level resources, for pods that have them.
+// podResources renders what the pod as a whole was given, also when only its
+// containers say what they want (InPlacePodLevelResourcesVerticalScaling).
 func (r *renderer) podResources(out *v1.PodStatus) {
-	if r.Pod.Spec.Resources == nil {
-		return
-	}
 	out.AllocatedResources = r.Facts.AllocatedResources.DeepCopy()
 	if out.AllocatedResources == nil {
 		out.AllocatedResources = pod.Requests(r.Pod)
@@ -113,13 +111,16 @@ func (r *renderer) podResources(out *v1.PodStatus) {
 	}
 }
 
-func volumeMounts(c *v1.Container, facts ContainerFacts) []v1.VolumeMountStatus {
+// volumeMounts says how a container's volumes are mounted. Whether a mount is
+// read-only all the way down is the runtime's answer; of a container that was
+// never made only a demand is known.
+func volumeMounts(c *v1.Container, i *instance) []v1.VolumeMountStatus {
 	var out []v1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			if slices.Contains(facts.ReadOnlyRecursively, m.MountPath) {
+			if i.recursivelyReadOnly(m) {
 				mode = v1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode
@@ -127,6 +128,15 @@ func volumeMounts(c *v1.Container, facts ContainerFacts) []v1.VolumeMountStatus 
 		out = append(out, s)
 	}
 	return out
+}
+
+func (i *instance) recursivelyReadOnly(m v1.VolumeMount) bool {
+	if i == nil {
+		return m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled
+	}
+	return slices.ContainsFunc(i.GetMounts(), func(made *runtimeapi.Mount) bool {
+		return made.GetContainerPath() == m.MountPath && made.GetRecursiveReadOnly()
+	})
 }
 
 func user(u *runtimeapi.ContainerUser) *v1.ContainerUser {

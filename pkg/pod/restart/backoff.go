@@ -38,6 +38,15 @@ func CrashPolicy(maxPeriod time.Duration) Policy {
 	return Policy{Base: min(DefaultBase, maxPeriod), Max: maxPeriod, ResetAfter: DefaultResetAfter}
 }
 
+// FastCrashPolicy is CrashPolicy as the gate ReduceDefaultCrashLoopBackOffDecay has
+// it: 1 s at first and, where no cap is configured, 60 s at most.
+func FastCrashPolicy(maxPeriod time.Duration) Policy {
+	if maxPeriod <= 0 {
+		maxPeriod = time.Minute
+	}
+	return Policy{Base: min(time.Second, maxPeriod), Max: maxPeriod, ResetAfter: DefaultResetAfter}
+}
+
 // PullPolicy is the policy for image pulls that fail.
 func PullPolicy() Policy {
 	return Policy{Base: DefaultBase, Max: DefaultMax, ResetAfter: 2 * DefaultMax}

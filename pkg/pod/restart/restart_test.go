@@ -143,6 +143,21 @@ func TestConfiguredCap(t *testing.T) {
 	}
 }
 
+func TestFastCrashPolicy(t *testing.T) {
+	p, now := FastCrashPolicy(0), time.Unix(1_000_000, 0)
+	var b Backoff
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		b = p.Next(b, now, now)
+		if b.Delay != want*time.Second {
+			t.Errorf("delay = %v, want %v", b.Delay, want*time.Second)
+		}
+		now = now.Add(b.Delay)
+	}
+	if got := FastCrashPolicy(5 * time.Minute); got.Base != time.Second || got.Max != 5*time.Minute {
+		t.Errorf("with a cap: %+v", got)
+	}
+}
+
 func TestBackoffSurvivesJSON(t *testing.T) {
 	want := Table{"k": {Delay: 40 * time.Second, Updated: time.Unix(5, 7).UTC(), LastError: "x"}, "z": {}}
 	raw, err := json.Marshal(want)

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -69,6 +70,19 @@ func (a *authority) write(name string, cert, key []byte) error {
 
 // issue signs a certificate for clients and, if hosts are given, servers.
 func (a *authority) issue(cn string, groups []string, hosts ...string) (cert, key []byte, err error) {
+	return a.issueUntil(a.cert.NotAfter, cn, groups, hosts...)
+}
+
+// clientPair issues a client certificate, ready for use.
+func (a *authority) clientPair(until time.Time, cn string, groups []string) (tls.Certificate, error) {
+	cert, key, err := a.issueUntil(until, cn, groups)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
+func (a *authority) issueUntil(until time.Time, cn string, groups []string, hosts ...string) (cert, key []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +95,7 @@ func (a *authority) issue(cn string, groups []string, hosts ...string) (cert, ke
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: cn, Organization: groups},
 		NotBefore:    a.cert.NotBefore,
-		NotAfter:     a.cert.NotAfter,
+		NotAfter:     until,
 		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -178,9 +179,10 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 
 func (c *ControlPlane) startControllers(ctx context.Context) error {
 	p, err := c.run("kube-controller-manager", "--kubeconfig="+c.file("controllers.kubeconfig"),
-		"--leader-elect=false", "--secure-port=0", "--use-service-account-credentials",
+		"--leader-elect=false", "--secure-port=0", "--use-service-account-credentials", "--controllers=*,bootstrapsigner",
 		"--root-ca-file="+c.file("ca.crt"), "--service-account-private-key-file="+c.file("service-account.key"),
-		"--cluster-signing-cert-file="+c.file("ca.crt"), "--cluster-signing-key-file="+c.file("ca.key"))
+		"--cluster-signing-cert-file="+c.file("ca.crt"), "--cluster-signing-key-file="+c.file("ca.key"),
+		"--cluster-signing-duration="+SignedFor)
 	if err != nil {
 		return err
 	}
@@ -221,6 +223,16 @@ func (c *ControlPlane) NodeCredentials(t testing.TB, node string) string {
 // client certificate, for a node's --client-ca-file.
 func (c *ControlPlane) ClientCA() string { return c.file("ca.crt") }
 
+// ClientCertificateUntil is one of a user of this cluster that ends at a time.
+func (c *ControlPlane) ClientCertificateUntil(t testing.TB, until time.Time, user string, groups ...string) *tls.Certificate {
+	t.Helper()
+	pair, err := c.ca.clientPair(until, user, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair
+}
+
 // Kubectl runs kubectl as admin and returns what it printed.
 func (c *ControlPlane) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
@@ -241,14 +253,23 @@ func (c *ControlPlane) TryKubectl(ctx context.Context, args ...string) string {
 }
 
 func (c *ControlPlane) kubectl(ctx context.Context, args ...string) (string, error) {
-	bin, err := c.lab.tool("control-plane", "kubectl")
+	cmd, err := c.KubectlCommand(ctx, args...)
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.KubeConfig}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its cache
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// KubectlCommand is kubectl as admin, not yet started.
+func (c *ControlPlane) KubectlCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	bin, err := c.lab.tool("control-plane", "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.KubeConfig}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its cache
+	return cmd, nil
 }
 
 // Namespace makes a namespace for one test and waits for its service account.

@@ -1,7 +1,7 @@
 // Package harness gives end-to-end tests the real parts: containerd in both
 // generations that users have, an OCI registry that can be told to misbehave,
-// etcd with an API server and controller manager, and Sextant nodes as separate
-// processes.
+// etcd with an API server and controller manager, Sextant nodes as separate
+// processes, and nodes run by the reference kubelet to compare them with.
 //
 // A test binary calls Main from its TestMain. That makes one Lab: a short
 // directory below the temporary one, an interface for node addresses, a name

@@ -34,6 +34,11 @@ func Eventually(t testing.TB, limit time.Duration, what string, check func(conte
 	}
 }
 
+// Within is Eventually for where the failure is part of the answer.
+func Within(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
+	return eventually(ctx, limit, check)
+}
+
 // Consistently calls check for as long as told and fails the test with the
 // first error. It is for what must not happen.
 func Consistently(t testing.TB, span time.Duration, what string, check func(context.Context) error) {

@@ -213,7 +213,18 @@ func (l *Lab) Binary(t testing.TB) string {
 	})
 }
 
-// tool returns the path of a real part and says how to get a missing one.
+// Tool returns the path of a real part and says how to get a missing one.
+// Tool is the path of a program that test/env/install.sh has built as part of a
+// part.
+func (l *Lab) Tool(t testing.TB, part, name string) string {
+	t.Helper()
+	p, err := l.tool(part, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func (l *Lab) tool(part, name string) (string, error) {
 	p := filepath.Join(l.Cache, "bin", part, name)
 	if _, err := os.Stat(p); err != nil {

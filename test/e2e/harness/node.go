@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-	"sigs.k8s.io/yaml"
 )
 
 // NodeOptions say what a node is made of. The zero value is a standalone node on
@@ -39,14 +37,10 @@ type NodeOptions struct {
 
 // Node is a running Sextant node: the bus and every service as processes.
 type Node struct {
-	Name, IP string
-	// Port of the kubelet API on IP.
-	Port int
-	// Run, State, Root, Manifests, PodLogs and Logs are its directories: sockets,
-	// durable state, the kubelet's root directory, static pods, container logs
+	Place
+	// Run, State and Logs are directories of Sextant's: sockets, durable state
 	// and the services' own logs.
-	Run, State, Root, Manifests, PodLogs, Logs string
-	Runtime                                    *Runtime
+	Run, State, Logs string
 
 	binary string
 	args   []string
@@ -93,115 +87,21 @@ func StartNode(t testing.TB, o NodeOptions) *Node {
 // NewNode lays out a node without starting it.
 func NewNode(t testing.TB, o NodeOptions) *Node {
 	t.Helper()
-	lab := The(t)
-	ip, err := lab.network.address()
-	if err != nil {
-		t.Fatal(err)
-	}
-	number := lab.next()
-	if o.Name == "" {
-		o.Name = "node-" + number
-	}
-	if o.Flavour == "" {
-		o.Flavour = V2
-	}
-	dir := filepath.Join(lab.Dir, "n"+number)
+	place := newPlace(t, o)
 	n := &Node{
-		Name: o.Name, IP: ip.String(),
-		Run: filepath.Join(dir, "run"), State: filepath.Join(dir, "state"),
-		Root: filepath.Join(dir, "kubelet"), Manifests: filepath.Join(dir, "manifests"),
-		PodLogs: filepath.Join(dir, "log", "pods"), Logs: filepath.Join(dir, "services"),
-		Runtime: o.Runtime, binary: lab.Binary(t),
+		Place: *place, binary: The(t).Binary(t),
+		Run: filepath.Join(place.dir, "run"), State: filepath.Join(place.dir, "state"), Logs: filepath.Join(place.dir, "services"),
 	}
-	if err := os.MkdirAll(n.Manifests, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if n.Runtime == nil {
-		n.Runtime = StartRuntime(t, o.Flavour)
-	}
-	if n.Port, err = freePort(n.IP); err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "kubelet.yaml")
-	if err := n.writeConfig(config, o); err != nil {
-		t.Fatal(err)
-	}
-	n.args = []string{
+	n.args = append([]string{
 		"up", "--detach", "--run-dir=" + n.Run, "--state-dir=" + n.State, "--service-log-dir=" + n.Logs,
 		"--timeout=60s",
-		"--root-dir=" + n.Root, "--config=" + config,
-		"--hostname-override=" + n.Name, "--node-ip=" + n.IP,
-	}
+	}, n.flags...)
 	if o.BusOff {
 		n.args = append(n.args, "--bus=off")
-	}
-	if o.ControlPlane != nil {
-		n.args = append(n.args, "--kubeconfig="+o.ControlPlane.NodeCredentials(t, n.Name))
 	}
 	n.args = append(n.args, o.Args...)
 	t.Cleanup(func() { n.end(t) })
 	return n
-}
-
-func (n *Node) writeConfig(path string, o NodeOptions) error {
-	no := false
-	c := &kubeletv1beta1.KubeletConfiguration{
-		StaticPodPath:            n.Manifests,
-		ContainerRuntimeEndpoint: n.Runtime.Endpoint(),
-		PodLogsDir:               n.PodLogs,
-		Address:                  n.IP,
-		Port:                     int32(n.Port),
-		HealthzPort:              new(int32),
-		CgroupDriver:             "cgroupfs",
-		CgroupRoot:               n.Runtime.CgroupRoot,
-		FailCgroupV1:             &no,
-		FailSwapOn:               &no,
-		EvictionHard:             map[string]string{"memory.available": "50Mi"},
-	}
-	c.APIVersion, c.Kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
-	if o.ControlPlane != nil {
-		c.Authentication.X509.ClientCAFile = o.ControlPlane.ClientCA()
-	} else {
-		yes := true
-		c.Authentication.Anonymous.Enabled = &yes
-		c.Authentication.Webhook.Enabled = &no
-		c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow
-	}
-	if o.Configure != nil {
-		o.Configure(c)
-	}
-	b, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	// Unset durations and sections are written out; the kubelet takes them for
-	// its defaults, and so should a reader of the file.
-	var m map[string]any
-	if err := json.Unmarshal(b, &m); err != nil {
-		return err
-	}
-	prune(m)
-	if b, err = yaml.Marshal(m); err != nil {
-		return err
-	}
-	return os.WriteFile(path, b, 0o644)
-}
-
-func prune(m map[string]any) {
-	for k, v := range m {
-		switch x := v.(type) {
-		case nil:
-			delete(m, k)
-		case string:
-			if x == "0s" {
-				delete(m, k)
-			}
-		case map[string]any:
-			if prune(x); len(x) == 0 {
-				delete(m, k)
-			}
-		}
-	}
 }
 
 // Up starts the node, also after Down or a crash of everything.
@@ -339,43 +239,6 @@ func (n *Node) Kill(t testing.TB, service string) int {
 		t.Fatalf("kill -9 %s: %v", service, err)
 	}
 	return pid
-}
-
-// AddManifest writes a static pod; what is not a pod is written as it is. The
-// file appears at once, as an editor's or a configuration tool's would.
-func (n *Node) AddManifest(t testing.TB, file string, content any) {
-	t.Helper()
-	var b []byte
-	switch c := content.(type) {
-	case string:
-		b = []byte(c)
-	case []byte:
-		b = c
-	case *corev1.Pod:
-		pod := c.DeepCopy()
-		pod.APIVersion, pod.Kind = "v1", "Pod"
-		var err error
-		if b, err = yaml.Marshal(pod); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Fatalf("a manifest is a pod or text, not %T", content)
-	}
-	tmp := filepath.Join(filepath.Dir(n.Manifests), file+".new")
-	if err := os.WriteFile(tmp, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(tmp, filepath.Join(n.Manifests, file)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// RemoveManifest removes a static pod.
-func (n *Node) RemoveManifest(t testing.TB, file string) {
-	t.Helper()
-	if err := os.Remove(filepath.Join(n.Manifests, file)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // end shows what a failed test needs and purges the node.

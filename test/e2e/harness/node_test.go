@@ -113,6 +113,33 @@ func TestNodeJoins(t *testing.T) {
 	})
 }
 
+// TestReferenceJoins starts the reference kubelet, sees it run a pod, and what it
+// leaves behind.
+func TestReferenceJoins(t *testing.T) {
+	cp := harness.StartControlPlane(t)
+	_, err := os.Stat("/var/lib/kubelet")
+	there := err == nil
+	var dir string
+	t.Run("node", func(t *testing.T) {
+		r := harness.StartReference(t, harness.NodeOptions{ControlPlane: cp})
+		dir = filepath.Dir(r.Root)
+		r.AddManifest(t, "hello.yaml", helloPod("hello"))
+		harness.Eventually(t, time.Minute, "the static pod to be Running", func(ctx context.Context) error {
+			pod, err := cp.Admin.CoreV1().Pods("default").Get(ctx, "hello-"+r.Name, metav1.GetOptions{})
+			if err == nil && pod.Status.Phase != corev1.PodRunning {
+				err = fmt.Errorf("it is %s", pod.Status.Phase)
+			}
+			return err
+		})
+	})
+	if left := harness.Traces(dir, "no-such-name"); len(left) > 0 {
+		t.Errorf("left of the node: %v", left)
+	}
+	if _, err := os.Stat("/var/lib/kubelet"); (err == nil) != there {
+		t.Errorf("/var/lib/kubelet was there before: %v, after: %v", there, err)
+	}
+}
+
 // TestConfigFileIsSparse checks that a node's configuration says what the test
 // said and leaves the rest to the defaults.
 func TestConfigFileIsSparse(t *testing.T) {

@@ -48,6 +48,10 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/file?path=" + file + "x", 404, ""},
 		{"GET", "/slow?for=1ms", 200, "at last"},
 		{"GET", "/slow?for=long", 400, ""},
+		{"GET", "/burn?for=1ms", 200, " rounds"},
+		{"GET", "/burn?for=long", 400, ""},
+		{"GET", "/hold?bytes=4097", 200, "4097 bytes held"},
+		{"GET", "/hold?bytes=-1", 400, ""},
 		{"GET", "/exit?code=7", 200, "code 7"},
 	} {
 		req, err := http.NewRequest(step.method, srv.URL+step.path, nil)

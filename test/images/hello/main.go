@@ -9,6 +9,8 @@
 //	GET  /env           environment as a JSON object
 //	GET  /file?path=P   the content of a file, 404 if there is none
 //	GET  /headers       request headers as a JSON object
+//	GET  /burn?for=D    keeps a core busy for that duration
+//	GET  /hold?bytes=N  keeps so much memory in use
 //	GET  /slow?for=D    answers after that duration
 //
 // The subcommands need no shell in the image: cat FILE, touch FILE, test FILE,

@@ -34,6 +34,7 @@ type server struct {
 	healthy, ready atomic.Bool
 	grpcHealth     *health.Server
 	exit           chan int
+	held           atomic.Pointer[[]byte]
 }
 
 func say(format string, args ...any) {
@@ -186,6 +187,26 @@ func (s *server) routes() http.Handler {
 		}
 	})
 	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r.Header) })
+	mux.HandleFunc("/burn", func(w http.ResponseWriter, r *http.Request) {
+		d, err := time.ParseDuration(r.FormValue("for"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		rounds := 0
+		for until := time.Now().Add(d); time.Now().Before(until) && r.Context().Err() == nil; rounds++ {
+		}
+		_, _ = fmt.Fprintf(w, "%d rounds\n", rounds)
+	})
+	mux.HandleFunc("/hold", func(w http.ResponseWriter, r *http.Request) {
+		size, err := strconv.Atoi(r.FormValue("bytes"))
+		if err != nil || size < 0 {
+			http.Error(w, "bytes: want a number", http.StatusBadRequest)
+			return
+		}
+		s.hold(size)
+		_, _ = fmt.Fprintf(w, "%d bytes held\n", size)
+	})
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		d, err := time.ParseDuration(r.FormValue("for"))
 		if err != nil {
@@ -199,6 +220,15 @@ func (s *server) routes() http.Handler {
 		}
 	})
 	return logged(mux)
+}
+
+// hold keeps so much memory in use, instead of what was held before.
+func (s *server) hold(size int) {
+	held := make([]byte, size)
+	for i := 0; i < size; i += os.Getpagesize() {
+		held[i] = 1
+	}
+	s.held.Store(&held)
 }
 
 // toggle serves a condition on GET and sets it on POST.

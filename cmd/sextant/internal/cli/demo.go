@@ -52,7 +52,8 @@ func demo(u *upFlags, flags *kubeconf.Flags) ([]string, error) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, demoConfig, state, endpoint, freePort(10250), freePort(10248)), 0o644); err != nil {
 		return nil, err
 	}
-	added := []string{"--root-dir=" + filepath.Join(state, "kubelet")}
+	root := filepath.Join(state, "kubelet")
+	added := []string{"--root-dir=" + root, "--cert-dir=" + filepath.Join(root, "pki")}
 	if !flags.Said("config") {
 		added = append(added, "--config="+file)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -44,7 +45,10 @@ func runOne(s serve.Service) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("--log-level: %w", err)
 		}
-		opts.Log = service.NewLogger(os.Stderr, string(s.Name), parsed)
+		opts.Level = &slog.LevelVar{}
+		opts.Level.Set(parsed)
+		opts.Log = service.NewLogger(os.Stderr, string(s.Name), opts.Level)
+		klog.SetSlogLogger(opts.Log) // what Kubernetes' libraries have to say
 		kit, err := service.New(opts)
 		if err != nil {
 			return err

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +27,7 @@ import (
 type upFlags struct {
 	run, state, logDir, logLevel, bus string
 	uidBase                           uint32
-	demo, detach                      bool
+	demo, detach, getStreams          bool
 	images, examples                  string
 	waitPods                          int
 	timeout                           time.Duration
@@ -42,6 +44,7 @@ func (u *upFlags) set() *pflag.FlagSet {
 	fs.BoolVar(&u.demo, "demo", false, "a node to look at: everything below the state directory, a containerd of its own unless an endpoint is given, example pods")
 	fs.StringVar(&u.images, "demo-images", "", "folder of image archives for the demo's containerd")
 	fs.StringVar(&u.examples, "demo-manifests", "", "folder of manifests the demo starts with")
+	fs.BoolVar(&u.getStreams, "get-streams", false, "exec, attach, port-forward and run by GET (every WebSocket) need the verb get, as in the kubelet, and not create")
 	fs.BoolVar(&u.detach, "detach", false, "return when the node is up; it goes on in the background")
 	fs.IntVar(&u.waitPods, "wait-pods", 0, "with --detach: wait until so many pods are ready")
 	fs.DurationVar(&u.timeout, "timeout", 2*time.Minute, "with --detach: how long to wait")
@@ -59,6 +62,7 @@ func upCommand() *cobra.Command {
 own. Takes the kubelet's own flags and configuration beside the ones below; what
 Sextant does not honour is refused or warned about by name. Needs root.`,
 		Example: `  sextant up --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
+  sextant up $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
   sextant up --pod-manifest-path /etc/kubernetes/manifests --container-runtime-endpoint unix:///run/containerd/containerd.sock
   sextant up --demo --detach`,
 		Args: cobra.NoArgs,
@@ -165,9 +169,10 @@ func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, erro
 		LinksDir: filepath.Join(filepath.Dir(conf.Kubelet.PodLogsDir), "containers"),
 		LogDir:   abs(u.logDir),
 		Endpoint: conf.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: conf.Kubelet.ImageServiceEndpoint,
-		NodeName: conf.Node.Name, KubeConfig: conf.Node.KubeConfig,
+		NodeName: conf.Node.Name, KubeConfig: conf.Node.KubeConfig, Bootstrap: conf.Node.BootstrapKubeConfig, CertDir: conf.Node.CertDir,
 		Bus: u.bus, LogLevel: u.logLevel, UIDBase: u.uidBase,
 		CgroupRoot: conf.CgroupRoot(), Kubelet: said, WorkDir: dir,
+		Sockets: socketsOf(conf), GetStreams: u.getStreams,
 	}
 	if u.logDir == "" {
 		plan.LogDir = filepath.Join(plan.State, "log")
@@ -182,6 +187,24 @@ func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, erro
 		}
 	}
 	return plan, nil
+}
+
+// socketsOf are the addresses nodeapi will listen on.
+func socketsOf(conf *kubeconf.Config) map[string]string {
+	k, sockets := conf.Kubelet, map[string]string{}
+	add := func(name, host string, port int32) {
+		if port > 0 {
+			sockets[name] = net.JoinHostPort(host, strconv.Itoa(int(port)))
+		}
+	}
+	if k.HealthzPort != nil {
+		add("healthz", k.HealthzBindAddress, *k.HealthzPort)
+	}
+	if k.EnableServer == nil || *k.EnableServer {
+		add("https", k.Address, k.Port)
+		add("read-only", k.Address, k.ReadOnlyPort)
+	}
+	return sockets
 }
 
 func awaitNode(ctx context.Context, out io.Writer, progress *progress, plan *node.Plan, u *upFlags) error {

@@ -27,14 +27,22 @@ type Plan struct {
 	Endpoint      string `json:"endpoint"`
 	ImageEndpoint string `json:"imageEndpoint,omitempty"`
 	NodeName      string `json:"nodeName"`
-	// KubeConfig is the operator's; config and status each get a copy.
+	// KubeConfig and Bootstrap are --kubeconfig and --bootstrap-kubeconfig,
+	// CertDir is --cert-dir.
 	KubeConfig string `json:"kubeconfig,omitempty"`
+	Bootstrap  string `json:"bootstrapKubeconfig,omitempty"`
+	CertDir    string `json:"certDir"`
 	Bus        string `json:"bus,omitempty"`
 	LogLevel   string `json:"logLevel"`
 	// UIDBase is the first of the services' uids.
 	UIDBase uint32 `json:"uidBase"`
 	// CgroupRoot below which the pods' cgroups are made.
 	CgroupRoot string `json:"cgroupRoot"`
+	// Sockets are the addresses nodeapi listens on, by name: the supervisor holds
+	// their sockets open while nodeapi is started again.
+	Sockets map[string]string `json:"sockets,omitempty"`
+	// GetStreams is nodeapi's --get-streams.
+	GetStreams bool `json:"getStreams,omitempty"`
 	// Kubelet are the kubelet flags, passed to config as they came.
 	Kubelet []string `json:"kubelet,omitempty"`
 	// WorkDir is where relative paths of those flags start.
@@ -43,6 +51,8 @@ type Plan struct {
 	Local *LocalRuntime `json:"local,omitempty"`
 	// Disposable are folders that belong to this node alone; purging removes them.
 	Disposable []string `json:"disposable,omitempty"`
+
+	sockets heldSockets
 }
 
 // LocalRuntime is a private containerd.

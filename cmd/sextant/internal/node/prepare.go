@@ -1,22 +1,17 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
-// Prepare lays out folders, identities, bus keys and credentials, as root.
+// Prepare lays out folders, identities, bus keys and the certificate folder, as root.
 // Idempotent.
 func (p *Plan) Prepare() error {
 	ids := p.Identities()
@@ -29,6 +24,7 @@ func (p *Plan) Prepare() error {
 	owned := []ownedFolder{
 		{filepath.Join(p.RootDir, "pods"), 0o751, worker},
 		{filepath.Join(p.RootDir, "image_manager"), 0o755, worker},
+		{filepath.Join(p.RootDir, "checkpoints"), 0o700, worker},
 		{p.PodLogsDir, 0o755, worker},
 		{p.LinksDir, 0o755, worker},
 	}
@@ -52,7 +48,10 @@ func (p *Plan) Prepare() error {
 	if err := p.keys(ids); err != nil {
 		return err
 	}
-	if err := p.Credentials(); err != nil {
+	if err := p.preparePKI(ids); err != nil {
+		return err
+	}
+	if err := traversable(p.RootDir, filepath.Dir(p.CertDir)); err != nil {
 		return err
 	}
 	return p.Write()
@@ -86,45 +85,4 @@ func (p *Plan) keys(ids house.Identities) error {
 		return err
 	}
 	return os.Symlink(dir, link)
-}
-
-// CredentialFile is a service's own copy of the kubeconfig.
-func (p *Plan) CredentialFile(s house.Service) string {
-	return filepath.Join(p.Run, string(s), "kubeconfig")
-}
-
-// Credentials gives config and status, and nobody else, a copy of the node
-// credential that needs no other file.
-func (p *Plan) Credentials() error {
-	if p.KubeConfig == "" {
-		return nil
-	}
-	loaded, err := clientcmd.LoadFromFile(p.KubeConfig)
-	if err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
-	}
-	if err := clientcmd.ResolveLocalPaths(loaded); err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
-	}
-	if err := clientcmdapi.FlattenConfig(loaded); err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
-	}
-	data, err := clientcmd.Write(*loaded)
-	if err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
-	}
-	for _, s := range []house.Service{house.Config, house.Status} {
-		path := p.CredentialFile(s)
-		if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, data) {
-			continue // unchanged: nothing to reload
-		}
-		if err := writeFile(path, data, 0o400); err != nil {
-			return err
-		}
-		uid := int(p.Identities()[s])
-		if err := os.Chown(path, uid, uid); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -26,18 +26,11 @@ func (p *Plan) args(s house.Service) []string {
 	}
 	switch s {
 	case house.Config:
-		// The operator's flags first: the paths below are where this node's own
-		// copies are, and the last one said counts.
+		// The operator's flags first: of a flag said twice the last one counts.
 		args = append(args, p.Kubelet...)
 		args = append(args, "--root-dir="+p.RootDir, "--hostname-override="+p.NodeName)
-		if p.KubeConfig != "" {
-			args = append(args, "--kubeconfig="+p.CredentialFile(s))
-		}
 	case house.Status:
 		args = append(args, "--node-name="+p.NodeName)
-		if p.KubeConfig != "" {
-			args = append(args, "--kubeconfig="+p.CredentialFile(s))
-		}
 	case house.PodWorker:
 		args = append(args, "--container-runtime-endpoint="+p.Endpoint, "--root-dir="+p.RootDir,
 			"--pod-logs-dir="+p.PodLogsDir, "--links-dir="+p.LinksDir, "--node-name="+p.NodeName)
@@ -48,6 +41,9 @@ func (p *Plan) args(s house.Service) []string {
 		args = append(args, "--root-dir="+p.RootDir)
 	case house.NodeAPI:
 		args = append(args, "--node-name="+p.NodeName)
+		if p.GetStreams {
+			args = append(args, "--get-streams")
+		}
 	}
 	return args
 }
@@ -63,7 +59,7 @@ func (p *Plan) keep(ctx context.Context, binary string, s house.Service, log *sl
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		began := time.Now()
-		ended := p.once(ctx, binary, s)
+		ended := p.once(ctx, binary, s, log)
 		lived := time.Since(began)
 		if ctx.Err() == nil {
 			log.Warn("service ended", "service", string(s), "lived", lived.String(), "error", fmt.Sprint(ended))
@@ -81,7 +77,7 @@ func (p *Plan) keep(ctx context.Context, binary string, s house.Service, log *sl
 
 // once runs a service's process until it ends. When ctx ends the process gets
 // SIGTERM, and SIGKILL seven seconds later.
-func (p *Plan) once(ctx context.Context, binary string, s house.Service) error {
+func (p *Plan) once(ctx context.Context, binary string, s house.Service, log *slog.Logger) error {
 	rights, err := p.rights(s)
 	if err != nil {
 		return err
@@ -95,9 +91,12 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service) error {
 	cmd.SysProcAttr = rights
 	cmd.Dir = p.WorkDir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "GOTRACEBACK=all")
-	if s == house.Resource && systemd.IsRunningSystemd() {
-		cmd.Env = append(cmd.Env, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+dbus.EscapeBusAddressValue(p.gate()))
+	cmd.Env = append(withoutSockets(os.Environ()), "HOME=/nonexistent", "GOTRACEBACK=all")
+	if s == house.NodeAPI {
+		p.sockets.pass(cmd, p.Sockets, log)
+	}
+	if gate := p.gateOf(s); gate != "" && systemd.IsRunningSystemd() {
+		cmd.Env = append(cmd.Env, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+dbus.EscapeBusAddressValue(gate))
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 7 * time.Second

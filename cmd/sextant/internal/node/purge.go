@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/cmd/sextant/internal/gate"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/localruntime"
@@ -82,7 +83,7 @@ func (p *Plan) Purge(ctx context.Context, pods []string) error {
 	} else {
 		all = append(all, removePods(ctx, p.Endpoint, pods))
 	}
-	all = append(all, unmountBelow(p.RootDir), p.stopSlices(ctx), p.removeCgroups(), p.removePodFiles(pods))
+	all = append(all, unmountBelow(p.RootDir), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(), p.removePodFiles(pods))
 	for _, dir := range append([]string{p.Run}, p.Disposable...) {
 		all = append(all, unmountBelow(dir), os.RemoveAll(dir))
 	}

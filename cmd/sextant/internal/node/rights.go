@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -16,6 +18,8 @@ import (
 // capabilities are what a service may do beyond its uid; those not listed have
 // none (docs/architecture.md, the owner table).
 var capabilities = map[house.Service][]uintptr{
+	// The operator's files are root's: manifests, kubeconfigs, keys (decision 0008).
+	house.Config: {unix.CAP_DAC_READ_SEARCH},
 	// FSETID keeps the setgid bit of folders given to a pod's fsGroup.
 	house.Volume:   {unix.CAP_SYS_ADMIN, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID},
 	house.Resource: {unix.CAP_DAC_OVERRIDE},
@@ -25,14 +29,36 @@ var capabilities = map[house.Service][]uintptr{
 func (p *Plan) rights(s house.Service) (*syscall.SysProcAttr, error) {
 	uid := p.Identities()[s]
 	cred := &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{}}
-	if s == house.PodWorker {
+	switch s {
+	case house.PodWorker:
 		groups, err := runtimeGroups(uid, p.Endpoint, p.ImageEndpoint)
 		if err != nil {
 			return nil, err
 		}
 		cred.Groups = groups
+	case house.NodeAPI:
+		cred.Groups = logGroups()
 	}
 	return &syscall.SysProcAttr{Setsid: true, Credential: cred, AmbientCaps: capabilities[s]}, nil
+}
+
+// logReaders are the groups that distributions let read the node's logs: files
+// below /var/log, and the journal.
+var logReaders = []string{"adm", "systemd-journal"}
+
+// logGroups are those of them that the node has.
+func logGroups() []uint32 {
+	groups := []uint32{}
+	for _, name := range logReaders {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			continue
+		}
+		if gid, err := strconv.ParseUint(g.Gid, 10, 32); err == nil && gid != 0 {
+			groups = append(groups, uint32(gid))
+		}
+	}
+	return groups
 }
 
 // startForGood starts a process that never gains rights, whatever it executes.

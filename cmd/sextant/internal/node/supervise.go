@@ -18,10 +18,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 )
 
-// credentialPeriod is how often the operator's kubeconfig is looked at for a
-// rotation.
-const credentialPeriod = 10 * time.Second
-
 func supervisorFile(run string) string { return filepath.Join(run, "supervisor.pid") }
 
 // Supervise runs every service of the plan until ctx ends.
@@ -42,36 +38,14 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 			return p.keep(ctx, binary, s, log)
 		}})
 	}
-	tasks = append(tasks, service.Task{Name: "credentials", Run: func(ctx context.Context) error {
-		return p.keepCredentials(ctx, log)
-	}})
+	if p.Bootstrap != "" && p.KubeConfig != "" {
+		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: func(ctx context.Context) error { return p.keepKubeconfig(ctx, log) }})
+	}
 	if systemd.IsRunningSystemd() {
-		tasks = append(tasks, service.Task{Name: "systemd", Run: func(ctx context.Context) error { return p.keepGate(ctx, log) }})
+		tasks = append(tasks, service.Task{Name: "gates", Run: func(ctx context.Context) error { return p.keepGates(ctx, log) }})
 	}
 	err = service.RunTasks(ctx, 10*time.Second, tasks...)
 	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
-}
-
-// keepCredentials copies the kubeconfig again when it or a file it names was
-// rotated.
-func (p *Plan) keepCredentials(ctx context.Context, log *slog.Logger) error {
-	tick := time.NewTicker(credentialPeriod)
-	defer tick.Stop()
-	last := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if p.KubeConfig == "" {
-			continue
-		}
-		if err := p.Credentials(); err != nil && err.Error() != last {
-			last = err.Error()
-			log.Error("kubeconfig not copied", "error", last)
-		}
-	}
 }
 
 // Detach starts a supervisor that outlives the caller.

@@ -13,30 +13,46 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 	"github.com/opencontainers/cgroups/systemd"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/slices"
+	"github.com/sextant-node/sextant/cmd/sextant/internal/gate"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
 )
 
-// gate is resource's way to systemd.
-func (p *Plan) gate() string {
-	return filepath.Join(p.Run, string(house.Resource), "systemd.sock")
+// gated are the services that ask root's things of the system bus, each with its
+// socket below the run directory.
+var gated = map[house.Service]string{house.Resource: "systemd.sock", house.PodWorker: "logind.sock"}
+
+// gateOf is a service's way to the system bus; empty for none.
+func (p *Plan) gateOf(s house.Service) string {
+	if name, ok := gated[s]; ok {
+		return filepath.Join(p.Run, string(s), name)
+	}
+	return ""
 }
 
-// keepGate keeps that way open. Which driver makes cgroups is known when the
-// runtime has said so; until somebody asks, the gate does nothing.
-func (p *Plan) keepGate(ctx context.Context, log *slog.Logger) error {
+// keepGates keeps those ways open. Which driver makes cgroups, and whether
+// shutdowns are waited for, is known when the runtime and the configuration have
+// said so; until somebody asks, a gate does nothing.
+func (p *Plan) keepGates(ctx context.Context, log *slog.Logger) error {
 	root, err := pod.ParseCgroupRoot(p.CgroupRoot)
 	if err != nil {
 		return err
 	}
-	gate := &slices.Gate{
-		Socket: p.gate(), UID: p.Identities()[house.Resource], Bus: slices.SystemBus,
-		Policy: slices.Policy{Root: root}, Log: log,
+	logind := &gate.Logind{Bus: gate.SystemBus, DropIn: gate.DropIn}
+	policies := map[house.Service]gate.Policy{house.Resource: gate.Slices{Root: root}, house.PodWorker: logind}
+	var tasks []service.Task
+	for s, policy := range policies {
+		g := &gate.Gate{Socket: p.gateOf(s), UID: p.Identities()[s], Bus: gate.SystemBus, Policy: policy, Log: log}
+		tasks = append(tasks, service.Task{Name: "gate of " + string(s), Run: func(ctx context.Context) error { return keepGate(ctx, g, log) }})
 	}
+	return errors.Join(service.RunTasks(ctx, 10*time.Second, tasks...), logind.Release())
+}
+
+func keepGate(ctx context.Context, g *gate.Gate, log *slog.Logger) error {
 	for ctx.Err() == nil {
-		if err := gate.Run(ctx); err != nil {
-			log.Error("gate to systemd", "error", err.Error())
+		if err := g.Run(ctx); err != nil {
+			log.Error("gate to the system bus", "socket", g.Socket, "error", err.Error())
 		}
 		select {
 		case <-ctx.Done():

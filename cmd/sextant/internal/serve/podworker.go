@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"os"
+
 	"github.com/spf13/pflag"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -19,6 +21,7 @@ var podworkerService = Service{
 		fs.StringVar(&cfg.PodLogsDir, "pod-logs-dir", "/var/log/pods", "where the pods' logs go")
 		fs.StringVar(&cfg.LinksDir, "links-dir", "/var/log/containers", "where the legacy links to the logs go")
 		fs.StringVar(&cfg.NodeName, "node-name", "", "name of the Node object")
+		fs.StringVar(&cfg.SystemBus, "system-bus", os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), "D-Bus address of the way to logind, for graceful shutdowns of the node")
 		return func(kit *service.Kit) error {
 			_, err := podworker.New(cfg, podworker.Deps{Kit: kit})
 			return err

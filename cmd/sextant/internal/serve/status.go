@@ -14,7 +14,6 @@ var statusService = Service{
 	Flags: func(fs *pflag.FlagSet) func(*service.Kit) error {
 		var cfg status.Config
 		fs.StringVar(&cfg.NodeName, "node-name", "", "name of the Node object")
-		fs.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "API server credentials; empty for standalone")
 		return func(kit *service.Kit) error {
 			_, err := status.New(cfg, status.Deps{Kit: kit})
 			return err

@@ -710,6 +710,1737 @@ func (x *Pressure) GetMessage() string {
 	return ""
 }
 
+type UsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Measure file systems and container logs too.
+	Disk          bool `protobuf:"varint,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageRequest) Reset() {
+	*x = UsageRequest{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageRequest) ProtoMessage() {}
+
+func (x *UsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
+func (*UsageRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UsageRequest) GetDisk() bool {
+	if x != nil {
+		return x.Disk
+	}
+	return false
+}
+
+type UsageResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Machine *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Node    *NodeUsage             `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Cgroups that are no pod's: those with a role, and the classes of pods.
+	System []*CgroupUsage `protobuf:"bytes,3,rep,name=system,proto3" json:"system,omitempty"`
+	Pods   []*PodUsage    `protobuf:"bytes,4,rep,name=pods,proto3" json:"pods,omitempty"`
+	// Set where disk was asked for.
+	Disk *DiskUsage `protobuf:"bytes,5,opt,name=disk,proto3" json:"disk,omitempty"`
+	// What could not be read and should have been.
+	Errors        []string `protobuf:"bytes,6,rep,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageResponse) Reset() {
+	*x = UsageResponse{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageResponse) ProtoMessage() {}
+
+func (x *UsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
+func (*UsageResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UsageResponse) GetMachine() *Machine {
+	if x != nil {
+		return x.Machine
+	}
+	return nil
+}
+
+func (x *UsageResponse) GetNode() *NodeUsage {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *UsageResponse) GetSystem() []*CgroupUsage {
+	if x != nil {
+		return x.System
+	}
+	return nil
+}
+
+func (x *UsageResponse) GetPods() []*PodUsage {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *UsageResponse) GetDisk() *DiskUsage {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+func (x *UsageResponse) GetErrors() []string {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+// Machine is what cAdvisor calls machine information.
+type Machine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	SystemUuid    string                 `protobuf:"bytes,2,opt,name=system_uuid,json=systemUuid,proto3" json:"system_uuid,omitempty"`
+	BootId        string                 `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	KernelVersion string                 `protobuf:"bytes,4,opt,name=kernel_version,json=kernelVersion,proto3" json:"kernel_version,omitempty"`
+	OsImage       string                 `protobuf:"bytes,5,opt,name=os_image,json=osImage,proto3" json:"os_image,omitempty"`
+	Cores         uint64                 `protobuf:"varint,6,opt,name=cores,proto3" json:"cores,omitempty"`
+	PhysicalCores uint64                 `protobuf:"varint,7,opt,name=physical_cores,json=physicalCores,proto3" json:"physical_cores,omitempty"`
+	Sockets       uint64                 `protobuf:"varint,8,opt,name=sockets,proto3" json:"sockets,omitempty"`
+	// Bytes.
+	Memory        uint64 `protobuf:"varint,9,opt,name=memory,proto3" json:"memory,omitempty"`
+	Swap          uint64 `protobuf:"varint,10,opt,name=swap,proto3" json:"swap,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Machine) Reset() {
+	*x = Machine{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Machine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Machine) ProtoMessage() {}
+
+func (x *Machine) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Machine.ProtoReflect.Descriptor instead.
+func (*Machine) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Machine) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *Machine) GetSystemUuid() string {
+	if x != nil {
+		return x.SystemUuid
+	}
+	return ""
+}
+
+func (x *Machine) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *Machine) GetKernelVersion() string {
+	if x != nil {
+		return x.KernelVersion
+	}
+	return ""
+}
+
+func (x *Machine) GetOsImage() string {
+	if x != nil {
+		return x.OsImage
+	}
+	return ""
+}
+
+func (x *Machine) GetCores() uint64 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *Machine) GetPhysicalCores() uint64 {
+	if x != nil {
+		return x.PhysicalCores
+	}
+	return 0
+}
+
+func (x *Machine) GetSockets() uint64 {
+	if x != nil {
+		return x.Sockets
+	}
+	return 0
+}
+
+func (x *Machine) GetMemory() uint64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *Machine) GetSwap() uint64 {
+	if x != nil {
+		return x.Swap
+	}
+	return 0
+}
+
+type NodeUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The root cgroup; its limits are the machine's memory and swap.
+	Cgroup   *CgroupUsage           `protobuf:"bytes,1,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	Network  []*NetworkInterface    `protobuf:"bytes,2,rep,name=network,proto3" json:"network,omitempty"`
+	BootTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=boot_time,json=bootTime,proto3" json:"boot_time,omitempty"`
+	// Most processes there may be, and how many there are.
+	MaxPids   int64 `protobuf:"varint,4,opt,name=max_pids,json=maxPids,proto3" json:"max_pids,omitempty"`
+	Processes int64 `protobuf:"varint,5,opt,name=processes,proto3" json:"processes,omitempty"`
+	// Mounted disks, each once.
+	Disks         []*Disk `protobuf:"bytes,6,rep,name=disks,proto3" json:"disks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeUsage) Reset() {
+	*x = NodeUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeUsage) ProtoMessage() {}
+
+func (x *NodeUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeUsage.ProtoReflect.Descriptor instead.
+func (*NodeUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NodeUsage) GetCgroup() *CgroupUsage {
+	if x != nil {
+		return x.Cgroup
+	}
+	return nil
+}
+
+func (x *NodeUsage) GetNetwork() []*NetworkInterface {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *NodeUsage) GetBootTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BootTime
+	}
+	return nil
+}
+
+func (x *NodeUsage) GetMaxPids() int64 {
+	if x != nil {
+		return x.MaxPids
+	}
+	return 0
+}
+
+func (x *NodeUsage) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *NodeUsage) GetDisks() []*Disk {
+	if x != nil {
+		return x.Disks
+	}
+	return nil
+}
+
+type PodUsage struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Cgroup    *CgroupUsage           `protobuf:"bytes,4,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	// Containers and sandboxes alike, by the runtime's id as name.
+	Containers []*CgroupUsage `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
+	// Of the pod's network namespace.
+	Network       []*NetworkInterface `protobuf:"bytes,6,rep,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodUsage) Reset() {
+	*x = PodUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodUsage) ProtoMessage() {}
+
+func (x *PodUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodUsage.ProtoReflect.Descriptor instead.
+func (*PodUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PodUsage) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodUsage) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PodUsage) GetCgroup() *CgroupUsage {
+	if x != nil {
+		return x.Cgroup
+	}
+	return nil
+}
+
+func (x *PodUsage) GetContainers() []*CgroupUsage {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *PodUsage) GetNetwork() []*NetworkInterface {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+// CgroupUsage is one cgroup's reading. A part that its kernel does not have is
+// unset.
+type CgroupUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Below the mount of the hierarchy, "/" for the root.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// A container's id, or the role of a system cgroup: "kubelet", "runtime",
+	// "misc" or "pods".
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	Cpu           *CpuUsage              `protobuf:"bytes,5,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	Memory        *MemoryUsage           `protobuf:"bytes,6,opt,name=memory,proto3" json:"memory,omitempty"`
+	Io            []*DeviceIO            `protobuf:"bytes,7,rep,name=io,proto3" json:"io,omitempty"`
+	Processes     *ProcessUsage          `protobuf:"bytes,8,opt,name=processes,proto3" json:"processes,omitempty"`
+	IoPressure    *Stalls                `protobuf:"bytes,9,opt,name=io_pressure,json=ioPressure,proto3" json:"io_pressure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CgroupUsage) Reset() {
+	*x = CgroupUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CgroupUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CgroupUsage) ProtoMessage() {}
+
+func (x *CgroupUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CgroupUsage.ProtoReflect.Descriptor instead.
+func (*CgroupUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CgroupUsage) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *CgroupUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CgroupUsage) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *CgroupUsage) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *CgroupUsage) GetCpu() *CpuUsage {
+	if x != nil {
+		return x.Cpu
+	}
+	return nil
+}
+
+func (x *CgroupUsage) GetMemory() *MemoryUsage {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+func (x *CgroupUsage) GetIo() []*DeviceIO {
+	if x != nil {
+		return x.Io
+	}
+	return nil
+}
+
+func (x *CgroupUsage) GetProcesses() *ProcessUsage {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+func (x *CgroupUsage) GetIoPressure() *Stalls {
+	if x != nil {
+		return x.IoPressure
+	}
+	return nil
+}
+
+type CpuUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nanoseconds since the cgroup was made.
+	Usage  uint64 `protobuf:"varint,1,opt,name=usage,proto3" json:"usage,omitempty"`
+	User   uint64 `protobuf:"varint,2,opt,name=user,proto3" json:"user,omitempty"`
+	System uint64 `protobuf:"varint,3,opt,name=system,proto3" json:"system,omitempty"`
+	// Nanoseconds per second, between this reading and one before; unset while
+	// there was none.
+	UsageNanoCores *uint64 `protobuf:"varint,4,opt,name=usage_nano_cores,json=usageNanoCores,proto3,oneof" json:"usage_nano_cores,omitempty"`
+	// CFS bandwidth: nanoseconds and numbers.
+	Periods          uint64 `protobuf:"varint,5,opt,name=periods,proto3" json:"periods,omitempty"`
+	ThrottledPeriods uint64 `protobuf:"varint,6,opt,name=throttled_periods,json=throttledPeriods,proto3" json:"throttled_periods,omitempty"`
+	Throttled        uint64 `protobuf:"varint,7,opt,name=throttled,proto3" json:"throttled,omitempty"`
+	BurstPeriods     uint64 `protobuf:"varint,8,opt,name=burst_periods,json=burstPeriods,proto3" json:"burst_periods,omitempty"`
+	Burst            uint64 `protobuf:"varint,9,opt,name=burst,proto3" json:"burst,omitempty"`
+	// The bounds set; quota 0 is none. Microseconds.
+	Shares        uint64  `protobuf:"varint,10,opt,name=shares,proto3" json:"shares,omitempty"`
+	Period        uint64  `protobuf:"varint,11,opt,name=period,proto3" json:"period,omitempty"`
+	Quota         uint64  `protobuf:"varint,12,opt,name=quota,proto3" json:"quota,omitempty"`
+	Pressure      *Stalls `protobuf:"bytes,13,opt,name=pressure,proto3" json:"pressure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CpuUsage) Reset() {
+	*x = CpuUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CpuUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CpuUsage) ProtoMessage() {}
+
+func (x *CpuUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CpuUsage.ProtoReflect.Descriptor instead.
+func (*CpuUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CpuUsage) GetUsage() uint64 {
+	if x != nil {
+		return x.Usage
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetUser() uint64 {
+	if x != nil {
+		return x.User
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetSystem() uint64 {
+	if x != nil {
+		return x.System
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetUsageNanoCores() uint64 {
+	if x != nil && x.UsageNanoCores != nil {
+		return *x.UsageNanoCores
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetPeriods() uint64 {
+	if x != nil {
+		return x.Periods
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetThrottledPeriods() uint64 {
+	if x != nil {
+		return x.ThrottledPeriods
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetThrottled() uint64 {
+	if x != nil {
+		return x.Throttled
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetBurstPeriods() uint64 {
+	if x != nil {
+		return x.BurstPeriods
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetBurst() uint64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetShares() uint64 {
+	if x != nil {
+		return x.Shares
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetPeriod() uint64 {
+	if x != nil {
+		return x.Period
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetQuota() uint64 {
+	if x != nil {
+		return x.Quota
+	}
+	return 0
+}
+
+func (x *CpuUsage) GetPressure() *Stalls {
+	if x != nil {
+		return x.Pressure
+	}
+	return nil
+}
+
+type MemoryUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes.
+	Usage        uint64 `protobuf:"varint,1,opt,name=usage,proto3" json:"usage,omitempty"`
+	MaxUsage     uint64 `protobuf:"varint,2,opt,name=max_usage,json=maxUsage,proto3" json:"max_usage,omitempty"`
+	WorkingSet   uint64 `protobuf:"varint,3,opt,name=working_set,json=workingSet,proto3" json:"working_set,omitempty"`
+	Rss          uint64 `protobuf:"varint,4,opt,name=rss,proto3" json:"rss,omitempty"`
+	Cache        uint64 `protobuf:"varint,5,opt,name=cache,proto3" json:"cache,omitempty"`
+	Swap         uint64 `protobuf:"varint,6,opt,name=swap,proto3" json:"swap,omitempty"`
+	MappedFile   uint64 `protobuf:"varint,7,opt,name=mapped_file,json=mappedFile,proto3" json:"mapped_file,omitempty"`
+	Kernel       uint64 `protobuf:"varint,8,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	ActiveFile   uint64 `protobuf:"varint,9,opt,name=active_file,json=activeFile,proto3" json:"active_file,omitempty"`
+	InactiveFile uint64 `protobuf:"varint,10,opt,name=inactive_file,json=inactiveFile,proto3" json:"inactive_file,omitempty"`
+	// Numbers.
+	Failures        uint64 `protobuf:"varint,11,opt,name=failures,proto3" json:"failures,omitempty"`
+	PageFaults      uint64 `protobuf:"varint,12,opt,name=page_faults,json=pageFaults,proto3" json:"page_faults,omitempty"`
+	MajorPageFaults uint64 `protobuf:"varint,13,opt,name=major_page_faults,json=majorPageFaults,proto3" json:"major_page_faults,omitempty"`
+	OomKills        uint64 `protobuf:"varint,14,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	// Bounds in bytes; unset is none.
+	Limit         *uint64 `protobuf:"varint,15,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	SwapLimit     *uint64 `protobuf:"varint,16,opt,name=swap_limit,json=swapLimit,proto3,oneof" json:"swap_limit,omitempty"`
+	Reservation   *uint64 `protobuf:"varint,17,opt,name=reservation,proto3,oneof" json:"reservation,omitempty"`
+	Pressure      *Stalls `protobuf:"bytes,18,opt,name=pressure,proto3" json:"pressure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryUsage) Reset() {
+	*x = MemoryUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryUsage) ProtoMessage() {}
+
+func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryUsage.ProtoReflect.Descriptor instead.
+func (*MemoryUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *MemoryUsage) GetUsage() uint64 {
+	if x != nil {
+		return x.Usage
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetMaxUsage() uint64 {
+	if x != nil {
+		return x.MaxUsage
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetWorkingSet() uint64 {
+	if x != nil {
+		return x.WorkingSet
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetRss() uint64 {
+	if x != nil {
+		return x.Rss
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetCache() uint64 {
+	if x != nil {
+		return x.Cache
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetSwap() uint64 {
+	if x != nil {
+		return x.Swap
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetMappedFile() uint64 {
+	if x != nil {
+		return x.MappedFile
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetKernel() uint64 {
+	if x != nil {
+		return x.Kernel
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetActiveFile() uint64 {
+	if x != nil {
+		return x.ActiveFile
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetInactiveFile() uint64 {
+	if x != nil {
+		return x.InactiveFile
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetPageFaults() uint64 {
+	if x != nil {
+		return x.PageFaults
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetMajorPageFaults() uint64 {
+	if x != nil {
+		return x.MajorPageFaults
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetOomKills() uint64 {
+	if x != nil {
+		return x.OomKills
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetLimit() uint64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetSwapLimit() uint64 {
+	if x != nil && x.SwapLimit != nil {
+		return *x.SwapLimit
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetReservation() uint64 {
+	if x != nil && x.Reservation != nil {
+		return *x.Reservation
+	}
+	return 0
+}
+
+func (x *MemoryUsage) GetPressure() *Stalls {
+	if x != nil {
+		return x.Pressure
+	}
+	return nil
+}
+
+// Stalls is pressure stall information: some tasks, or all, were held up.
+type Stalls struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Some          *Stall                 `protobuf:"bytes,1,opt,name=some,proto3" json:"some,omitempty"`
+	Full          *Stall                 `protobuf:"bytes,2,opt,name=full,proto3" json:"full,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stalls) Reset() {
+	*x = Stalls{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stalls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stalls) ProtoMessage() {}
+
+func (x *Stalls) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stalls.ProtoReflect.Descriptor instead.
+func (*Stalls) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Stalls) GetSome() *Stall {
+	if x != nil {
+		return x.Some
+	}
+	return nil
+}
+
+func (x *Stalls) GetFull() *Stall {
+	if x != nil {
+		return x.Full
+	}
+	return nil
+}
+
+type Stall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Microseconds.
+	Total uint64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	// Percent of the last 10, 60 and 300 seconds.
+	Avg10         float64 `protobuf:"fixed64,2,opt,name=avg10,proto3" json:"avg10,omitempty"`
+	Avg60         float64 `protobuf:"fixed64,3,opt,name=avg60,proto3" json:"avg60,omitempty"`
+	Avg300        float64 `protobuf:"fixed64,4,opt,name=avg300,proto3" json:"avg300,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stall) Reset() {
+	*x = Stall{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stall) ProtoMessage() {}
+
+func (x *Stall) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stall.ProtoReflect.Descriptor instead.
+func (*Stall) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Stall) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Stall) GetAvg10() float64 {
+	if x != nil {
+		return x.Avg10
+	}
+	return 0
+}
+
+func (x *Stall) GetAvg60() float64 {
+	if x != nil {
+		return x.Avg60
+	}
+	return 0
+}
+
+func (x *Stall) GetAvg300() float64 {
+	if x != nil {
+		return x.Avg300
+	}
+	return 0
+}
+
+// DeviceIO is what a cgroup did on one block device.
+type DeviceIO struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For example "/dev/sda".
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	Major  uint64 `protobuf:"varint,2,opt,name=major,proto3" json:"major,omitempty"`
+	Minor  uint64 `protobuf:"varint,3,opt,name=minor,proto3" json:"minor,omitempty"`
+	// Bytes by operation: "Read", "Write", and what else the kernel tells apart.
+	Bytes map[string]uint64 `protobuf:"bytes,4,rep,name=bytes,proto3" json:"bytes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Operations done.
+	Reads         uint64 `protobuf:"varint,5,opt,name=reads,proto3" json:"reads,omitempty"`
+	Writes        uint64 `protobuf:"varint,6,opt,name=writes,proto3" json:"writes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceIO) Reset() {
+	*x = DeviceIO{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceIO) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceIO) ProtoMessage() {}
+
+func (x *DeviceIO) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceIO.ProtoReflect.Descriptor instead.
+func (*DeviceIO) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DeviceIO) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *DeviceIO) GetMajor() uint64 {
+	if x != nil {
+		return x.Major
+	}
+	return 0
+}
+
+func (x *DeviceIO) GetMinor() uint64 {
+	if x != nil {
+		return x.Minor
+	}
+	return 0
+}
+
+func (x *DeviceIO) GetBytes() map[string]uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
+func (x *DeviceIO) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *DeviceIO) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+type ProcessUsage struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Processes       uint64                 `protobuf:"varint,1,opt,name=processes,proto3" json:"processes,omitempty"`
+	FileDescriptors uint64                 `protobuf:"varint,2,opt,name=file_descriptors,json=fileDescriptors,proto3" json:"file_descriptors,omitempty"`
+	Threads         uint64                 `protobuf:"varint,3,opt,name=threads,proto3" json:"threads,omitempty"`
+	// 0 is no bound.
+	ThreadsMax uint64 `protobuf:"varint,4,opt,name=threads_max,json=threadsMax,proto3" json:"threads_max,omitempty"`
+	// Soft limit of open files of the first process, -1 for none; unset where
+	// there is no process.
+	OpenFilesLimit *int64 `protobuf:"varint,5,opt,name=open_files_limit,json=openFilesLimit,proto3,oneof" json:"open_files_limit,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ProcessUsage) Reset() {
+	*x = ProcessUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessUsage) ProtoMessage() {}
+
+func (x *ProcessUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessUsage.ProtoReflect.Descriptor instead.
+func (*ProcessUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ProcessUsage) GetProcesses() uint64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *ProcessUsage) GetFileDescriptors() uint64 {
+	if x != nil {
+		return x.FileDescriptors
+	}
+	return 0
+}
+
+func (x *ProcessUsage) GetThreads() uint64 {
+	if x != nil {
+		return x.Threads
+	}
+	return 0
+}
+
+func (x *ProcessUsage) GetThreadsMax() uint64 {
+	if x != nil {
+		return x.ThreadsMax
+	}
+	return 0
+}
+
+func (x *ProcessUsage) GetOpenFilesLimit() int64 {
+	if x != nil && x.OpenFilesLimit != nil {
+		return *x.OpenFilesLimit
+	}
+	return 0
+}
+
+type NetworkInterface struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	RxBytes       uint64                 `protobuf:"varint,2,opt,name=rx_bytes,json=rxBytes,proto3" json:"rx_bytes,omitempty"`
+	RxPackets     uint64                 `protobuf:"varint,3,opt,name=rx_packets,json=rxPackets,proto3" json:"rx_packets,omitempty"`
+	RxErrors      uint64                 `protobuf:"varint,4,opt,name=rx_errors,json=rxErrors,proto3" json:"rx_errors,omitempty"`
+	RxDropped     uint64                 `protobuf:"varint,5,opt,name=rx_dropped,json=rxDropped,proto3" json:"rx_dropped,omitempty"`
+	TxBytes       uint64                 `protobuf:"varint,6,opt,name=tx_bytes,json=txBytes,proto3" json:"tx_bytes,omitempty"`
+	TxPackets     uint64                 `protobuf:"varint,7,opt,name=tx_packets,json=txPackets,proto3" json:"tx_packets,omitempty"`
+	TxErrors      uint64                 `protobuf:"varint,8,opt,name=tx_errors,json=txErrors,proto3" json:"tx_errors,omitempty"`
+	TxDropped     uint64                 `protobuf:"varint,9,opt,name=tx_dropped,json=txDropped,proto3" json:"tx_dropped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkInterface) Reset() {
+	*x = NetworkInterface{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkInterface) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkInterface) ProtoMessage() {}
+
+func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
+func (*NetworkInterface) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *NetworkInterface) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NetworkInterface) GetRxBytes() uint64 {
+	if x != nil {
+		return x.RxBytes
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetRxPackets() uint64 {
+	if x != nil {
+		return x.RxPackets
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetRxErrors() uint64 {
+	if x != nil {
+		return x.RxErrors
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetRxDropped() uint64 {
+	if x != nil {
+		return x.RxDropped
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetTxBytes() uint64 {
+	if x != nil {
+		return x.TxBytes
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetTxPackets() uint64 {
+	if x != nil {
+		return x.TxPackets
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetTxErrors() uint64 {
+	if x != nil {
+		return x.TxErrors
+	}
+	return 0
+}
+
+func (x *NetworkInterface) GetTxDropped() uint64 {
+	if x != nil {
+		return x.TxDropped
+	}
+	return 0
+}
+
+// Disk is one mounted block device.
+type Disk struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Device     string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	FileSystem *FileSystem            `protobuf:"bytes,2,opt,name=file_system,json=fileSystem,proto3" json:"file_system,omitempty"`
+	// Counters of /proc/diskstats; times in milliseconds.
+	Reads          uint64 `protobuf:"varint,3,opt,name=reads,proto3" json:"reads,omitempty"`
+	ReadsMerged    uint64 `protobuf:"varint,4,opt,name=reads_merged,json=readsMerged,proto3" json:"reads_merged,omitempty"`
+	SectorsRead    uint64 `protobuf:"varint,5,opt,name=sectors_read,json=sectorsRead,proto3" json:"sectors_read,omitempty"`
+	ReadTime       uint64 `protobuf:"varint,6,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
+	Writes         uint64 `protobuf:"varint,7,opt,name=writes,proto3" json:"writes,omitempty"`
+	WritesMerged   uint64 `protobuf:"varint,8,opt,name=writes_merged,json=writesMerged,proto3" json:"writes_merged,omitempty"`
+	SectorsWritten uint64 `protobuf:"varint,9,opt,name=sectors_written,json=sectorsWritten,proto3" json:"sectors_written,omitempty"`
+	WriteTime      uint64 `protobuf:"varint,10,opt,name=write_time,json=writeTime,proto3" json:"write_time,omitempty"`
+	InProgress     uint64 `protobuf:"varint,11,opt,name=in_progress,json=inProgress,proto3" json:"in_progress,omitempty"`
+	IoTime         uint64 `protobuf:"varint,12,opt,name=io_time,json=ioTime,proto3" json:"io_time,omitempty"`
+	WeightedIoTime uint64 `protobuf:"varint,13,opt,name=weighted_io_time,json=weightedIoTime,proto3" json:"weighted_io_time,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Disk) Reset() {
+	*x = Disk{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Disk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Disk) ProtoMessage() {}
+
+func (x *Disk) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Disk.ProtoReflect.Descriptor instead.
+func (*Disk) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Disk) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Disk) GetFileSystem() *FileSystem {
+	if x != nil {
+		return x.FileSystem
+	}
+	return nil
+}
+
+func (x *Disk) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *Disk) GetReadsMerged() uint64 {
+	if x != nil {
+		return x.ReadsMerged
+	}
+	return 0
+}
+
+func (x *Disk) GetSectorsRead() uint64 {
+	if x != nil {
+		return x.SectorsRead
+	}
+	return 0
+}
+
+func (x *Disk) GetReadTime() uint64 {
+	if x != nil {
+		return x.ReadTime
+	}
+	return 0
+}
+
+func (x *Disk) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+func (x *Disk) GetWritesMerged() uint64 {
+	if x != nil {
+		return x.WritesMerged
+	}
+	return 0
+}
+
+func (x *Disk) GetSectorsWritten() uint64 {
+	if x != nil {
+		return x.SectorsWritten
+	}
+	return 0
+}
+
+func (x *Disk) GetWriteTime() uint64 {
+	if x != nil {
+		return x.WriteTime
+	}
+	return 0
+}
+
+func (x *Disk) GetInProgress() uint64 {
+	if x != nil {
+		return x.InProgress
+	}
+	return 0
+}
+
+func (x *Disk) GetIoTime() uint64 {
+	if x != nil {
+		return x.IoTime
+	}
+	return 0
+}
+
+func (x *Disk) GetWeightedIoTime() uint64 {
+	if x != nil {
+		return x.WeightedIoTime
+	}
+	return 0
+}
+
+// FileSystem in bytes and inodes.
+type FileSystem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mountpoint    string                 `protobuf:"bytes,1,opt,name=mountpoint,proto3" json:"mountpoint,omitempty"`
+	Capacity      uint64                 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Available     uint64                 `protobuf:"varint,3,opt,name=available,proto3" json:"available,omitempty"`
+	Used          uint64                 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	Inodes        uint64                 `protobuf:"varint,5,opt,name=inodes,proto3" json:"inodes,omitempty"`
+	InodesFree    uint64                 `protobuf:"varint,6,opt,name=inodes_free,json=inodesFree,proto3" json:"inodes_free,omitempty"`
+	InodesUsed    uint64                 `protobuf:"varint,7,opt,name=inodes_used,json=inodesUsed,proto3" json:"inodes_used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileSystem) Reset() {
+	*x = FileSystem{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileSystem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileSystem) ProtoMessage() {}
+
+func (x *FileSystem) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileSystem.ProtoReflect.Descriptor instead.
+func (*FileSystem) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FileSystem) GetMountpoint() string {
+	if x != nil {
+		return x.Mountpoint
+	}
+	return ""
+}
+
+func (x *FileSystem) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *FileSystem) GetAvailable() uint64 {
+	if x != nil {
+		return x.Available
+	}
+	return 0
+}
+
+func (x *FileSystem) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *FileSystem) GetInodes() uint64 {
+	if x != nil {
+		return x.Inodes
+	}
+	return 0
+}
+
+func (x *FileSystem) GetInodesFree() uint64 {
+	if x != nil {
+		return x.InodesFree
+	}
+	return 0
+}
+
+func (x *FileSystem) GetInodesUsed() uint64 {
+	if x != nil {
+		return x.InodesUsed
+	}
+	return 0
+}
+
+type DiskUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Where the kubelet's root directory is.
+	Node *FileSystem `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Where the runtime keeps images, and writable layers: used is by the runtime.
+	Image     *FileSystem `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
+	Container *FileSystem `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`
+	// All file systems the runtime named, by mountpoint.
+	Runtime       []*FileSystem `protobuf:"bytes,5,rep,name=runtime,proto3" json:"runtime,omitempty"`
+	Pods          []*PodFiles   `protobuf:"bytes,6,rep,name=pods,proto3" json:"pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskUsage) Reset() {
+	*x = DiskUsage{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskUsage) ProtoMessage() {}
+
+func (x *DiskUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskUsage.ProtoReflect.Descriptor instead.
+func (*DiskUsage) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DiskUsage) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *DiskUsage) GetNode() *FileSystem {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *DiskUsage) GetImage() *FileSystem {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+func (x *DiskUsage) GetContainer() *FileSystem {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+func (x *DiskUsage) GetRuntime() []*FileSystem {
+	if x != nil {
+		return x.Runtime
+	}
+	return nil
+}
+
+func (x *DiskUsage) GetPods() []*PodFiles {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+// PodFiles is what a pod has on the node's disk besides volumes and layers.
+type PodFiles struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Logs  []*ContainerLogs       `protobuf:"bytes,2,rep,name=logs,proto3" json:"logs,omitempty"`
+	// /etc/hosts and the like.
+	OtherBytes    uint64 `protobuf:"varint,3,opt,name=other_bytes,json=otherBytes,proto3" json:"other_bytes,omitempty"`
+	OtherInodes   uint64 `protobuf:"varint,4,opt,name=other_inodes,json=otherInodes,proto3" json:"other_inodes,omitempty"`
+	Namespace     string `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodFiles) Reset() {
+	*x = PodFiles{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodFiles) ProtoMessage() {}
+
+func (x *PodFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodFiles.ProtoReflect.Descriptor instead.
+func (*PodFiles) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PodFiles) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodFiles) GetLogs() []*ContainerLogs {
+	if x != nil {
+		return x.Logs
+	}
+	return nil
+}
+
+func (x *PodFiles) GetOtherBytes() uint64 {
+	if x != nil {
+		return x.OtherBytes
+	}
+	return 0
+}
+
+func (x *PodFiles) GetOtherInodes() uint64 {
+	if x != nil {
+		return x.OtherInodes
+	}
+	return 0
+}
+
+func (x *PodFiles) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodFiles) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ContainerLogs are all log files of one container, rotated ones included.
+type ContainerLogs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Inodes        uint64                 `protobuf:"varint,3,opt,name=inodes,proto3" json:"inodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerLogs) Reset() {
+	*x = ContainerLogs{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerLogs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerLogs) ProtoMessage() {}
+
+func (x *ContainerLogs) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerLogs.ProtoReflect.Descriptor instead.
+func (*ContainerLogs) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ContainerLogs) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ContainerLogs) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ContainerLogs) GetInodes() uint64 {
+	if x != nil {
+		return x.Inodes
+	}
+	return 0
+}
+
 var File_sextant_resource_v1_resource_proto protoreflect.FileDescriptor
 
 const file_sextant_resource_v1_resource_proto_rawDesc = "" +
@@ -771,15 +2502,201 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\bPressure\x12%\n" +
 	"\x0eunder_pressure\x18\x01 \x01(\bR\runderPressure\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage*h\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\"\n" +
+	"\fUsageRequest\x12\x12\n" +
+	"\x04disk\x18\x01 \x01(\bR\x04disk\"\xb4\x02\n" +
+	"\rUsageResponse\x126\n" +
+	"\amachine\x18\x01 \x01(\v2\x1c.sextant.resource.v1.MachineR\amachine\x122\n" +
+	"\x04node\x18\x02 \x01(\v2\x1e.sextant.resource.v1.NodeUsageR\x04node\x128\n" +
+	"\x06system\x18\x03 \x03(\v2 .sextant.resource.v1.CgroupUsageR\x06system\x121\n" +
+	"\x04pods\x18\x04 \x03(\v2\x1d.sextant.resource.v1.PodUsageR\x04pods\x122\n" +
+	"\x04disk\x18\x05 \x01(\v2\x1e.sextant.resource.v1.DiskUsageR\x04disk\x12\x16\n" +
+	"\x06errors\x18\x06 \x03(\tR\x06errors\"\xa7\x02\n" +
+	"\aMachine\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x1f\n" +
+	"\vsystem_uuid\x18\x02 \x01(\tR\n" +
+	"systemUuid\x12\x17\n" +
+	"\aboot_id\x18\x03 \x01(\tR\x06bootId\x12%\n" +
+	"\x0ekernel_version\x18\x04 \x01(\tR\rkernelVersion\x12\x19\n" +
+	"\bos_image\x18\x05 \x01(\tR\aosImage\x12\x14\n" +
+	"\x05cores\x18\x06 \x01(\x04R\x05cores\x12%\n" +
+	"\x0ephysical_cores\x18\a \x01(\x04R\rphysicalCores\x12\x18\n" +
+	"\asockets\x18\b \x01(\x04R\asockets\x12\x16\n" +
+	"\x06memory\x18\t \x01(\x04R\x06memory\x12\x12\n" +
+	"\x04swap\x18\n" +
+	" \x01(\x04R\x04swap\"\xa9\x02\n" +
+	"\tNodeUsage\x128\n" +
+	"\x06cgroup\x18\x01 \x01(\v2 .sextant.resource.v1.CgroupUsageR\x06cgroup\x12?\n" +
+	"\anetwork\x18\x02 \x03(\v2%.sextant.resource.v1.NetworkInterfaceR\anetwork\x127\n" +
+	"\tboot_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bbootTime\x12\x19\n" +
+	"\bmax_pids\x18\x04 \x01(\x03R\amaxPids\x12\x1c\n" +
+	"\tprocesses\x18\x05 \x01(\x03R\tprocesses\x12/\n" +
+	"\x05disks\x18\x06 \x03(\v2\x19.sextant.resource.v1.DiskR\x05disks\"\x8b\x02\n" +
+	"\bPodUsage\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x128\n" +
+	"\x06cgroup\x18\x04 \x01(\v2 .sextant.resource.v1.CgroupUsageR\x06cgroup\x12@\n" +
+	"\n" +
+	"containers\x18\x05 \x03(\v2 .sextant.resource.v1.CgroupUsageR\n" +
+	"containers\x12?\n" +
+	"\anetwork\x18\x06 \x03(\v2%.sextant.resource.v1.NetworkInterfaceR\anetwork\"\xb4\x03\n" +
+	"\vCgroupUsage\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x124\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12/\n" +
+	"\x03cpu\x18\x05 \x01(\v2\x1d.sextant.resource.v1.CpuUsageR\x03cpu\x128\n" +
+	"\x06memory\x18\x06 \x01(\v2 .sextant.resource.v1.MemoryUsageR\x06memory\x12-\n" +
+	"\x02io\x18\a \x03(\v2\x1d.sextant.resource.v1.DeviceIOR\x02io\x12?\n" +
+	"\tprocesses\x18\b \x01(\v2!.sextant.resource.v1.ProcessUsageR\tprocesses\x12<\n" +
+	"\vio_pressure\x18\t \x01(\v2\x1b.sextant.resource.v1.StallsR\n" +
+	"ioPressure\"\xaf\x03\n" +
+	"\bCpuUsage\x12\x14\n" +
+	"\x05usage\x18\x01 \x01(\x04R\x05usage\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\x04R\x04user\x12\x16\n" +
+	"\x06system\x18\x03 \x01(\x04R\x06system\x12-\n" +
+	"\x10usage_nano_cores\x18\x04 \x01(\x04H\x00R\x0eusageNanoCores\x88\x01\x01\x12\x18\n" +
+	"\aperiods\x18\x05 \x01(\x04R\aperiods\x12+\n" +
+	"\x11throttled_periods\x18\x06 \x01(\x04R\x10throttledPeriods\x12\x1c\n" +
+	"\tthrottled\x18\a \x01(\x04R\tthrottled\x12#\n" +
+	"\rburst_periods\x18\b \x01(\x04R\fburstPeriods\x12\x14\n" +
+	"\x05burst\x18\t \x01(\x04R\x05burst\x12\x16\n" +
+	"\x06shares\x18\n" +
+	" \x01(\x04R\x06shares\x12\x16\n" +
+	"\x06period\x18\v \x01(\x04R\x06period\x12\x14\n" +
+	"\x05quota\x18\f \x01(\x04R\x05quota\x127\n" +
+	"\bpressure\x18\r \x01(\v2\x1b.sextant.resource.v1.StallsR\bpressureB\x13\n" +
+	"\x11_usage_nano_cores\"\xea\x04\n" +
+	"\vMemoryUsage\x12\x14\n" +
+	"\x05usage\x18\x01 \x01(\x04R\x05usage\x12\x1b\n" +
+	"\tmax_usage\x18\x02 \x01(\x04R\bmaxUsage\x12\x1f\n" +
+	"\vworking_set\x18\x03 \x01(\x04R\n" +
+	"workingSet\x12\x10\n" +
+	"\x03rss\x18\x04 \x01(\x04R\x03rss\x12\x14\n" +
+	"\x05cache\x18\x05 \x01(\x04R\x05cache\x12\x12\n" +
+	"\x04swap\x18\x06 \x01(\x04R\x04swap\x12\x1f\n" +
+	"\vmapped_file\x18\a \x01(\x04R\n" +
+	"mappedFile\x12\x16\n" +
+	"\x06kernel\x18\b \x01(\x04R\x06kernel\x12\x1f\n" +
+	"\vactive_file\x18\t \x01(\x04R\n" +
+	"activeFile\x12#\n" +
+	"\rinactive_file\x18\n" +
+	" \x01(\x04R\finactiveFile\x12\x1a\n" +
+	"\bfailures\x18\v \x01(\x04R\bfailures\x12\x1f\n" +
+	"\vpage_faults\x18\f \x01(\x04R\n" +
+	"pageFaults\x12*\n" +
+	"\x11major_page_faults\x18\r \x01(\x04R\x0fmajorPageFaults\x12\x1b\n" +
+	"\toom_kills\x18\x0e \x01(\x04R\boomKills\x12\x19\n" +
+	"\x05limit\x18\x0f \x01(\x04H\x00R\x05limit\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"swap_limit\x18\x10 \x01(\x04H\x01R\tswapLimit\x88\x01\x01\x12%\n" +
+	"\vreservation\x18\x11 \x01(\x04H\x02R\vreservation\x88\x01\x01\x127\n" +
+	"\bpressure\x18\x12 \x01(\v2\x1b.sextant.resource.v1.StallsR\bpressureB\b\n" +
+	"\x06_limitB\r\n" +
+	"\v_swap_limitB\x0e\n" +
+	"\f_reservation\"h\n" +
+	"\x06Stalls\x12.\n" +
+	"\x04some\x18\x01 \x01(\v2\x1a.sextant.resource.v1.StallR\x04some\x12.\n" +
+	"\x04full\x18\x02 \x01(\v2\x1a.sextant.resource.v1.StallR\x04full\"a\n" +
+	"\x05Stall\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\x04R\x05total\x12\x14\n" +
+	"\x05avg10\x18\x02 \x01(\x01R\x05avg10\x12\x14\n" +
+	"\x05avg60\x18\x03 \x01(\x01R\x05avg60\x12\x16\n" +
+	"\x06avg300\x18\x04 \x01(\x01R\x06avg300\"\xf6\x01\n" +
+	"\bDeviceIO\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x14\n" +
+	"\x05major\x18\x02 \x01(\x04R\x05major\x12\x14\n" +
+	"\x05minor\x18\x03 \x01(\x04R\x05minor\x12>\n" +
+	"\x05bytes\x18\x04 \x03(\v2(.sextant.resource.v1.DeviceIO.BytesEntryR\x05bytes\x12\x14\n" +
+	"\x05reads\x18\x05 \x01(\x04R\x05reads\x12\x16\n" +
+	"\x06writes\x18\x06 \x01(\x04R\x06writes\x1a8\n" +
+	"\n" +
+	"BytesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd6\x01\n" +
+	"\fProcessUsage\x12\x1c\n" +
+	"\tprocesses\x18\x01 \x01(\x04R\tprocesses\x12)\n" +
+	"\x10file_descriptors\x18\x02 \x01(\x04R\x0ffileDescriptors\x12\x18\n" +
+	"\athreads\x18\x03 \x01(\x04R\athreads\x12\x1f\n" +
+	"\vthreads_max\x18\x04 \x01(\x04R\n" +
+	"threadsMax\x12-\n" +
+	"\x10open_files_limit\x18\x05 \x01(\x03H\x00R\x0eopenFilesLimit\x88\x01\x01B\x13\n" +
+	"\x11_open_files_limit\"\x92\x02\n" +
+	"\x10NetworkInterface\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\brx_bytes\x18\x02 \x01(\x04R\arxBytes\x12\x1d\n" +
+	"\n" +
+	"rx_packets\x18\x03 \x01(\x04R\trxPackets\x12\x1b\n" +
+	"\trx_errors\x18\x04 \x01(\x04R\brxErrors\x12\x1d\n" +
+	"\n" +
+	"rx_dropped\x18\x05 \x01(\x04R\trxDropped\x12\x19\n" +
+	"\btx_bytes\x18\x06 \x01(\x04R\atxBytes\x12\x1d\n" +
+	"\n" +
+	"tx_packets\x18\a \x01(\x04R\ttxPackets\x12\x1b\n" +
+	"\ttx_errors\x18\b \x01(\x04R\btxErrors\x12\x1d\n" +
+	"\n" +
+	"tx_dropped\x18\t \x01(\x04R\ttxDropped\"\xc2\x03\n" +
+	"\x04Disk\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12@\n" +
+	"\vfile_system\x18\x02 \x01(\v2\x1f.sextant.resource.v1.FileSystemR\n" +
+	"fileSystem\x12\x14\n" +
+	"\x05reads\x18\x03 \x01(\x04R\x05reads\x12!\n" +
+	"\freads_merged\x18\x04 \x01(\x04R\vreadsMerged\x12!\n" +
+	"\fsectors_read\x18\x05 \x01(\x04R\vsectorsRead\x12\x1b\n" +
+	"\tread_time\x18\x06 \x01(\x04R\breadTime\x12\x16\n" +
+	"\x06writes\x18\a \x01(\x04R\x06writes\x12#\n" +
+	"\rwrites_merged\x18\b \x01(\x04R\fwritesMerged\x12'\n" +
+	"\x0fsectors_written\x18\t \x01(\x04R\x0esectorsWritten\x12\x1d\n" +
+	"\n" +
+	"write_time\x18\n" +
+	" \x01(\x04R\twriteTime\x12\x1f\n" +
+	"\vin_progress\x18\v \x01(\x04R\n" +
+	"inProgress\x12\x17\n" +
+	"\aio_time\x18\f \x01(\x04R\x06ioTime\x12(\n" +
+	"\x10weighted_io_time\x18\r \x01(\x04R\x0eweightedIoTime\"\xd4\x01\n" +
+	"\n" +
+	"FileSystem\x12\x1e\n" +
+	"\n" +
+	"mountpoint\x18\x01 \x01(\tR\n" +
+	"mountpoint\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12\x1c\n" +
+	"\tavailable\x18\x03 \x01(\x04R\tavailable\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x04R\x04used\x12\x16\n" +
+	"\x06inodes\x18\x05 \x01(\x04R\x06inodes\x12\x1f\n" +
+	"\vinodes_free\x18\x06 \x01(\x04R\n" +
+	"inodesFree\x12\x1f\n" +
+	"\vinodes_used\x18\a \x01(\x04R\n" +
+	"inodesUsed\"\xd4\x02\n" +
+	"\tDiskUsage\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x123\n" +
+	"\x04node\x18\x02 \x01(\v2\x1f.sextant.resource.v1.FileSystemR\x04node\x125\n" +
+	"\x05image\x18\x03 \x01(\v2\x1f.sextant.resource.v1.FileSystemR\x05image\x12=\n" +
+	"\tcontainer\x18\x04 \x01(\v2\x1f.sextant.resource.v1.FileSystemR\tcontainer\x129\n" +
+	"\aruntime\x18\x05 \x03(\v2\x1f.sextant.resource.v1.FileSystemR\aruntime\x121\n" +
+	"\x04pods\x18\x06 \x03(\v2\x1d.sextant.resource.v1.PodFilesR\x04pods\"\xca\x01\n" +
+	"\bPodFiles\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x126\n" +
+	"\x04logs\x18\x02 \x03(\v2\".sextant.resource.v1.ContainerLogsR\x04logs\x12\x1f\n" +
+	"\vother_bytes\x18\x03 \x01(\x04R\n" +
+	"otherBytes\x12!\n" +
+	"\fother_inodes\x18\x04 \x01(\x04R\votherInodes\x12\x1c\n" +
+	"\tnamespace\x18\x05 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\"[\n" +
+	"\rContainerLogs\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06inodes\x18\x03 \x01(\x04R\x06inodes*h\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DECISION_ADMITTED\x10\x01\x12\x15\n" +
 	"\x11DECISION_REJECTED\x10\x02\x12\x14\n" +
-	"\x10DECISION_NOT_YET\x10\x032\xb7\x01\n" +
+	"\x10DECISION_NOT_YET\x10\x032\x87\x02\n" +
 	"\x0fResourceService\x12N\n" +
 	"\x05Admit\x12!.sextant.resource.v1.AdmitRequest\x1a\".sextant.resource.v1.AdmitResponse\x12T\n" +
-	"\aRelease\x12#.sextant.resource.v1.ReleaseRequest\x1a$.sextant.resource.v1.ReleaseResponseBFZDgithub.com/sextant-node/sextant/proto/sextant/resource/v1;resourcev1b\x06proto3"
+	"\aRelease\x12#.sextant.resource.v1.ReleaseRequest\x1a$.sextant.resource.v1.ReleaseResponse\x12N\n" +
+	"\x05Usage\x12!.sextant.resource.v1.UsageRequest\x1a\".sextant.resource.v1.UsageResponseBFZDgithub.com/sextant-node/sextant/proto/sextant/resource/v1;resourcev1b\x06proto3"
 
 var (
 	file_sextant_resource_v1_resource_proto_rawDescOnce sync.Once
@@ -794,7 +2711,7 @@ func file_sextant_resource_v1_resource_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_resource_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_resource_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_sextant_resource_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_sextant_resource_v1_resource_proto_goTypes = []any{
 	(Decision)(0),                 // 0: sextant.resource.v1.Decision
 	(*AdmitRequest)(nil),          // 1: sextant.resource.v1.AdmitRequest
@@ -805,32 +2722,85 @@ var file_sextant_resource_v1_resource_proto_goTypes = []any{
 	(*Eviction)(nil),              // 6: sextant.resource.v1.Eviction
 	(*NodeResources)(nil),         // 7: sextant.resource.v1.NodeResources
 	(*Pressure)(nil),              // 8: sextant.resource.v1.Pressure
-	nil,                           // 9: sextant.resource.v1.NodeResources.CapacityEntry
-	nil,                           // 10: sextant.resource.v1.NodeResources.AllocatableEntry
-	(*v1.Revision)(nil),           // 11: sextant.feed.v1.Revision
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*UsageRequest)(nil),          // 9: sextant.resource.v1.UsageRequest
+	(*UsageResponse)(nil),         // 10: sextant.resource.v1.UsageResponse
+	(*Machine)(nil),               // 11: sextant.resource.v1.Machine
+	(*NodeUsage)(nil),             // 12: sextant.resource.v1.NodeUsage
+	(*PodUsage)(nil),              // 13: sextant.resource.v1.PodUsage
+	(*CgroupUsage)(nil),           // 14: sextant.resource.v1.CgroupUsage
+	(*CpuUsage)(nil),              // 15: sextant.resource.v1.CpuUsage
+	(*MemoryUsage)(nil),           // 16: sextant.resource.v1.MemoryUsage
+	(*Stalls)(nil),                // 17: sextant.resource.v1.Stalls
+	(*Stall)(nil),                 // 18: sextant.resource.v1.Stall
+	(*DeviceIO)(nil),              // 19: sextant.resource.v1.DeviceIO
+	(*ProcessUsage)(nil),          // 20: sextant.resource.v1.ProcessUsage
+	(*NetworkInterface)(nil),      // 21: sextant.resource.v1.NetworkInterface
+	(*Disk)(nil),                  // 22: sextant.resource.v1.Disk
+	(*FileSystem)(nil),            // 23: sextant.resource.v1.FileSystem
+	(*DiskUsage)(nil),             // 24: sextant.resource.v1.DiskUsage
+	(*PodFiles)(nil),              // 25: sextant.resource.v1.PodFiles
+	(*ContainerLogs)(nil),         // 26: sextant.resource.v1.ContainerLogs
+	nil,                           // 27: sextant.resource.v1.NodeResources.CapacityEntry
+	nil,                           // 28: sextant.resource.v1.NodeResources.AllocatableEntry
+	nil,                           // 29: sextant.resource.v1.DeviceIO.BytesEntry
+	(*v1.Revision)(nil),           // 30: sextant.feed.v1.Revision
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_sextant_resource_v1_resource_proto_depIdxs = []int32{
 	0,  // 0: sextant.resource.v1.AdmitResponse.decision:type_name -> sextant.resource.v1.Decision
-	11, // 1: sextant.resource.v1.AdmitResponse.revision:type_name -> sextant.feed.v1.Revision
-	11, // 2: sextant.resource.v1.ReleaseResponse.revision:type_name -> sextant.feed.v1.Revision
+	30, // 1: sextant.resource.v1.AdmitResponse.revision:type_name -> sextant.feed.v1.Revision
+	30, // 2: sextant.resource.v1.ReleaseResponse.revision:type_name -> sextant.feed.v1.Revision
 	6,  // 3: sextant.resource.v1.PodAllocation.eviction:type_name -> sextant.resource.v1.Eviction
-	12, // 4: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
-	9,  // 5: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
-	10, // 6: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
+	31, // 4: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
+	27, // 5: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
+	28, // 6: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
 	8,  // 7: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
 	8,  // 8: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
 	8,  // 9: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
-	12, // 10: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
-	1,  // 11: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
-	3,  // 12: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
-	2,  // 13: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
-	4,  // 14: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	31, // 10: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
+	11, // 11: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
+	12, // 12: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
+	14, // 13: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
+	13, // 14: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
+	24, // 15: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
+	14, // 16: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	21, // 17: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	31, // 18: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
+	22, // 19: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
+	14, // 20: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	14, // 21: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
+	21, // 22: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	31, // 23: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
+	31, // 24: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
+	15, // 25: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
+	16, // 26: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
+	19, // 27: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
+	20, // 28: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
+	17, // 29: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
+	17, // 30: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	17, // 31: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	18, // 32: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
+	18, // 33: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
+	29, // 34: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
+	23, // 35: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
+	31, // 36: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
+	23, // 37: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
+	23, // 38: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
+	23, // 39: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
+	23, // 40: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
+	25, // 41: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
+	26, // 42: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
+	1,  // 43: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
+	3,  // 44: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
+	9,  // 45: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
+	2,  // 46: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
+	4,  // 47: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
+	10, // 48: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
+	46, // [46:49] is the sub-list for method output_type
+	43, // [43:46] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_sextant_resource_v1_resource_proto_init() }
@@ -838,13 +2808,16 @@ func file_sextant_resource_v1_resource_proto_init() {
 	if File_sextant_resource_v1_resource_proto != nil {
 		return
 	}
+	file_sextant_resource_v1_resource_proto_msgTypes[14].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[15].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_resource_v1_resource_proto_rawDesc), len(file_sextant_resource_v1_resource_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

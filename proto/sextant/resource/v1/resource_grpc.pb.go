@@ -27,13 +27,14 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ResourceService_Admit_FullMethodName   = "/sextant.resource.v1.ResourceService/Admit"
 	ResourceService_Release_FullMethodName = "/sextant.resource.v1.ResourceService/Release"
+	ResourceService_Usage_FullMethodName   = "/sextant.resource.v1.ResourceService/Usage"
 )
 
 // ResourceServiceClient is the client API for ResourceService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ResourceService is called by podworker.
+// ResourceService is called by podworker, and by nodeapi for what is used.
 type ResourceServiceClient interface {
 	// Admit asks for what a pod needs: fit, allocation, and its cgroup.
 	// Idempotent: a pod that was admitted is admitted again.
@@ -41,6 +42,10 @@ type ResourceServiceClient interface {
 	// Release gives back what the pod holds and removes its cgroup. Idempotent.
 	// When done, the item leaves resource.pods.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// Usage reads what the node, its pods and their containers use, now: a
+	// reading is shared by those who ask within a second, and nothing is read
+	// while nobody asks. What cannot be read is missing from the answer.
+	Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error)
 }
 
 type resourceServiceClient struct {
@@ -71,11 +76,21 @@ func (c *resourceServiceClient) Release(ctx context.Context, in *ReleaseRequest,
 	return out, nil
 }
 
+func (c *resourceServiceClient) Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UsageResponse)
+	err := c.cc.Invoke(ctx, ResourceService_Usage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ResourceServiceServer is the server API for ResourceService service.
 // All implementations must embed UnimplementedResourceServiceServer
 // for forward compatibility.
 //
-// ResourceService is called by podworker.
+// ResourceService is called by podworker, and by nodeapi for what is used.
 type ResourceServiceServer interface {
 	// Admit asks for what a pod needs: fit, allocation, and its cgroup.
 	// Idempotent: a pod that was admitted is admitted again.
@@ -83,6 +98,10 @@ type ResourceServiceServer interface {
 	// Release gives back what the pod holds and removes its cgroup. Idempotent.
 	// When done, the item leaves resource.pods.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// Usage reads what the node, its pods and their containers use, now: a
+	// reading is shared by those who ask within a second, and nothing is read
+	// while nobody asks. What cannot be read is missing from the answer.
+	Usage(context.Context, *UsageRequest) (*UsageResponse, error)
 	mustEmbedUnimplementedResourceServiceServer()
 }
 
@@ -98,6 +117,9 @@ func (UnimplementedResourceServiceServer) Admit(context.Context, *AdmitRequest) 
 }
 func (UnimplementedResourceServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedResourceServiceServer) Usage(context.Context, *UsageRequest) (*UsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Usage not implemented")
 }
 func (UnimplementedResourceServiceServer) mustEmbedUnimplementedResourceServiceServer() {}
 func (UnimplementedResourceServiceServer) testEmbeddedByValue()                         {}
@@ -156,6 +178,24 @@ func _ResourceService_Release_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ResourceService_Usage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ResourceServiceServer).Usage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ResourceService_Usage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ResourceServiceServer).Usage(ctx, req.(*UsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ResourceService_ServiceDesc is the grpc.ServiceDesc for ResourceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +210,10 @@ var ResourceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _ResourceService_Release_Handler,
+		},
+		{
+			MethodName: "Usage",
+			Handler:    _ResourceService_Usage_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

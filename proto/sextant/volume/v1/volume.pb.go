@@ -79,6 +79,222 @@ func (VolumeState) EnumDescriptor() ([]byte, []int) {
 	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{0}
 }
 
+type StatsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{0}
+}
+
+type StatsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volumes       []*VolumeStats         `protobuf:"bytes,1,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsResponse) Reset() {
+	*x = StatsResponse{}
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsResponse) ProtoMessage() {}
+
+func (x *StatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
+func (*StatsResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StatsResponse) GetVolumes() []*VolumeStats {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+// VolumeStats is how full one volume of a pod is, in bytes and inodes.
+type VolumeStats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// The name in pod.spec.volumes.
+	Name       string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Time       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	Capacity   uint64                 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Available  uint64                 `protobuf:"varint,5,opt,name=available,proto3" json:"available,omitempty"`
+	Used       uint64                 `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
+	Inodes     uint64                 `protobuf:"varint,7,opt,name=inodes,proto3" json:"inodes,omitempty"`
+	InodesFree uint64                 `protobuf:"varint,8,opt,name=inodes_free,json=inodesFree,proto3" json:"inodes_free,omitempty"`
+	InodesUsed uint64                 `protobuf:"varint,9,opt,name=inodes_used,json=inodesUsed,proto3" json:"inodes_used,omitempty"`
+	// The claim it comes from, if any.
+	ClaimNamespace string `protobuf:"bytes,10,opt,name=claim_namespace,json=claimNamespace,proto3" json:"claim_namespace,omitempty"`
+	Claim          string `protobuf:"bytes,11,opt,name=claim,proto3" json:"claim,omitempty"`
+	// It counts against the pod's local ephemeral storage.
+	Ephemeral     bool `protobuf:"varint,12,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeStats) Reset() {
+	*x = VolumeStats{}
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeStats) ProtoMessage() {}
+
+func (x *VolumeStats) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeStats.ProtoReflect.Descriptor instead.
+func (*VolumeStats) Descriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *VolumeStats) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *VolumeStats) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VolumeStats) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *VolumeStats) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *VolumeStats) GetAvailable() uint64 {
+	if x != nil {
+		return x.Available
+	}
+	return 0
+}
+
+func (x *VolumeStats) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *VolumeStats) GetInodes() uint64 {
+	if x != nil {
+		return x.Inodes
+	}
+	return 0
+}
+
+func (x *VolumeStats) GetInodesFree() uint64 {
+	if x != nil {
+		return x.InodesFree
+	}
+	return 0
+}
+
+func (x *VolumeStats) GetInodesUsed() uint64 {
+	if x != nil {
+		return x.InodesUsed
+	}
+	return 0
+}
+
+func (x *VolumeStats) GetClaimNamespace() string {
+	if x != nil {
+		return x.ClaimNamespace
+	}
+	return ""
+}
+
+func (x *VolumeStats) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
+
+func (x *VolumeStats) GetEphemeral() bool {
+	if x != nil {
+		return x.Ephemeral
+	}
+	return false
+}
+
 type DeclareRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kubernetes protobuf of the pod.
@@ -89,7 +305,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[0]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -101,7 +317,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[0]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -114,7 +330,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{0}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DeclareRequest) GetPod() []byte {
@@ -134,7 +350,7 @@ type DeclareResponse struct {
 
 func (x *DeclareResponse) Reset() {
 	*x = DeclareResponse{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[1]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -146,7 +362,7 @@ func (x *DeclareResponse) String() string {
 func (*DeclareResponse) ProtoMessage() {}
 
 func (x *DeclareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[1]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -159,7 +375,7 @@ func (x *DeclareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareResponse.ProtoReflect.Descriptor instead.
 func (*DeclareResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{1}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeclareResponse) GetRevision() *v1.Revision {
@@ -178,7 +394,7 @@ type WithdrawRequest struct {
 
 func (x *WithdrawRequest) Reset() {
 	*x = WithdrawRequest{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[2]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -190,7 +406,7 @@ func (x *WithdrawRequest) String() string {
 func (*WithdrawRequest) ProtoMessage() {}
 
 func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[2]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -203,7 +419,7 @@ func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{2}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WithdrawRequest) GetUid() string {
@@ -223,7 +439,7 @@ type WithdrawResponse struct {
 
 func (x *WithdrawResponse) Reset() {
 	*x = WithdrawResponse{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[3]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +451,7 @@ func (x *WithdrawResponse) String() string {
 func (*WithdrawResponse) ProtoMessage() {}
 
 func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[3]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +464,7 @@ func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawResponse.ProtoReflect.Descriptor instead.
 func (*WithdrawResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{3}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WithdrawResponse) GetRevision() *v1.Revision {
@@ -275,7 +491,7 @@ type SubpathRequest struct {
 
 func (x *SubpathRequest) Reset() {
 	*x = SubpathRequest{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +503,7 @@ func (x *SubpathRequest) String() string {
 func (*SubpathRequest) ProtoMessage() {}
 
 func (x *SubpathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[4]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +516,7 @@ func (x *SubpathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubpathRequest.ProtoReflect.Descriptor instead.
 func (*SubpathRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{4}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SubpathRequest) GetUid() string {
@@ -348,7 +564,7 @@ type SubpathResponse struct {
 
 func (x *SubpathResponse) Reset() {
 	*x = SubpathResponse{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +576,7 @@ func (x *SubpathResponse) String() string {
 func (*SubpathResponse) ProtoMessage() {}
 
 func (x *SubpathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[5]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +589,7 @@ func (x *SubpathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubpathResponse.ProtoReflect.Descriptor instead.
 func (*SubpathResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{5}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubpathResponse) GetHostPath() string {
@@ -398,7 +614,7 @@ type PodVolumes struct {
 
 func (x *PodVolumes) Reset() {
 	*x = PodVolumes{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[6]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +626,7 @@ func (x *PodVolumes) String() string {
 func (*PodVolumes) ProtoMessage() {}
 
 func (x *PodVolumes) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[6]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +639,7 @@ func (x *PodVolumes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodVolumes.ProtoReflect.Descriptor instead.
 func (*PodVolumes) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{6}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PodVolumes) GetUid() string {
@@ -474,7 +690,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[7]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +702,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[7]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +715,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{7}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Volume) GetName() string {
@@ -562,7 +778,26 @@ var File_sextant_volume_v1_volume_proto protoreflect.FileDescriptor
 
 const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\n" +
-	"\x1esextant/volume/v1/volume.proto\x12\x11sextant.volume.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\"\n" +
+	"\x1esextant/volume/v1/volume.proto\x12\x11sextant.volume.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\x0e\n" +
+	"\fStatsRequest\"I\n" +
+	"\rStatsResponse\x128\n" +
+	"\avolumes\x18\x01 \x03(\v2\x1e.sextant.volume.v1.VolumeStatsR\avolumes\"\xe8\x02\n" +
+	"\vVolumeStats\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
+	"\bcapacity\x18\x04 \x01(\x04R\bcapacity\x12\x1c\n" +
+	"\tavailable\x18\x05 \x01(\x04R\tavailable\x12\x12\n" +
+	"\x04used\x18\x06 \x01(\x04R\x04used\x12\x16\n" +
+	"\x06inodes\x18\a \x01(\x04R\x06inodes\x12\x1f\n" +
+	"\vinodes_free\x18\b \x01(\x04R\n" +
+	"inodesFree\x12\x1f\n" +
+	"\vinodes_used\x18\t \x01(\x04R\n" +
+	"inodesUsed\x12'\n" +
+	"\x0fclaim_namespace\x18\n" +
+	" \x01(\tR\x0eclaimNamespace\x12\x14\n" +
+	"\x05claim\x18\v \x01(\tR\x05claim\x12\x1c\n" +
+	"\tephemeral\x18\f \x01(\bR\tephemeral\"\"\n" +
 	"\x0eDeclareRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\"H\n" +
 	"\x0fDeclareResponse\x125\n" +
@@ -598,11 +833,12 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x18VOLUME_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14VOLUME_STATE_PENDING\x10\x01\x12\x18\n" +
 	"\x14VOLUME_STATE_MOUNTED\x10\x02\x12\x1b\n" +
-	"\x17VOLUME_STATE_UNMOUNTING\x10\x032\x88\x02\n" +
+	"\x17VOLUME_STATE_UNMOUNTING\x10\x032\xd4\x02\n" +
 	"\rVolumeService\x12P\n" +
 	"\aDeclare\x12!.sextant.volume.v1.DeclareRequest\x1a\".sextant.volume.v1.DeclareResponse\x12S\n" +
 	"\bWithdraw\x12\".sextant.volume.v1.WithdrawRequest\x1a#.sextant.volume.v1.WithdrawResponse\x12P\n" +
-	"\aSubpath\x12!.sextant.volume.v1.SubpathRequest\x1a\".sextant.volume.v1.SubpathResponseBBZ@github.com/sextant-node/sextant/proto/sextant/volume/v1;volumev1b\x06proto3"
+	"\aSubpath\x12!.sextant.volume.v1.SubpathRequest\x1a\".sextant.volume.v1.SubpathResponse\x12J\n" +
+	"\x05Stats\x12\x1f.sextant.volume.v1.StatsRequest\x1a .sextant.volume.v1.StatsResponseBBZ@github.com/sextant-node/sextant/proto/sextant/volume/v1;volumev1b\x06proto3"
 
 var (
 	file_sextant_volume_v1_volume_proto_rawDescOnce sync.Once
@@ -617,38 +853,45 @@ func file_sextant_volume_v1_volume_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_volume_v1_volume_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_volume_v1_volume_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_sextant_volume_v1_volume_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_sextant_volume_v1_volume_proto_goTypes = []any{
 	(VolumeState)(0),              // 0: sextant.volume.v1.VolumeState
-	(*DeclareRequest)(nil),        // 1: sextant.volume.v1.DeclareRequest
-	(*DeclareResponse)(nil),       // 2: sextant.volume.v1.DeclareResponse
-	(*WithdrawRequest)(nil),       // 3: sextant.volume.v1.WithdrawRequest
-	(*WithdrawResponse)(nil),      // 4: sextant.volume.v1.WithdrawResponse
-	(*SubpathRequest)(nil),        // 5: sextant.volume.v1.SubpathRequest
-	(*SubpathResponse)(nil),       // 6: sextant.volume.v1.SubpathResponse
-	(*PodVolumes)(nil),            // 7: sextant.volume.v1.PodVolumes
-	(*Volume)(nil),                // 8: sextant.volume.v1.Volume
-	(*v1.Revision)(nil),           // 9: sextant.feed.v1.Revision
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*StatsRequest)(nil),          // 1: sextant.volume.v1.StatsRequest
+	(*StatsResponse)(nil),         // 2: sextant.volume.v1.StatsResponse
+	(*VolumeStats)(nil),           // 3: sextant.volume.v1.VolumeStats
+	(*DeclareRequest)(nil),        // 4: sextant.volume.v1.DeclareRequest
+	(*DeclareResponse)(nil),       // 5: sextant.volume.v1.DeclareResponse
+	(*WithdrawRequest)(nil),       // 6: sextant.volume.v1.WithdrawRequest
+	(*WithdrawResponse)(nil),      // 7: sextant.volume.v1.WithdrawResponse
+	(*SubpathRequest)(nil),        // 8: sextant.volume.v1.SubpathRequest
+	(*SubpathResponse)(nil),       // 9: sextant.volume.v1.SubpathResponse
+	(*PodVolumes)(nil),            // 10: sextant.volume.v1.PodVolumes
+	(*Volume)(nil),                // 11: sextant.volume.v1.Volume
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*v1.Revision)(nil),           // 13: sextant.feed.v1.Revision
 }
 var file_sextant_volume_v1_volume_proto_depIdxs = []int32{
-	9,  // 0: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
-	9,  // 1: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
-	8,  // 2: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
-	0,  // 3: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
-	10, // 4: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
-	10, // 5: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
-	1,  // 6: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
-	3,  // 7: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
-	5,  // 8: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
-	2,  // 9: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
-	4,  // 10: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
-	6,  // 11: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
-	9,  // [9:12] is the sub-list for method output_type
-	6,  // [6:9] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	3,  // 0: sextant.volume.v1.StatsResponse.volumes:type_name -> sextant.volume.v1.VolumeStats
+	12, // 1: sextant.volume.v1.VolumeStats.time:type_name -> google.protobuf.Timestamp
+	13, // 2: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
+	13, // 3: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
+	11, // 4: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
+	0,  // 5: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
+	12, // 6: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
+	12, // 7: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
+	4,  // 8: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
+	6,  // 9: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
+	8,  // 10: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
+	1,  // 11: sextant.volume.v1.VolumeService.Stats:input_type -> sextant.volume.v1.StatsRequest
+	5,  // 12: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
+	7,  // 13: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
+	9,  // 14: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
+	2,  // 15: sextant.volume.v1.VolumeService.Stats:output_type -> sextant.volume.v1.StatsResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_sextant_volume_v1_volume_proto_init() }
@@ -662,7 +905,7 @@ func file_sextant_volume_v1_volume_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_volume_v1_volume_proto_rawDesc), len(file_sextant_volume_v1_volume_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,13 +26,14 @@ const (
 	VolumeService_Declare_FullMethodName  = "/sextant.volume.v1.VolumeService/Declare"
 	VolumeService_Withdraw_FullMethodName = "/sextant.volume.v1.VolumeService/Withdraw"
 	VolumeService_Subpath_FullMethodName  = "/sextant.volume.v1.VolumeService/Subpath"
+	VolumeService_Stats_FullMethodName    = "/sextant.volume.v1.VolumeService/Stats"
 )
 
 // VolumeServiceClient is the client API for VolumeService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// VolumeService is called by podworker.
+// VolumeService is called by podworker, and by nodeapi for what is used.
 type VolumeServiceClient interface {
 	// Declare says that a pod is to have its volumes mounted. Idempotent; an
 	// updated pod replaces the former. Progress appears in volume.pods.
@@ -44,6 +45,10 @@ type VolumeServiceClient interface {
 	// volumeMounts[].subPath names, so that nothing in the pod can lead the mount
 	// elsewhere. Made if missing. Idempotent; Withdraw removes it.
 	Subpath(ctx context.Context, in *SubpathRequest, opts ...grpc.CallOption) (*SubpathResponse, error)
+	// Stats says how full volumes are. Volumes are measured when somebody asks,
+	// each at most once in volumeStatsAggPeriod; one that has not been measured
+	// yet, or hangs, is missing or old.
+	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 }
 
 type volumeServiceClient struct {
@@ -84,11 +89,21 @@ func (c *volumeServiceClient) Subpath(ctx context.Context, in *SubpathRequest, o
 	return out, nil
 }
 
+func (c *volumeServiceClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StatsResponse)
+	err := c.cc.Invoke(ctx, VolumeService_Stats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // VolumeServiceServer is the server API for VolumeService service.
 // All implementations must embed UnimplementedVolumeServiceServer
 // for forward compatibility.
 //
-// VolumeService is called by podworker.
+// VolumeService is called by podworker, and by nodeapi for what is used.
 type VolumeServiceServer interface {
 	// Declare says that a pod is to have its volumes mounted. Idempotent; an
 	// updated pod replaces the former. Progress appears in volume.pods.
@@ -100,6 +115,10 @@ type VolumeServiceServer interface {
 	// volumeMounts[].subPath names, so that nothing in the pod can lead the mount
 	// elsewhere. Made if missing. Idempotent; Withdraw removes it.
 	Subpath(context.Context, *SubpathRequest) (*SubpathResponse, error)
+	// Stats says how full volumes are. Volumes are measured when somebody asks,
+	// each at most once in volumeStatsAggPeriod; one that has not been measured
+	// yet, or hangs, is missing or old.
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	mustEmbedUnimplementedVolumeServiceServer()
 }
 
@@ -118,6 +137,9 @@ func (UnimplementedVolumeServiceServer) Withdraw(context.Context, *WithdrawReque
 }
 func (UnimplementedVolumeServiceServer) Subpath(context.Context, *SubpathRequest) (*SubpathResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Subpath not implemented")
+}
+func (UnimplementedVolumeServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
 }
 func (UnimplementedVolumeServiceServer) mustEmbedUnimplementedVolumeServiceServer() {}
 func (UnimplementedVolumeServiceServer) testEmbeddedByValue()                       {}
@@ -194,6 +216,24 @@ func _VolumeService_Subpath_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _VolumeService_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServiceServer).Stats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: VolumeService_Stats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServiceServer).Stats(ctx, req.(*StatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // VolumeService_ServiceDesc is the grpc.ServiceDesc for VolumeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -212,6 +252,10 @@ var VolumeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Subpath",
 			Handler:    _VolumeService_Subpath_Handler,
+		},
+		{
+			MethodName: "Stats",
+			Handler:    _VolumeService_Stats_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

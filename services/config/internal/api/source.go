@@ -28,7 +28,10 @@ import (
 type Config struct {
 	// Changed is called after the listing changed, from any goroutine.
 	Changed func()
-	Log     *slog.Logger
+	// Heard is called with the outcome of each request; nil is that it was
+	// granted. Nobody listens if it is nil.
+	Heard func(error)
+	Log   *slog.Logger
 }
 
 // Source follows pods. Make it with New.
@@ -50,7 +53,15 @@ func (s *Source) Follow(ctx context.Context, client kubernetes.Interface, node s
 	cluster.Follow(ctx, cluster.Resource{
 		Client: client.CoreV1().RESTClient(), Name: "pods",
 		Fields: fields.OneTermEqualSelector("spec.nodeName", node), Type: &v1.Pod{},
-	}, (*store)(s), s.Report, s.cfg.Log)
+	}, (*store)(s), s.answer, s.cfg.Log)
+}
+
+// answer takes in what became of a request.
+func (s *Source) answer(err error) {
+	s.Report(err)
+	if s.cfg.Heard != nil {
+		s.cfg.Heard(err)
+	}
 }
 
 // Listing is what the source knows now, by namespace and name.

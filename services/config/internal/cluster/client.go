@@ -1,19 +1,22 @@
 package cluster
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"os"
+	"net"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // the clients are measured
 )
+
+// dialTimeout of a connection, and how often it is probed while nothing is said.
+const dialTimeout = 30 * time.Second
 
 // Settings of the client, from kubelet flags and configuration.
 type Settings struct {
-	// Kubeconfig is the path of the credentials.
-	Kubeconfig string
 	// QPS and Burst are kubeAPIQPS and kubeAPIBurst.
 	QPS   int32
 	Burst int32
@@ -22,69 +25,28 @@ type Settings struct {
 	UserAgent   string
 }
 
-// credentials are what a client is made of.
-type credentials struct {
-	config *rest.Config
-	// files were read; sum is of what was in them.
-	files []string
-	sum   [sha256.Size]byte
-}
-
-// read reads the credentials.
-func (s Settings) read() (credentials, error) {
-	c := credentials{files: []string{s.Kubeconfig}}
-	hash := sha256.New()
-	data, err := os.ReadFile(s.Kubeconfig)
+// Client makes a client of a self-contained kubeconfig. No connection is made
+// yet; closing ends those that were made.
+//
+// A connection on which nothing comes back is given up after 45 s (HTTP/2
+// health checks of client-go), a dial after 30 s.
+func (s Settings) Client(kubeconfig []byte) (client *kubernetes.Clientset, closing func(), err error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
-		return c, fmt.Errorf("kubeconfig: %w", err)
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	hash.Write(data)
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: s.Kubeconfig}, &clientcmd.ConfigOverrides{})
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return c, fmt.Errorf("kubeconfig %s: %w", s.Kubeconfig, err)
-	}
-	if config.CAFile != "" {
-		c.files = append(c.files, config.CAFile)
-		data, err := os.ReadFile(config.CAFile)
-		if err != nil {
-			return c, fmt.Errorf("kubeconfig %s: certificate-authority: %w", s.Kubeconfig, err)
-		}
-		hash.Write(data)
-	}
-	// A certificate that is not there yet is waited for; one that changes later
-	// is read again by client-go.
-	for _, name := range []string{config.CertFile, config.KeyFile} {
-		if name == "" {
-			continue
-		}
-		if _, err := os.Stat(name); err != nil {
-			c.files = append(c.files, name)
-			return c, fmt.Errorf("kubeconfig %s: client certificate: %w", s.Kubeconfig, err)
-		}
-	}
-	hash.Sum(c.sum[:0])
-	c.config = config
-	return c, nil
-}
-
-// client makes a client of credentials that were read. No connection is made
-// yet.
-func (s Settings) client(c credentials, err error) (*kubernetes.Clientset, error) {
-	if err != nil {
-		return nil, err
-	}
-	c.config.QPS, c.config.Burst = float32(s.QPS), int(s.Burst)
-	c.config.ContentType = s.ContentType
+	config.QPS, config.Burst = float32(s.QPS), int(s.Burst)
+	config.ContentType = s.ContentType
 	if s.ContentType != "" {
-		c.config.AcceptContentTypes = s.ContentType + "," + "application/json"
+		config.AcceptContentTypes = s.ContentType + "," + "application/json"
 	}
-	c.config.UserAgent = s.UserAgent
-	c.config.WarningHandlerWithContext = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(c.config)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", s.Kubeconfig, err)
+	config.UserAgent = s.UserAgent
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	// Connections of its own, so that they end with the credential.
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext)
+	config.Dial = dialer.DialContext
+	if client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return client, nil
+	return client, dialer.CloseAll, nil
 }

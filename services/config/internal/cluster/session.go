@@ -4,19 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/sextant-node/sextant/services/config/internal/watch"
 )
-
-// period of looking at the credentials without being told.
-const period = 20 * time.Second
 
 // Config of a session.
 type Config struct {
 	Settings
+	// Credentials is the self-contained kubeconfig, or why there is none; changed
+	// is closed when the answer differs.
+	Credentials func() (kubeconfig []byte, changed <-chan struct{}, err error)
 	// Use works with a client until its context ends: that of Run, or of these
 	// credentials.
 	Use func(ctx context.Context, client *kubernetes.Clientset)
@@ -25,38 +22,33 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Run makes clients and lets Use work with them until ctx ends.
+// Run makes clients and lets Use work with them until ctx ends. The connections
+// of a credential end with it.
 func Run(ctx context.Context, cfg Config) error {
 	for ctx.Err() == nil {
-		now, readErr := cfg.read()
-		client, err := cfg.client(now, readErr)
-		cfg.Report(err)
-		if err != nil {
-			cfg.Log.Warn("no credentials for the API server", "error", err.Error())
-		} else {
-			cfg.Log.Info("credentials read", "kubeconfig", cfg.Kubeconfig)
+		var client *kubernetes.Clientset
+		var closing func()
+		kubeconfig, changed, err := cfg.Credentials()
+		if err == nil {
+			client, closing, err = cfg.Client(kubeconfig)
 		}
+		cfg.Report(err)
 		session, end := context.WithCancel(ctx)
 		var parts sync.WaitGroup
 		if err == nil {
 			parts.Go(func() { cfg.Use(session, client) })
+		} else {
+			cfg.Log.Warn("no credentials for the API server", "error", err.Error())
 		}
-		// A wake that finds everything as it was changes nothing.
-		_ = watch.Run(session, watch.Config{
-			Paths: now.files, Period: period, Log: cfg.Log,
-			Look: func() {
-				next, nextErr := cfg.read()
-				switch {
-				case err == nil && nextErr != nil:
-					// Half written, perhaps: what works goes on.
-					cfg.Log.Warn("credentials not read, the former stay", "error", nextErr.Error())
-				case Text(nextErr) != Text(readErr) || next.sum != now.sum:
-					end()
-				}
-			},
-		})
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
 		end()
 		parts.Wait()
+		if closing != nil {
+			closing()
+		}
 	}
 	return nil
 }

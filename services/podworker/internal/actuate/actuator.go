@@ -84,7 +84,8 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
 	}
-	m, err := newMetrics(deps.Metrics)
+	records := pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager"))
+	m, err := newMetrics(deps.Metrics, records)
 	if err != nil {
 		return nil, fmt.Errorf("actuator metrics: %w", err)
 	}
@@ -95,7 +96,7 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	layout := pod.Layout{Root: cfg.RootDir}
 	return &Actuator{
 		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
-		pulls: newPullQueue(deps.Clock), plugins: plugins, records: pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager")), users: userns.New(layout), host: newHost(),
+		pulls: newPullQueue(deps.Clock), plugins: plugins, records: records, users: userns.New(layout), host: newHost(),
 		stops: map[string]*stop{},
 	}, nil
 }

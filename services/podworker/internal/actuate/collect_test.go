@@ -3,65 +3,80 @@ package actuate
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/services/podworker/internal/actuate/gc"
 )
 
-func TestCollect(t *testing.T) {
+func TestTidy(t *testing.T) {
 	n := start(t, false)
-	p := web(script("exit 1"))
-	spec := n.up(p)
-	var made []string
-	for attempt := range 2 {
-		spec.RestartCount = attempt
-		id, err := n.StartContainer(n.ctx(), spec)
-		if err != nil {
+	dir := n.cfg.LegacyLogsDir
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	there := filepath.Join(n.root, "0.log")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone := filepath.Join(n.root, "gone.log")
+	for name, target := range map[string]string{
+		"a_ns_c-000000a.log": there, // its log is there
+		"a_ns_c-000000b.log": gone,
+		"a_ns_c-000000c.log": gone, // runs: its log is being rotated
+		"somebody-elses":     gone,
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, id)
-		over := func() bool {
-			return n.rt.Container("web", "web").GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		}
-		if err := n.rt.WaitFor(n.ctx(), over); err != nil {
-			t.Fatal(err)
-		}
 	}
-	facts := gc.Facts{Now: time.Now(), Complete: true, Pods: map[types.UID]bool{p.UID: true}}
-	for _, c := range n.rt.Containers() {
-		facts.Containers = append(facts.Containers, gc.Container{ID: c.GetId(), Name: "web", SandboxID: spec.SandboxID, Pod: p.UID, Created: time.Unix(0, c.GetCreatedAt())})
-	}
-	facts.Sandboxes = []gc.Sandbox{{ID: spec.SandboxID, Pod: p.UID, Ready: true}}
-	keepOne := gc.Policy{MaxPerContainer: 1, MaxTotal: -1}
-	if err := n.Collect(n.ctx(), facts, keepOne); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "a_ns_c-000000d.log"), nil, 0o600); err != nil { // no link
 		t.Fatal(err)
 	}
-	if left := n.rt.Containers(); len(left) != 1 || left[0].GetId() != made[1] {
-		t.Errorf("left %v, want the newer", left)
-	}
-	logs := pod.ContainerLogDir(n.cfg.PodLogsDir, p.Namespace, p.Name, p.UID, "web")
-	if exists(filepath.Join(logs, "0.log")) || !exists(filepath.Join(logs, "1.log")) {
-		t.Error("the wrong log was removed")
-	}
-
-	// The pod is gone and the runtime is clean: so is the disk.
-	facts.Pods, facts.Containers, facts.Sandboxes = nil, nil, nil
-	if err := n.Collect(n.ctx(), facts, keepOne); err != nil {
+	runs := func(id string) bool { return id == "000000c" }
+	if err := n.Tidy(n.ctx(), n.deps.Clock.Now(), runs); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Collect(n.ctx(), facts, keepOne); err != nil { // the links lead nowhere now
-		t.Fatal(err)
-	}
-	links, err := os.ReadDir(n.cfg.LegacyLogsDir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exists(n.layout.Pod(p.UID)) || exists(logDirOf(n, p)) || len(links) != 0 {
-		t.Errorf("left on the disk: %v", links)
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	want := []string{"a_ns_c-000000a.log", "a_ns_c-000000c.log", "a_ns_c-000000d.log", "somebody-elses"}
+	if !slices.Equal(left, want) {
+		t.Errorf("left %q, want %q", left, want)
+	}
+}
+
+func TestTidyForgetsPullsOfRemovedImages(t *testing.T) {
+	const image = "r.example/app:1"
+	n := start(t, false)
+	p := private(n, "team")
+	ref, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: image, Policy: v1.PullIfNotPresent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := func() int {
+		list, err := filepath.Glob(filepath.Join(n.cfg.rootDir(), "image_manager", "pulled", "sha256-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	nobody := func(string) bool { return false }
+	later := n.deps.Clock.Now().Add(time.Hour)
+	if err := n.Tidy(n.ctx(), later, nobody); err != nil || records() != 1 {
+		t.Fatalf("%d records of an image that is there, %v", records(), err)
+	}
+	if _, err := n.deps.Images.RemoveImage(n.ctx(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Tidy(n.ctx(), later, nobody); err != nil || records() != 0 {
+		t.Errorf("%d records of an image that is gone, %v", records(), err)
 	}
 }

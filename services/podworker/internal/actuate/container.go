@@ -41,6 +41,9 @@ func (a *Actuator) startContainer(ctx context.Context, spec ContainerSpec, c *v1
 		a.event(ctx, p, c.Name, v1.EventTypeWarning, "Failed", "Error: "+err.Message)
 		return err
 	}
+	if spec.Target != "" && spec.TargetID == "" {
+		return "", warn(failedf(CreateContainerConfigError, "unable to find target container %s", spec.Target))
+	}
 	request, err := a.createRequest(ctx, spec, c)
 	if err != nil {
 		return "", warn(failed(CreateContainerConfigError, err))

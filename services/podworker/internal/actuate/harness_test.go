@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,13 +31,14 @@ import (
 // node is an Actuator on a fake runtime with real files.
 type node struct {
 	*Actuator
-	t      *testing.T
-	rt     *fakecri.Runtime
-	clock  *clocktesting.FakeClock // nil: real time
-	facts  *facts
-	events *recorder
-	conf   *kubeconf.Config
-	root   string
+	t       *testing.T
+	rt      *fakecri.Runtime
+	clock   *clocktesting.FakeClock // nil: real time
+	facts   *facts
+	events  *recorder
+	conf    *kubeconf.Config
+	root    string
+	metrics *prometheus.Registry
 }
 
 // facts are the lookups of a node, as values.
@@ -108,7 +110,7 @@ func start(t *testing.T, stepped bool, images ...fakecri.Image) *node {
 	t.Helper()
 	n := &node{
 		t: t, facts: &facts{objects: map[string]any{}, node: NodeFacts{Name: "n1", IPs: []string{"192.0.2.1"}, MemoryCapacity: 1 << 30}},
-		events: &recorder{}, conf: &kubeconf.Config{}, root: t.TempDir(),
+		events: &recorder{}, conf: &kubeconf.Config{}, root: t.TempDir(), metrics: prometheus.NewRegistry(),
 	}
 	kubeconf.SetDefaults(&n.conf.Kubelet)
 	none := ""
@@ -127,6 +129,7 @@ func start(t *testing.T, stepped bool, images ...fakecri.Image) *node {
 	n.Actuator, err = New(Config{RootDir: filepath.Join(n.root, "kubelet"), PodLogsDir: filepath.Join(n.root, "pods"), LegacyLogsDir: filepath.Join(n.root, "containers")}, Deps{
 		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn),
 		Lookups: n.facts, Configuration: fixed{n.conf}, Events: n.events, Subpaths: &binder{}, Clock: real, Log: slog.New(slog.DiscardHandler),
+		Metrics: n.metrics,
 	})
 	if err != nil {
 		t.Fatal(err)

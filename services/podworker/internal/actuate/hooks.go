@@ -76,6 +76,7 @@ func (a *Actuator) sleepHook(ctx context.Context, secs int64) error {
 	case <-timer.C():
 		return nil
 	case <-ctx.Done():
+		a.metrics.sleepsCutShort.Inc()
 		return errors.New("container terminated before sleep hook finished")
 	}
 }
@@ -105,6 +106,7 @@ func (a *Actuator) httpHook(ctx context.Context, h hook) error {
 		// Manifests from a time when the scheme was ignored.
 		target.Scheme = "http"
 		if err = get(ctx, target, h.handler.HTTPGet); err == nil {
+			a.metrics.hookFallbacks.Inc()
 			a.event(ctx, h.pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",
 				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", target.Host))
 		}

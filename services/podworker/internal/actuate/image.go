@@ -72,6 +72,8 @@ func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string,
 		return "", failed(ErrImagePull, err)
 	}
 	wire := a.imageSpec(cfg, spec, image)
+	// Also where nothing is pulled: a secret that is missing will be missed later.
+	keyring := a.keyring(ctx, spec.Pod)
 	if spec.Policy != v1.PullAlways {
 		found, err := a.inspect(ctx, wire)
 		if err != nil {
@@ -79,7 +81,7 @@ func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string,
 			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "InspectFailed", message)
 			return "", &Error{ImageInspectError, message, err}
 		}
-		usable := found != nil && a.allowed(ctx, cfg, spec, found.GetId(), repository)
+		usable := found != nil && a.allowed(ctx, cfg, spec, keyring, found.GetId(), repository)
 		present, needed = strconv.FormatBool(found != nil), strconv.FormatBool(!usable)
 		if usable {
 			a.tellPresent(ctx, spec)
@@ -93,7 +95,7 @@ func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string,
 		}
 	}
 	needed = "true"
-	return a.pull(ctx, cfg, spec, wire, repository)
+	return a.pull(ctx, cfg, spec, keyring, wire, repository)
 }
 
 func (a *Actuator) imageSpec(cfg *kubeconf.Config, spec ImageSpec, image string) *runtimeapi.ImageSpec {
@@ -124,12 +126,13 @@ func (a *Actuator) tellPresent(ctx context.Context, spec ImageSpec) {
 		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", spec.Image))
 }
 
-func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
-	keyring := a.keyring(ctx, spec.Pod)
-	keyring.Add(a.plugins.Keyring(ctx, credprovider.Config{
+func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, keyring pullauth.Keyring, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
+	var ring pullauth.Keyring
+	ring.Add(keyring)
+	ring.Add(a.plugins.Keyring(ctx, credprovider.Config{
 		Path: cfg.Node.ImageCredentialProviderConfig, BinDir: cfg.Node.ImageCredentialProviderBinDir,
 	}, wire.GetImage(), repository))
-	auths := keyring.Lookup(repository)
+	auths := ring.Lookup(repository)
 	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
 		Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID),
 	}}
@@ -142,7 +145,7 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 	if spec.Policy != v1.PullAlways && a.deps.Clock.Since(asked) > 0 {
 		// Another pod may have brought it while this one waited.
 		found, err := a.inspect(ctx, wire)
-		if err == nil && found != nil && a.allowed(ctx, cfg, spec, found.GetId(), repository) {
+		if err == nil && found != nil && a.allowed(ctx, cfg, spec, keyring, found.GetId(), repository) {
 			a.tellPresent(ctx, spec)
 			return found.GetId(), nil
 		}

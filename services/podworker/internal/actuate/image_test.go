@@ -127,8 +127,16 @@ func TestPullSecrets(t *testing.T) {
 	if got := strings.Join(users, " "); got != "b a" {
 		t.Errorf("pulled as %q, want the longer path first, then the other", got)
 	}
-	if got := n.events.take()[0]; got != "W FailedToRetrieveImagePullSecret Pod: Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed." {
+	const missing = "W FailedToRetrieveImagePullSecret Pod: Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed."
+	if got := n.events.take()[0]; got != missing {
 		t.Errorf("event %s", got)
+	}
+	// It is told as well while the image is there anyway.
+	if _, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: "r.example/team/app:1", Policy: v1.PullIfNotPresent}); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.events.take(); got[0] != missing || len(got) != 2 {
+		t.Errorf("events %q", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 )
 
 // metrics are the kubelet's.
@@ -21,9 +22,11 @@ type metrics struct {
 	imageVolumes     prometheus.Counter
 	imageVolumesGood prometheus.Counter
 	imageVolumesBad  prometheus.Counter
+	hookFallbacks    prometheus.Counter
+	sleepsCutShort   prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, records *pullrecord.Store) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -52,6 +55,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes asked for."),
 		imageVolumesGood: counter("kubelet_image_volume_mounted_succeed_total", "Image volumes mounted."),
 		imageVolumesBad:  counter("kubelet_image_volume_mounted_errors_total", "Image volumes that failed to mount."),
+		hookFallbacks:    counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS lifecycle hooks that were answered in plain HTTP."),
+		sleepsCutShort:   counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that ended with their container's time."),
 	}
 	if reg == nil {
 		return m, nil
@@ -59,6 +64,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.sandboxSeconds, m.sandboxErrors, m.pods, m.podErrors, m.containers, m.containerErrors, m.userPods, m.userPodErrors,
 		m.pullSeconds, m.ensureImage, m.mustPull, m.imageVolumes, m.imageVolumesGood, m.imageVolumesBad,
+		m.hookFallbacks, m.sleepsCutShort, onDisk{records},
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -98,4 +104,22 @@ func sizeBucket(size uint64) string {
 		}
 	}
 	return "GT100GB"
+}
+
+// onDisk counts the records of pulls when it is asked.
+type onDisk struct{ records *pullrecord.Store }
+
+var (
+	intentsDesc = prometheus.NewDesc("kubelet_imagemanager_ondisk_pullintents", "Pulls that were begun and not recorded, on disk.", nil, nil)
+	recordsDesc = prometheus.NewDesc("kubelet_imagemanager_ondisk_pulledrecords", "Records of what images were pulled with, on disk.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (o onDisk) Describe(out chan<- *prometheus.Desc) { out <- intentsDesc; out <- recordsDesc }
+
+// Collect implements prometheus.Collector.
+func (o onDisk) Collect(out chan<- prometheus.Metric) {
+	intents, records := o.records.Count()
+	out <- prometheus.MustNewConstMetric(intentsDesc, prometheus.GaugeValue, float64(intents))
+	out <- prometheus.MustNewConstMetric(recordsDesc, prometheus.GaugeValue, float64(records))
 }

@@ -20,7 +20,7 @@ func recording(cfg *kubeconf.Config) bool { return cfg.Gate("KubeletEnsureSecret
 
 // allowed tells whether a pod may use an image that is present, going by what it
 // was pulled with. If not it is pulled again, and the registry judges.
-func (a *Actuator) allowed(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, ref, repository string) bool {
+func (a *Actuator) allowed(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, keyring pullauth.Keyring, ref, repository string) bool {
 	if !recording(cfg) {
 		return true
 	}
@@ -38,7 +38,7 @@ func (a *Actuator) allowed(ctx context.Context, cfg *kubeconf.Config, spec Image
 		return false
 	}
 	if q.Record != nil && len(q.Record.CredentialMapping[pullrecord.Name(spec.Image)].KubernetesSecrets) > 0 {
-		q.Credentials = a.keyring(ctx, spec.Pod).Lookup(repository)
+		q.Credentials = keyring.Lookup(repository)
 	}
 	answer := pullrecord.Decide(q)
 	a.metrics.mustPull.WithLabelValues(answer.Result).Inc()

@@ -20,23 +20,43 @@ import (
 // ones too, and the link to them. Reason: RemoveContainerError. p serves
 // messages only.
 func (a *Actuator) RemoveContainer(ctx context.Context, p *v1.Pod, id string) error {
-	resp, err := a.deps.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	switch {
-	case status.Code(err) == codes.NotFound:
-		return nil
-	case err != nil:
-		return &Error{RemoveContainerError, fmt.Sprintf("failed to get container status %q: %v", id, plain(err)), err}
+	s, err := a.ended(ctx, p, id)
+	if s == nil || err != nil {
+		return err
 	}
-	s := resp.GetStatus()
 	if err := errors.Join(removeLogs(s.GetLogPath()), a.unlink(s)); err != nil {
 		return failed(RemoveContainerError, err)
 	}
-	return a.RemoveContainerKeepLogs(ctx, p, id)
+	return a.remove(ctx, p, id)
 }
 
 // RemoveContainerKeepLogs removes a container only: those of a pod that
 // restarts as a whole keep their logs.
 func (a *Actuator) RemoveContainerKeepLogs(ctx context.Context, p *v1.Pod, id string) error {
+	s, err := a.ended(ctx, p, id)
+	if s == nil || err != nil {
+		return err
+	}
+	return a.remove(ctx, p, id)
+}
+
+// ended is the status of a container to remove, nil if it is gone. The runtime
+// would kill one that runs (CRI: RemoveContainer forces); whoever asks for that
+// goes by a record of before.
+func (a *Actuator) ended(ctx context.Context, p *v1.Pod, id string) (*runtimeapi.ContainerStatus, error) {
+	resp, err := a.deps.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return nil, nil
+	case err != nil:
+		return nil, &Error{RemoveContainerError, fmt.Sprintf("failed to get container status %q: %v", id, plain(err)), err}
+	case resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return nil, failedf(RemoveContainerError, "container %s of pod %q runs and is not removed", id, pod.String(p))
+	}
+	return resp.GetStatus(), nil
+}
+
+func (a *Actuator) remove(ctx context.Context, p *v1.Pod, id string) error {
 	_, err := a.deps.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	if err != nil && status.Code(err) != codes.NotFound {
 		return &Error{RemoveContainerError, fmt.Sprintf("remove container %s of pod %q: %v", id, pod.String(p), plain(err)), err}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/test/fakecri"
+	"github.com/sextant-node/sextant/test/measure"
 )
 
 func preStop(h v1.LifecycleHandler) func(*v1.Pod) {
@@ -277,6 +278,8 @@ func TestHTTPHook(t *testing.T) {
 			if events := n.events.take(); (len(events) == 1) != tc.event {
 				t.Errorf("events %v", events)
 			}
+			fallbacks := map[bool]float64{true: 1}[tc.event]
+			measure.Expect(t, n.metrics, map[string]float64{"kubelet_lifecycle_handler_http_fallbacks_total": fallbacks})
 		})
 	}
 }
@@ -308,6 +311,15 @@ func TestSleepHook(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	measure.Expect(t, n.metrics, map[string]float64{"kubelet_sleep_action_terminated_early_total": 0})
+	ctx, cancel := context.WithCancel(n.ctx())
+	go func() { done <- n.runHook(ctx, hook{pod: web(), container: &v1.Container{}, handler: &h}) }()
+	n.waiters(1)
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a sleep cut short is none")
+	}
+	measure.Expect(t, n.metrics, map[string]float64{"kubelet_sleep_action_terminated_early_total": 1})
 	h.Sleep.Seconds = 0
 	if err := n.runHook(n.ctx(), hook{pod: web(), container: &v1.Container{}, handler: &h}); err != nil {
 		t.Error(err)

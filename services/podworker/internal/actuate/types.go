@@ -71,8 +71,9 @@ type ContainerSpec struct {
 	// Volumes by name in pod.spec.volumes.
 	Volumes    map[string]Volume
 	Allocation Allocation
-	// TargetID is the container whose processes an ephemeral one sees, or empty.
-	TargetID string
+	// Target names the container whose processes an ephemeral one sees, or is empty;
+	// TargetID is its instance.
+	Target, TargetID string
 }
 
 // KillSpec is a container to be stopped.

@@ -1,5 +1,6 @@
 // Package journal keeps podworker's decisions about each pod: admission,
-// termination, back-offs, restart counts, and the specification last accepted.
+// termination, back-offs, restart counts, and the specification last accepted; and
+// how far the node is on its way down.
 //
 // What it promises. A record that Save returned for survives kill -9 and a power
 // cut. A damaged file is set aside, and the journal starts empty: what runs is
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/store"
+	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
@@ -27,8 +29,11 @@ const FileName = "podworker.db"
 // schema of the records.
 const schema = 1
 
-// configKey is the one record of the table of configurations.
-const configKey = "kubelet"
+// Keys of the tables with one record.
+const (
+	configKey   = "kubelet"
+	shutdownKey = "shutdown"
+)
 
 // Record is what is kept of one pod.
 type Record struct {
@@ -63,6 +68,7 @@ type Journal struct {
 	store  *store.Store
 	pods   *store.Table[Record]
 	config *store.Table[[]byte]
+	node   *store.Table[shutdown.State]
 }
 
 // Open opens the journal in a folder. damage tells of a former file that was set
@@ -85,7 +91,11 @@ func Open(dir string, log *slog.Logger, now func() time.Time) (j *Journal, damag
 	if err != nil {
 		return nil, damage, errors.Join(err, s.Close())
 	}
-	return &Journal{Intact: statErr == nil && damage == nil, store: s, pods: pods, config: config}, damage, nil
+	node, err := store.NewTable(s, "node", store.JSON[shutdown.State]())
+	if err != nil {
+		return nil, damage, errors.Join(err, s.Close())
+	}
+	return &Journal{Intact: statErr == nil && damage == nil, store: s, pods: pods, config: config, node: node}, damage, nil
 }
 
 // All reads every record.
@@ -117,6 +127,15 @@ func (j *Journal) Config() ([]byte, error) {
 		return nil, err
 	}
 	return raw, nil
+}
+
+// SaveShutdown keeps how far the node is on its way down.
+func (j *Journal) SaveShutdown(s shutdown.State) error { return j.node.Put(shutdownKey, s) }
+
+// Shutdown is how far the node is, or was, on its way down.
+func (j *Journal) Shutdown() (shutdown.State, error) {
+	s, _, err := j.node.Get(shutdownKey)
+	return s, err
 }
 
 // Close closes the file; kill -9 does as well.

@@ -21,6 +21,8 @@ type Pod struct {
 	// Waiting holds for each container that is to be started (again) why it is
 	// not: the reason its status shows.
 	Waiting map[string]string
+	// Refused pods never have a container.
+	Refused bool
 }
 
 // containerOf fills in the only container of a pod and refuses unknown ones.
@@ -69,10 +71,16 @@ func choose(p Pod, container string, previous bool) (*runtimeapi.ContainerStatus
 		}
 		return ran[0], nil
 	}
-	if len(ran) > 0 {
+	switch {
+	case len(ran) > 0:
 		return ran[0], nil
+	case p.Refused:
+		return nil, rpc.Invalid.Errorf("container %q in pod %q is not available", container, p.Spec.Name)
 	}
 	why := fmt.Sprintf("container %q in pod %q is waiting to start", container, p.Spec.Name)
+	if waiting == "" && len(p.Spec.Spec.InitContainers) > 0 {
+		waiting = "PodInitializing" // and it will stay so if one of them failed
+	}
 	switch waiting {
 	case "":
 		return nil, rpc.Invalid.Errorf("%s - no logs yet", why)

@@ -49,11 +49,17 @@ func TestChoose(t *testing.T) {
 		{"never ran", nil, "ContainerCreating", false, "", `container "c" in pod "p" is waiting to start: ContainerCreating`},
 		{"no image", nil, "ErrImagePull", false, "", `container "c" in pod "p" is waiting to start: image can't be pulled`},
 		{"no image again", nil, "ImagePullBackOff", false, "", `container "c" in pod "p" is waiting to start: trying and failing to pull image`},
+		{"refused", nil, "refused", false, "", `container "c" in pod "p" is not available`},
+		{"an init container failed", nil, "init", false, "", `container "c" in pod "p" is waiting to start: PodInitializing`},
 		{"nothing known", nil, "", false, "", `container "c" in pod "p" is waiting to start - no logs yet`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := Pod{Spec: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, Statuses: instances(tc.states...)}
-			if tc.waiting != "" {
+			switch p.Refused = tc.waiting == "refused"; tc.waiting {
+			case "":
+			case "init":
+				p.Spec.Spec.InitContainers = []v1.Container{{Name: "i"}}
+			default:
 				p.Waiting = map[string]string{"c": tc.waiting}
 			}
 			got, err := choose(p, "c", tc.previous)

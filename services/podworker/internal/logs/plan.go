@@ -43,8 +43,9 @@ type live struct {
 }
 
 // plan decides what to do with a running container's log and the files rotated
-// out of it earlier.
-func plan(log live, rotated []string, limits Limits, now time.Time) Plan {
+// out of it earlier. Of those that are being compressed just now only the oldest
+// go, when there are too many.
+func plan(log live, rotated []string, compressing map[string]bool, limits Limits, now time.Time) Plan {
 	if !log.exists {
 		return Plan{Reopen: true}
 	}
@@ -59,6 +60,12 @@ func plan(log live, rotated []string, limits Limits, now time.Time) Plan {
 	var kept []string
 	for _, path := range rotated {
 		if !isRotated(log.path, path) {
+			continue
+		}
+		if busy := strings.TrimSuffix(strings.TrimSuffix(path, tmpSuffix), gzipSuffix); compressing[busy] {
+			if busy == path {
+				kept = append(kept, path)
+			}
 			continue
 		}
 		// A temporary file is a compression that was cut off; a file beside its
@@ -76,11 +83,15 @@ func plan(log live, rotated []string, limits Limits, now time.Time) Plan {
 		kept = kept[excess:]
 	}
 	for _, path := range kept {
-		if !strings.HasSuffix(path, gzipSuffix) {
+		if !strings.HasSuffix(path, gzipSuffix) && !compressing[path] {
 			p.Compress = append(p.Compress, path)
 		}
 	}
-	p.Rotate = log.path + "." + now.Format(rotatedStamp)
+	// A second log of the same second must not take the first one's place.
+	for p.Rotate = log.path + "." + now.Format(rotatedStamp); have[p.Rotate] || have[p.Rotate+gzipSuffix] || have[p.Rotate+tmpSuffix]; {
+		now = now.Add(time.Second)
+		p.Rotate = log.path + "." + now.Format(rotatedStamp)
+	}
 	return p
 }
 

@@ -8,8 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,11 +38,24 @@ type RotatorDeps struct {
 	Log    *slog.Logger
 }
 
-// Rotator keeps the logs of running containers within their limits.
-type Rotator struct{ deps RotatorDeps }
+// Rotator keeps the logs of running containers within their limits. Their sizes
+// are looked at more often than containerLogMonitorInterval asks for: within the
+// kubelet's ten seconds a writer of 10 MB/s passes its limit tenfold.
+type Rotator struct {
+	deps RotatorDeps
+
+	mu          sync.Mutex
+	compressing map[string]bool // by path
+	failed      map[string]bool // by path
+	packing     sync.WaitGroup
+	// packers has a place: one log is compressed at a time.
+	packers chan struct{}
+}
 
 // NewRotator makes a Rotator; Run makes it work.
-func NewRotator(deps RotatorDeps) *Rotator { return &Rotator{deps} }
+func NewRotator(deps RotatorDeps) *Rotator {
+	return &Rotator{deps: deps, compressing: map[string]bool{}, failed: map[string]bool{}, packers: make(chan struct{}, 1)}
+}
 
 // Defaults of the kubelet, for fields the configuration leaves out.
 const (
@@ -78,45 +94,98 @@ func settingsOf(cfg *kubeconf.Config) (settings, error) {
 	return s, nil
 }
 
-// Run looks at all logs each containerLogMonitorInterval until ctx ends.
+// Run looks at all logs, as often as each needs, until ctx ends.
 func (r *Rotator) Run(ctx context.Context) error {
+	defer r.packing.Wait()
+	var told string
+	full := r.deps.Clock.Now() // when missing logs were looked for
+	wait := glancePeriod
 	for {
-		s, err := settingsOf(r.deps.Config())
-		if err != nil {
-			r.deps.Log.Error("log rotation goes by the default", "error", err.Error())
-		}
-		timer := r.deps.Clock.NewTimer(s.interval)
+		timer := r.deps.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
 		case <-timer.C():
 		}
-		if r.deps.Config() != nil {
-			r.Round(ctx)
+		wait = glancePeriod
+		cfg := r.deps.Config()
+		if cfg == nil {
+			continue
 		}
+		s, err := settingsOf(cfg)
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			r.deps.Log.Error("log rotation goes by the default", "error", told)
+		}
+		missing := r.deps.Clock.Since(full) >= s.interval
+		if missing {
+			full = r.deps.Clock.Now()
+		}
+		wait = r.look(ctx, s, missing)
 	}
 }
 
-// Round looks at all logs once.
+// Round looks at all logs once, and returns when all is done.
 func (r *Rotator) Round(ctx context.Context) {
-	s, _ := settingsOf(r.deps.Config()) // Run has told
+	s, _ := settingsOf(r.deps.Config()) // Run tells
+	r.look(ctx, s, true)
+	r.packing.Wait()
+}
+
+// look rotates what is over its limit and returns how soon the next may be.
+// missing: logs that are not there are asked for.
+func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Duration {
 	var group errgroup.Group
 	group.SetLimit(s.workers)
-	for _, c := range r.deps.Running() {
-		group.Go(func() error {
-			if err := r.rotate(ctx, c, s.Limits); err != nil && ctx.Err() == nil {
+	running := r.deps.Running()
+	if missing {
+		r.mu.Lock()
+		r.failed = map[string]bool{} // also those of containers that are gone
+		r.mu.Unlock()
+	}
+	next := make([]time.Duration, len(running))
+	for i, c := range running {
+		group.Go(func() (_ error) {
+			next[i] = glancePeriod
+			if !missing && r.failing(c.LogPath) {
+				return
+			}
+			size, err := r.rotate(ctx, c, s.Limits, missing)
+			r.note(c.LogPath, err)
+			if err == nil {
+				next[i] = lookAgain(size, s.MaxSize)
+			} else if ctx.Err() == nil {
 				r.deps.Log.ErrorContext(ctx, "log not rotated", "container", c.ID, "path", c.LogPath, "error", err.Error())
 			}
-			return nil
+			return
 		})
 	}
 	_ = group.Wait() // errors are logged, each with its container
+	return slices.Min(append(next, glancePeriod))
 }
 
-func (r *Rotator) rotate(ctx context.Context, c Container, limits Limits) error {
+// failing: a log whose rotation failed waits for the next full round.
+func (r *Rotator) failing(path string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed[path]
+}
+
+func (r *Rotator) note(path string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failed[path] = true
+	} else {
+		delete(r.failed, path)
+	}
+}
+
+// rotate sees to one log. size is what it has now: 0 once it was rotated.
+func (r *Rotator) rotate(ctx context.Context, c Container, limits Limits, missing bool) (size int64, err error) {
 	if c.LogPath == "" {
-		return nil
+		return 0, nil
 	}
 	log := live{path: c.LogPath}
 	info, err := os.Stat(c.LogPath)
@@ -124,15 +193,23 @@ func (r *Rotator) rotate(ctx context.Context, c Container, limits Limits) error 
 	case err == nil:
 		log.exists, log.size = true, info.Size()
 	case !errors.Is(err, fs.ErrNotExist):
-		return err
+		return 0, err
+	case !missing:
+		return 0, nil
 	}
 	var rotated []string
 	if log.exists && limits.MaxSize >= 0 && log.size > limits.MaxSize {
 		if rotated, err = siblings(c.LogPath); err != nil {
-			return err
+			return log.size, err
 		}
 	}
-	return r.carryOut(ctx, c, plan(log, rotated, limits, r.deps.Clock.Now()))
+	r.mu.Lock()
+	p := plan(log, rotated, maps.Clone(r.compressing), limits, r.deps.Clock.Now())
+	r.mu.Unlock()
+	if err := r.carryOut(ctx, c, p); err != nil || p.Rotate == "" {
+		return log.size, err
+	}
+	return 0, nil
 }
 
 // siblings lists the regular files beside a log.
@@ -159,11 +236,9 @@ func (r *Rotator) carryOut(ctx context.Context, c Container, p Plan) error {
 			return err
 		}
 	}
-	for _, path := range p.Compress {
-		if err := compress(path); err != nil {
-			return fmt.Errorf("compress %s: %w", path, err)
-		}
-	}
+	// Compression takes its time, in which the live log grows: it comes last, and
+	// nothing waits for it.
+	defer r.pack(p.Compress)
 	if p.Rotate == "" {
 		return nil
 	}
@@ -178,6 +253,25 @@ func (r *Rotator) carryOut(ctx context.Context, c Container, p Plan) error {
 		return errors.Join(err, os.Rename(p.Rotate, c.LogPath))
 	}
 	return nil
+}
+
+// pack compresses files beside the rotation.
+func (r *Rotator) pack(paths []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, path := range paths {
+		r.compressing[path] = true
+		r.packing.Go(func() {
+			r.packers <- struct{}{}
+			defer func() { <-r.packers }()
+			if err := compress(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // its container may be gone
+				r.deps.Log.Error("log not compressed", "path", path, "error", err.Error())
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			delete(r.compressing, path)
+		})
+	}
 }
 
 func (r *Rotator) reopen(ctx context.Context, id string) error {
@@ -219,5 +313,9 @@ func compress(path string) (err error) {
 	if err := os.Rename(tmp, path+gzipSuffix); err != nil {
 		return err
 	}
-	return os.Remove(path)
+	err = os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) { // it was too old meanwhile
+		return os.Remove(path + gzipSuffix)
+	}
+	return err
 }

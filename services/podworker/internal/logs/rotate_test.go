@@ -3,12 +3,14 @@ package logs
 import (
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,40 +29,56 @@ func TestPlan(t *testing.T) {
 	const rotate = "/l/0.log.20260203-040506"
 	limits := Limits{MaxSize: 100, MaxFiles: 3}
 	for _, tc := range []struct {
-		name    string
-		log     live
-		rotated []string
-		limits  Limits
-		want    Plan
+		name        string
+		log         live
+		rotated     []string
+		limits      Limits
+		want        Plan
+		compressing map[string]bool
 	}{
-		{"small", live{"/l/0.log", true, 100}, nil, limits, Plan{}},
-		{"large", live{"/l/0.log", true, 101}, nil, limits, Plan{Rotate: rotate}},
-		{"no limit", live{"/l/0.log", true, 1 << 40}, nil, Limits{-1, 3}, Plan{}},
-		{"missing", live{"/l/0.log", false, 0}, nil, limits, Plan{Reopen: true}},
+		{"small", live{"/l/0.log", true, 100}, nil, limits, Plan{}, nil},
+		{"large", live{"/l/0.log", true, 101}, nil, limits, Plan{Rotate: rotate}, nil},
+		{"no limit", live{"/l/0.log", true, 1 << 40}, nil, Limits{-1, 3}, Plan{}, nil},
+		{"missing", live{"/l/0.log", false, 0}, nil, limits, Plan{Reopen: true}, nil},
 		{
 			"compress the last", live{"/l/0.log", true, 101}, []string{"/l/0.log.20260101-000000"}, limits,
-			Plan{Compress: []string{"/l/0.log.20260101-000000"}, Rotate: rotate},
+			Plan{Compress: []string{"/l/0.log.20260101-000000"}, Rotate: rotate}, nil,
 		},
 		{
 			"too many", live{"/l/0.log", true, 101}, []string{"/l/0.log.20260102-000000", "/l/0.log.20260101-000000.gz"}, limits,
-			Plan{Remove: []string{"/l/0.log.20260101-000000.gz"}, Compress: []string{"/l/0.log.20260102-000000"}, Rotate: rotate},
+			Plan{Remove: []string{"/l/0.log.20260101-000000.gz"}, Compress: []string{"/l/0.log.20260102-000000"}, Rotate: rotate}, nil,
 		},
 		{
 			"two files only", live{"/l/0.log", true, 101}, []string{"/l/0.log.20260102-000000"}, Limits{100, 2},
-			Plan{Remove: []string{"/l/0.log.20260102-000000"}, Rotate: rotate},
+			Plan{Remove: []string{"/l/0.log.20260102-000000"}, Rotate: rotate}, nil,
 		},
 		{
 			"left by a kill", live{"/l/0.log", true, 101},
 			[]string{"/l/0.log.20260101-000000", "/l/0.log.20260101-000000.gz", "/l/0.log.20260102-000000.tmp", "/l/0.log.20260102-000000.gz.tmp"}, Limits{100, 5},
-			Plan{Remove: []string{"/l/0.log.20260101-000000", "/l/0.log.20260102-000000.tmp", "/l/0.log.20260102-000000.gz.tmp"}, Rotate: rotate},
+			Plan{Remove: []string{"/l/0.log.20260101-000000", "/l/0.log.20260102-000000.tmp", "/l/0.log.20260102-000000.gz.tmp"}, Rotate: rotate}, nil,
 		},
 		{
 			"others' files stay", live{"/l/0.log", true, 101},
-			[]string{"/l/0.log", "/l/1.log", "/l/0.log.keep", "/l/0.log.20260101-000000.bak", "/l/10.log.20260101-000000"}, Limits{100, 2}, Plan{Rotate: rotate},
+			[]string{"/l/0.log", "/l/1.log", "/l/0.log.keep", "/l/0.log.20260101-000000.bak", "/l/10.log.20260101-000000"}, Limits{100, 2}, Plan{Rotate: rotate}, nil,
+		},
+		{
+			"twice in a second", live{"/l/0.log", true, 101}, []string{rotate, "/l/0.log.20260203-040507.gz"}, Limits{100, 9},
+			Plan{Compress: []string{rotate}, Rotate: "/l/0.log.20260203-040508"}, nil,
+		},
+		{
+			"being compressed", live{"/l/0.log", true, 101},
+			[]string{"/l/0.log.20260101-000000.gz", "/l/0.log.20260102-000000", "/l/0.log.20260102-000000.tmp"}, limits,
+			Plan{Remove: []string{"/l/0.log.20260101-000000.gz"}, Rotate: rotate}, map[string]bool{"/l/0.log.20260102-000000": true},
+		},
+		{
+			"being compressed and too old", live{"/l/0.log", true, 101},
+			[]string{"/l/0.log.20260101-000000", "/l/0.log.20260101-000000.tmp", "/l/0.log.20260102-000000"}, limits,
+			Plan{Remove: []string{"/l/0.log.20260101-000000"}, Compress: []string{"/l/0.log.20260102-000000"}, Rotate: rotate},
+			map[string]bool{"/l/0.log.20260101-000000": true},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := plan(tc.log, tc.rotated, tc.limits, now); !reflect.DeepEqual(got, tc.want) {
+			if got := plan(tc.log, tc.rotated, tc.compressing, tc.limits, now); !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("got  %+v\nwant %+v", got, tc.want)
 			}
 		})
@@ -170,4 +188,118 @@ func TestRotation(t *testing.T) {
 	if _, err := os.Stat(log); err != nil {
 		t.Errorf("after a reopen: %v", err)
 	}
+}
+
+func TestLookAgain(t *testing.T) {
+	const mb = 1_000_000
+	for _, tc := range []struct {
+		size, limit int64
+		want        time.Duration
+	}{
+		{0, 10 * mb, time.Second},
+		{5 * mb, 10 * mb, 650 * time.Millisecond},
+		{10 * mb, 10 * mb, 150 * time.Millisecond},
+		{30 * mb, 10 * mb, glanceSoon},
+		{0, 1 * mb, 115 * time.Millisecond},
+		{0, 1, glanceSoon},
+		{30 * mb, -1, time.Second},
+	} {
+		if got := lookAgain(tc.size, tc.limit).Round(time.Millisecond); got != tc.want {
+			t.Errorf("%d of %d: %v, want %v", tc.size, tc.limit, got, tc.want)
+		}
+	}
+}
+
+// TestFastWriter: a container that writes 10 MB/s never has a log of more than
+// 1.2 times the limit, nor more files than it may, and no line between the first
+// and the last that are kept is lost. Its clock goes by what it has written.
+func TestFastWriter(t *testing.T) {
+	w := newWorld(t)
+	const limit, maxFiles = 10 << 20, 5
+	cfg := &kubeconf.Config{}
+	kubeconf.SetDefaults(&cfg.Kubelet) // 10 Mi, 5 files
+	id := w.run(0, "trap 'exit 0' TERM; sleep infinity")
+	log := filepath.Join(w.dir, "c", "0.log")
+	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := NewRotator(RotatorDeps{
+		Runtime: w.rc, Running: func() []Container { return []Container{{id, log}} }, Config: func() *kubeconf.Config { return cfg },
+		Clock: now, Log: slog.New(slog.DiscardHandler),
+	})
+	s, err := settingsOf(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var most int64
+	line, wait := 0, glancePeriod
+	for written := 0; written < 80_000_000; {
+		for part := int(wait.Seconds() * fastest); part > 0; line++ {
+			text := fmt.Sprintf("2026-01-01T00:00:00.000000000Z stdout F line %d %s\n", line, strings.Repeat("x", 100_000))
+			f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0) // as the runtime has it after a reopen
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteString(text); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			part, written = part-len(text), written+len(text)
+		}
+		info, err := os.Stat(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, info.Size())
+		now.Step(wait)
+		wait = r.look(w.ctx(), s, false)
+	}
+	r.packing.Wait()
+	if most > limit*12/10 {
+		t.Errorf("the log had %d bytes, %.2f times the limit", most, float64(most)/limit)
+	}
+	files, err := filepath.Glob(log + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) > maxFiles {
+		t.Errorf("files: %v", files)
+	}
+	slices.Sort(files)
+	kept := 0
+	for _, file := range append(files[1:], files[0]) { // the live one last
+		kept += count(t, file)
+	}
+	if first := line - kept; first < 0 || !strings.Contains(firstLine(t, files[1]), fmt.Sprintf("line %d ", first)) {
+		t.Errorf("%d lines kept of %d, the first is %.60q", kept, line, firstLine(t, files[1]))
+	}
+}
+
+// content reads a log, compressed or not.
+func content(t *testing.T, file string) string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var from io.Reader = f
+	if strings.HasSuffix(file, gzipSuffix) {
+		if from, err = gzip.NewReader(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := io.ReadAll(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func count(t *testing.T, file string) int { t.Helper(); return strings.Count(content(t, file), "\n") }
+
+func firstLine(t *testing.T, file string) string {
+	t.Helper()
+	line, _, _ := strings.Cut(content(t, file), "\n")
+	return line
 }

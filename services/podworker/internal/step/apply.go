@@ -107,6 +107,9 @@ func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
 		}
 		return f, nil
 	}
+	if f.State == Rejected {
+		return appealed(f, answer, now)
+	}
 	if f.State != Pending {
 		return f, nil
 	}
@@ -121,6 +124,27 @@ func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
 		return f, []Event{{Warning: true, Reason: answer.Reason, Message: answer.Message}}
 	default:
 		f.NotYet = &NotYet{Reason: answer.Reason, Message: answer.Message, At: now}
+	}
+	return f, nil
+}
+
+// appealed takes the answer for a static pod that had been refused before.
+func appealed(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
+	switch answer.Decision {
+	case Admitted:
+		f.Rejected, f.State = nil, Syncing
+		f.Admitted = &Admission{At: now, CgroupParent: answer.CgroupParent}
+		return f, nil
+	case Refused:
+		f.Rejected.Asked = now
+		f.Rejected.Again++
+		was := f.Rejected.Reason
+		f.Rejected.Reason, f.Rejected.Message = answer.Reason, answer.Message
+		if was != answer.Reason {
+			return f, []Event{{Warning: true, Reason: answer.Reason, Message: answer.Message}}
+		}
+	default:
+		f.Rejected.Asked = now
 	}
 	return f, nil
 }

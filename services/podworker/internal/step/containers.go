@@ -51,8 +51,23 @@ func (p *planner) containers(active *Sandbox) {
 		switch p.standing(c, pod.Regular, "") {
 		case absent, due:
 			p.launch(c, pod.Regular, active, line)
+		case up:
+			p.hooked(c)
 		}
 	}
+}
+
+// hooked says that a container runs whose start has not ended: its postStart hook
+// runs, for as long as it likes.
+func (p *planner) hooked(c *v1.Container) {
+	if !p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
+		return
+	}
+	message := "container " + c.Name + " is being started"
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		message = "the postStart hook of container " + c.Name + " has not ended"
+	}
+	p.wait("runtime", "start", message)
 }
 
 // strays stops what runs in other sandboxes than the one in use.
@@ -233,6 +248,9 @@ func (p *planner) initialize(active *Sandbox) (ready, failed bool) {
 		kind := initKind(c)
 		at := p.standing(c, kind, sandbox)
 		if kind == pod.Sidecar {
+			if at == up {
+				p.hooked(c)
+			}
 			if at == due || at == absent && (initialized || i < last || i == last+1 && p.reached(inits, last, sandbox, initialized)) {
 				p.launch(c, kind, active, line)
 			}

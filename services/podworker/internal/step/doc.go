@@ -10,8 +10,12 @@
 //
 // The life of a pod:
 //
-//	(seen) ──► pending ─admit─► syncing ──► terminating ──► terminated ──► released ──► (forgotten)
-//	              └──refused──► rejected ───────────────────────────────────────────────────┘
+//	(seen) ─► pending ───admitted──► syncing ─► terminating ─► terminated ─► released ─► (forgotten)
+//	            ├─refused─► rejected ───┘            ▲                                        ▲
+//	            │               └─────────────────── │ ───────────────────────────────────────┘
+//	            └─over, or nobody's ─────────────────┘
+//
+// Only a static pod is ever admitted after it was refused.
 //
 // What it promises. Nothing is created on the word of a record that is older
 // than the last thing this process did (Observed.Verified), so there are never

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,8 +14,15 @@ const (
 	reasonPreempting = "Preempting"
 	reasonShutdown   = "Terminated"
 	reasonDeadline   = "DeadlineExceeded"
+	reasonRefused    = "NodeShutdown"
+	shutdownMessage  = "Pod was terminated in response to imminent node shutdown."
+	refusedMessage   = "Pod was rejected as the node is shutting down."
+	nodeGoing        = "the node is shutting down"
 	deadlineMessage  = "Pod was active on the node longer than the specified deadline"
 )
+
+// forTheLiving are the actions that a pod which ends has no use for.
+var forTheLiving = []Kind{Admit, Declare, Pull, RunSandbox, Start}
 
 // mustEnd begins the termination if something asks for it.
 func (p *planner) mustEnd() bool {
@@ -32,6 +40,8 @@ func (p *planner) mustEnd() bool {
 		p.evict(p.in.Resources.Eviction)
 	case desired != nil && pod.IsTerminalPhase(desired.Pod.Status.Phase):
 		p.end(Finished, nil)
+	case p.in.Shutdown.End:
+		p.end(NodeDown, p.shutdownVerdict())
 	case p.pastDeadline():
 		p.event(Event{Reason: reasonDeadline, Message: deadlineMessage})
 		p.end(Deadline, &Verdict{Kind: reasonDeadline, Reason: reasonDeadline, Message: deadlineMessage, At: p.in.Now})
@@ -53,6 +63,15 @@ func (p *planner) evict(e *Eviction) {
 	p.end(Evicted, verdict)
 }
 
+// shutdownVerdict is none for a static pod: it is not over, for it runs again when
+// the node does.
+func (p *planner) shutdownVerdict() *Verdict {
+	if pod.IsStatic(p.pod) {
+		return nil
+	}
+	return &Verdict{Kind: "Shutdown", Reason: reasonShutdown, Message: shutdownMessage, Disruption: true, At: p.in.Now}
+}
+
 func (p *planner) pastDeadline() bool {
 	seconds := p.pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil {
@@ -67,6 +86,8 @@ func (p *planner) pastDeadline() bool {
 func (p *planner) end(cause Cause, verdict *Verdict) {
 	p.f.State = Terminating
 	p.f.RestartAll = nil
+	// Nothing is begun for a pod that ends, also not what this plan held already.
+	p.plan.Start = slices.DeleteFunc(p.plan.Start, func(a Action) bool { return slices.Contains(forTheLiving, a.Kind) })
 	p.f.Termination = &Termination{Cause: cause, Started: p.in.Now, Verdict: verdict}
 	grace := p.grace()
 	p.f.Termination.Grace = grace
@@ -84,6 +105,9 @@ func (p *planner) grace() time.Duration {
 	}
 	if e := p.in.Resources.Eviction; e != nil && p.f.Termination.Cause == Evicted {
 		grace = min(grace, e.Grace)
+	}
+	if p.in.Shutdown.End {
+		grace = min(grace, p.in.Shutdown.Grace)
 	}
 	return max(grace, minPodGrace)
 }
@@ -103,7 +127,7 @@ func containerGrace(pod *v1.Pod) time.Duration { return max(specGrace(pod), minP
 func (p *planner) shrink() {
 	t := p.f.Termination
 	// A pod that ended otherwise may be deleted in the meantime.
-	if t.Cause != Orphan && t.Cause != Deleted && p.in.Desired != nil && p.in.Desired.Pod.DeletionTimestamp != nil && t.Cause != Evicted {
+	if p.in.Desired != nil && p.in.Desired.Pod.DeletionTimestamp != nil && (t.Cause == Removed || t.Cause == Deadline || t.Cause == Finished) {
 		t.Cause = Deleted
 	}
 	grace := p.grace()
@@ -119,7 +143,7 @@ func (p *planner) shrink() {
 // exceeded tells once that a pod the node ended takes too long to die.
 func (p *planner) exceeded() {
 	t := p.f.Termination
-	if t.Exceeded || t.Cause != Evicted {
+	if t.Exceeded || (t.Cause != Evicted && t.Cause != NodeDown) {
 		return
 	}
 	limit := max(10*time.Second, t.Grace*3/2)

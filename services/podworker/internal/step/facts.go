@@ -61,6 +61,10 @@ type Rejection struct {
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason"`
 	Message string    `json:"message,omitempty"`
+	// Asked is when a static pod was refused last, and Again how often after the
+	// first time.
+	Asked time.Time `json:"asked,omitzero"`
+	Again int       `json:"again,omitempty"`
 }
 
 // Cause says why a pod is ended.
@@ -78,6 +82,8 @@ const (
 	Evicted Cause = "evicted"
 	// Deadline: activeDeadlineSeconds passed.
 	Deadline Cause = "deadline"
+	// NodeDown: the node is shut down.
+	NodeDown Cause = "node-down"
 	// Finished: all containers ran and none runs again.
 	Finished Cause = "finished"
 )

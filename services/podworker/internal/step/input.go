@@ -27,6 +27,8 @@ type Input struct {
 	Verdicts map[string]Probes
 	Network  Network
 	Handler  Handler
+	// Shutdown is what the end of the node means for this pod.
+	Shutdown Shutdown
 	// Holder is another pod of the same full name that has not gone yet; a
 	// static pod waits for it.
 	Holder types.UID
@@ -52,6 +54,8 @@ type Desired struct {
 	Pod *v1.Pod
 	// Source is "file", "http" or "api".
 	Source string
+	// Seen is when config first saw it; zero when it does not tell.
+	Seen time.Time
 	// Fingerprint changes when what volumes depend on does.
 	Fingerprint uint64
 }
@@ -175,6 +179,15 @@ type Flight struct {
 	Since  time.Time
 	// Cancelled: its context has ended; the result is awaited.
 	Cancelled bool
+}
+
+// Shutdown is the end of the node; zero while it goes on.
+type Shutdown struct {
+	// Active: the node is going down; nothing is taken up any more.
+	Active bool
+	// End: it is this pod's turn to end, within Grace.
+	End   bool
+	Grace time.Duration
 }
 
 // Settings are values from the configuration.

@@ -14,7 +14,7 @@ import (
 func (p *planner) terminating() {
 	p.shrink()
 	p.exceeded()
-	p.abort(Admit, Declare, Pull, RunSandbox, Start)
+	p.abort(forTheLiving...)
 	if !p.in.Observed.Known {
 		p.wait("pleg", "observe", "what the runtime has of this pod is not known yet")
 		return

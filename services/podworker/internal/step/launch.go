@@ -231,6 +231,11 @@ func (p *planner) fetch(c *v1.Container, a Action) (ref string, ok bool) {
 	return "", false
 }
 
+// pullErrors are what a registry's answer is called. The other reasons are about
+// the pod or this node: they stay in the status while they last, for the back-off
+// between two looks is not one of pulls.
+var pullErrors = map[string]bool{"ErrImagePull": true, "RegistryUnavailable": true, "SignatureValidationFailed": true}
+
 // pullWait words the wait for an image whose last pull failed: the error first,
 // the back-off once the error has been seen.
 func (p *planner) pullWait(c *v1.Container, a Action, facts PullFacts) {
@@ -239,16 +244,22 @@ func (p *planner) pullWait(c *v1.Container, a Action, facts PullFacts) {
 		Container: c.Name, Reason: facts.Reason, Message: facts.Backoff.LastError, LastError: facts.Backoff.LastError,
 		BackOff: facts.Backoff.Delay, Retry: facts.Backoff.Updated.Add(facts.Backoff.Delay),
 	}
-	if p.in.Now.Before(shown) {
+	switch {
+	case !pullErrors[facts.Reason]:
+		p.hold(w)
+		return
+	case p.in.Now.Before(shown):
 		p.wake(shown)
 		p.hold(w)
 		return
 	}
 	w.Reason = imagePullBackOff
-	w.Message = fmt.Sprintf("Back-off pulling image %q: %s: %s", a.Image, facts.Reason, facts.Backoff.LastError)
+	w.LastError = facts.Reason + ": " + facts.Backoff.LastError
+	w.Message = fmt.Sprintf("Back-off pulling image %q: %s", a.Image, w.LastError)
 	p.hold(w)
-	p.tell("pull/"+c.Name, facts.Backoff.Updated.Format(time.RFC3339Nano), Event{Container: c.Name, Reason: "BackOff",
-		Message: fmt.Sprintf("Back-off pulling image %q", a.Image)})
+	about, topic := facts.Backoff.Updated.Format(time.RFC3339Nano), "pull/"+c.Name
+	p.tell(topic, about, Event{Container: c.Name, Reason: "BackOff", Message: fmt.Sprintf("Back-off pulling image %q", a.Image)})
+	p.tell(topic+"/failed", about, Event{Container: c.Name, Warning: true, Reason: "Failed", Message: "Error: " + imagePullBackOff})
 }
 
 // pulling tells whether a pull for the container is on its way.

@@ -39,7 +39,12 @@ func FuzzStep(f *testing.F) {
 
 func randomPod(r *rand.Rand) *v1.Pod {
 	grace := int64(r.IntN(40))
+	source := pod.SourceAPI
+	if r.IntN(4) == 0 {
+		source = pod.SourceFile
+	}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "default", UID: "uid-1"}}
+	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: source}
 	p.Spec.TerminationGracePeriodSeconds = &grace
 	p.Spec.RestartPolicy = []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[r.IntN(3)]
 	p.Spec.HostNetwork = r.IntN(5) == 0
@@ -81,6 +86,7 @@ func chaos(seed uint64, events int) error {
 	r := rand.New(rand.NewPCG(seed, 7))
 	w := newWorld(randomPod(r))
 	w.late = func() bool { return r.IntN(2) == 0 }
+	w.refuse = func() bool { return r.IntN(6) == 0 }
 	for range events {
 		happen(w, r)
 		if err := w.held(); err != nil {
@@ -158,6 +164,25 @@ func (w *world) held() error {
 	said := func(format string, args ...any) error {
 		return fmt.Errorf("%s\n%s", fmt.Sprintf(format, args...), transcript(plan, epoch, w.now))
 	}
+	// What was decided is not decided again: with the plan begun and nothing new
+	// known there is nothing to do.
+	if more := Step(w.in); len(more.Start)+len(more.Cancel)+len(more.Events) > 0 || more.Facts.State != plan.Facts.State {
+		return said("and at once again:\n%s", transcript(more, epoch, w.now))
+	}
+	starts, stops := map[string]bool{}, map[string]bool{}
+	for _, a := range plan.Start {
+		switch a.Kind {
+		case Start:
+			starts[a.Container] = true
+		case Stop, PreStop:
+			stops[a.Container] = true
+		}
+	}
+	for name := range starts {
+		if stops[name] {
+			return said("%s is started and stopped", name)
+		}
+	}
 	for _, a := range plan.Start {
 		if a.Kind.Creates() {
 			if plan.Facts.State != Syncing {
@@ -204,13 +229,11 @@ func (w *world) held() error {
 	if was, is := before.Facts.Termination, plan.Facts.Termination; was != nil && is != nil && (is.Grace > was.Grace || is.Deadline.After(was.Deadline)) {
 		return said("grace grew from %s to %s", was.Grace, is.Grace)
 	}
-	if order[plan.Facts.State] < order[before.Facts.State] {
-		return said("from %s back to %s", before.Facts.State, plan.Facts.State)
+	if !reachable(before.Facts.State, plan.Facts.State) {
+		return said("from %s to %s", before.Facts.State, plan.Facts.State)
 	}
 	return nil
 }
-
-var order = map[State]int{"": 0, Pending: 0, Syncing: 1, Terminating: 2, Terminated: 3, Released: 4, Rejected: 4}
 
 func (w *world) ready() (n int) {
 	for _, s := range w.sandbox {
@@ -249,7 +272,7 @@ func rest(w *world, r *rand.Rand) error {
 		if len(w.in.Flights) == 0 && !w.plan.WakeAt.IsZero() && w.plan.WakeAt.After(w.now) {
 			w.now = w.plan.WakeAt
 		}
-		if w.in.Facts.State == Released && len(w.in.Flights) == 0 {
+		if s := w.in.Facts.State; (s == Released || s == Rejected) && len(w.in.Flights) == 0 {
 			w.in.Desired = nil
 		}
 	}

@@ -92,7 +92,24 @@ func (p *planner) pending() {
 		p.wait("podworker", "predecessor", "pod "+string(p.in.Holder)+" of the same name has not gone yet")
 		return
 	}
-	p.admit(p.alive())
+	alive := p.alive()
+	if p.in.Shutdown.Active && !alive && !p.flying(Action{Kind: Admit}.Key()) {
+		p.refuse()
+		return
+	}
+	p.admit(alive)
+}
+
+// refuse turns a pod away from a node that is going down. A static pod belongs to
+// the node: it waits for it.
+func (p *planner) refuse() {
+	if pod.IsStatic(p.pod) {
+		p.wait("podworker", "shutdown", nodeGoing)
+		return
+	}
+	p.f.State = Rejected
+	p.f.Rejected = &Rejection{At: p.in.Now, Reason: reasonRefused, Message: refusedMessage}
+	p.event(Event{Warning: true, Reason: reasonRefused, Message: refusedMessage})
 }
 
 // unlisted: config does not list a pod that was never decided about.
@@ -167,10 +184,12 @@ func (p *planner) ask(kind Kind, owner, name string) {
 // released: nothing is held. As long as config lists the pod its dead
 // containers stay, for their logs and exit codes. One that was ended because
 // config did not list it, and is listed again, begins anew: a static pod whose
-// manifest came back has the UID it had.
+// manifest came back has the UID it had. So does a static pod when the node that
+// went down is up, or has stayed.
 func (p *planner) released() {
 	cause := p.f.Termination.Cause
-	again := cause == Removed || cause == Orphan
+	again := cause == Removed || cause == Orphan ||
+		cause == NodeDown && !p.in.Shutdown.Active && pod.IsStatic(p.pod)
 	switch {
 	case p.in.Desired == nil && !p.in.Config.PodsComplete:
 		p.wait("config", "sources", "not every source of pods has been read")
@@ -181,11 +200,47 @@ func (p *planner) released() {
 	}
 }
 
-// rejected: it only waits for config to drop the pod.
+// rejected: a pod of the API server only waits for config to drop it.
 func (p *planner) rejected() {
-	if p.in.Desired == nil && p.in.Config.PodsComplete {
+	switch {
+	case p.in.Desired == nil && p.in.Config.PodsComplete:
 		p.depart()
+	case p.in.Desired != nil && pod.IsStatic(p.in.Desired.Pod) && p.in.Desired.Pod.DeletionTimestamp == nil:
+		p.appeal()
 	}
+}
+
+// appeal asks again for a static pod that was refused. A controller makes a new
+// pod in place of a refused one; nobody does that for a static pod, which would
+// stay away for as long as its manifest is not touched
+// (kubernetes/kubernetes#138391).
+func (p *planner) appeal() {
+	r := p.f.Rejected
+	ask := Action{Kind: Admit}
+	switch {
+	case p.flying(ask.Key()), p.held(ask.Key()):
+		return
+	case p.in.Shutdown.Active:
+		p.wait("podworker", "shutdown", nodeGoing)
+		return
+	case p.in.Holder != "":
+		p.wait("podworker", "predecessor", "pod "+string(p.in.Holder)+" of the same name has not gone yet")
+		return
+	}
+	last := r.At
+	if r.Asked.After(last) {
+		last = r.Asked
+	}
+	due := last.Add(min(appealRetry<<min(r.Again, 8), appealRetryMost))
+	if soon := last.Add(appealRetry); p.in.ResourcesChanged.After(last) && soon.Before(due) {
+		due = soon
+	}
+	if p.in.Now.Before(due) {
+		p.wake(due)
+		p.waitFor("resource", "admit", r.Reason+": "+r.Message, due)
+		return
+	}
+	p.start(ask)
 }
 
 // depart removes what is left of a pod, and forgets it.

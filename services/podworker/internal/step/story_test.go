@@ -306,6 +306,11 @@ func (s *teller) change(args []string) error {
 	case "evict":
 		s.in.Resources.Eviction = &Eviction{Reason: rest[0], Message: strings.Join(rest[2:], " "), Disruption: true,
 			Grace: time.Duration(*seconds(rest[1])) * time.Second, At: s.now}
+	case "shutdown": // shutdown off|active|end GRACE
+		s.in.Shutdown = Shutdown{Active: rest[0] != "off", End: rest[0] == "end"}
+		if s.in.Shutdown.End {
+			s.in.Shutdown.Grace = time.Duration(*seconds(rest[1])) * time.Second
+		}
 	case "volumes":
 		s.in.Volumes.Ready, s.in.Volumes.Waiting = rest[0] == "ready", strings.Join(rest[1:], " ")
 	case "volumes-gone":

@@ -72,7 +72,7 @@ func (p *planner) restartAll() bool {
 	p.abort(Pull, Start)
 	for i := range p.in.Observed.Containers {
 		if o := &p.in.Observed.Containers[i]; p.live(o) {
-			p.kill(o, p.in.Now, "", false)
+			p.kill(o, p.in.Now, "killing", false) // the kubelet's word
 		}
 	}
 	p.carryOut()

@@ -11,6 +11,11 @@ import (
 const (
 	// notYetRetry bounds the wait for resource to change its mind unasked.
 	notYetRetry = 10 * time.Second
+	// appealRetry is when a static pod that was refused is asked for again: after
+	// this at the earliest, then twice as long each time, up to appealRetryMost,
+	// unless the node's resources change.
+	appealRetry     = 10 * time.Second
+	appealRetryMost = 5 * time.Minute
 	// errorShown is how long ErrImagePull shows before it reads
 	// ImagePullBackOff: the kubelet's shortest requeue after an error.
 	errorShown = 5 * time.Second

@@ -29,6 +29,8 @@ type world struct {
 	conts   []Instance
 	// late tells whether something that was given up is carried out all the same.
 	late func() bool
+	// refuse tells whether resource refuses the pod it is asked about.
+	refuse func() bool
 }
 
 func newWorld(p *v1.Pod) *world {
@@ -120,6 +122,9 @@ func (w *world) end(key Key, failed *Failed) error {
 func (w *world) act(a Action) Result {
 	switch a.Kind {
 	case Admit:
+		if !a.Running && w.in.Facts.State != Syncing && w.refuse != nil && w.refuse() {
+			return Result{Admission: &Answer{Decision: Refused, Reason: "OutOfcpu"}}
+		}
 		w.in.Resources.Held, w.in.Resources.Gone, w.in.Resources.Lost = true, false, false
 		return Result{Admission: &Answer{Decision: Admitted, CgroupParent: "/kubepods/poduid-1"}}
 	case Declare:

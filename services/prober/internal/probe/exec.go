@@ -14,8 +14,9 @@ import (
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
-// execSlack is Prober.Slack's default.
-const execSlack = 2 * time.Second
+// execSlack is Prober.Slack's default: a runtime reads the output to its end, and
+// a child that the command has left may hold that open.
+const execSlack = 2 * time.Minute
 
 // exec runs a command in the container (CRI ExecSync). Exit code 0 is success;
 // a command that the runtime ended when its time was over has failed; a call that
@@ -24,18 +25,20 @@ func (p *Prober) exec(ctx context.Context, action *v1.ExecAction, s Subject, tim
 	slack := cmp.Or(p.Slack, execSlack)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+slack)
 	defer cancel()
-	began := time.Now()
+	began, command := time.Now(), Command(action, s.Container)
 	resp, err := p.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
-		ContainerId: s.ContainerID, Cmd: action.Command, Timeout: int64(timeout.Seconds()),
+		ContainerId: s.ContainerID, Cmd: command, Timeout: int64(timeout.Seconds()),
 	})
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded && time.Since(began) > timeout+slack/2:
 		// It was our patience that ended, here or at the broker, which knows of it.
 		return Outcome{Result: schedule.Unknown, Message: "the runtime did not answer"}
 	case status.Code(err) == codes.DeadlineExceeded:
-		return failed("command timed out: %q timed out after %s", fmt.Sprint(action.Command), timeout)
+		return failed("command timed out: %q timed out after %s", fmt.Sprint(command), timeout)
+	case status.Code(err) == codes.Unavailable:
+		return Outcome{Result: schedule.Unknown, Message: status.Convert(err).Message()} // nobody was there
 	case err != nil:
-		return Outcome{Result: schedule.Unknown, Message: status.Convert(err).Message()}
+		return errored(err)
 	}
 	output := resp.GetStdout()
 	output = append(output, resp.GetStderr()...)

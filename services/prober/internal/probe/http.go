@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,14 +20,12 @@ import (
 // maxBody is how much of an answer is read.
 const maxBody = 10 << 10
 
-var errForeignRedirect = errors.New("redirected to another host")
-
 // http is the kubelet's HTTP probe: 200 to 399 is success, a redirect to
 // another host counts as one with a warning, certificates are not verified.
 func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) Outcome {
 	req, err := p.request(ctx, action, s)
 	if err != nil {
-		return failed("%v", err)
+		return errored(err)
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
@@ -39,7 +36,7 @@ func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) 
 		},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			if next.URL.Hostname() != via[0].URL.Hostname() {
-				return errForeignRedirect
+				return http.ErrUseLastResponse // the redirect itself is the answer
 			}
 			if len(via) >= 10 {
 				return errors.New("stopped after 10 redirects")
@@ -48,10 +45,6 @@ func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) 
 		},
 	}
 	resp, err := client.Do(req)
-	if errors.Is(err, errForeignRedirect) && resp != nil {
-		warning := fmt.Sprintf("Probe terminated redirects, Response body: %s", resp.Status)
-		return Outcome{Result: schedule.Success, Message: resp.Status, Warning: warning}
-	}
 	if err != nil {
 		return failed("Get %q: %v", req.URL, trim(err))
 	}
@@ -59,6 +52,9 @@ func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) 
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
 		return failed("read body: %v", err)
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest {
+		return Outcome{Result: schedule.Success, Message: string(body), Warning: "Probe terminated redirects, Response body: " + string(body)}
 	}
 	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest {
 		return Outcome{Result: schedule.Success, Message: string(body)}

@@ -20,7 +20,7 @@ import (
 func (p *Prober) tcp(ctx context.Context, action *v1.TCPSocketAction, s Subject) Outcome {
 	port, err := portOf(action.Port, s.Container)
 	if err != nil {
-		return failed("%v", err)
+		return errored(err)
 	}
 	host := cmp.Or(action.Host, s.PodIP)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod/env"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
@@ -31,6 +32,9 @@ type Outcome struct {
 	Message string
 	// Warning is set when a success is odd (event ProbeWarning).
 	Warning string
+	// Error is why a probe could not be carried out although there was somebody to
+	// do it (event Unhealthy); the result is Unknown then.
+	Error string
 }
 
 // Prober runs probes.
@@ -39,13 +43,30 @@ type Prober struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	// UserAgent of HTTP and gRPC probes, "kube-probe/<major>.<minor>".
 	UserAgent string
-	// Slack is how much longer than the probe's timeout an exec call may take, 2 s
-	// when zero: the runtime enforces the timeout itself, and kills what it started.
+	// Slack is how much longer than the probe's timeout an exec call may take, two
+	// minutes when zero as with the kubelet: the runtime enforces the timeout
+	// itself, and takes its time to clean up.
 	Slack time.Duration
 }
 
 func failed(format string, args ...any) Outcome {
 	return Outcome{Result: schedule.Failure, Message: fmt.Sprintf(format, args...)}
+}
+
+func errored(err error) Outcome {
+	return Outcome{Result: schedule.Unknown, Message: err.Error(), Error: err.Error()}
+}
+
+// Command is what an exec probe runs: references to variables that the container's
+// specification gives a plain value are expanded, as by the kubelet.
+func Command(action *v1.ExecAction, c *v1.Container) []string {
+	var vars []env.Var
+	if c != nil {
+		for _, v := range c.Env {
+			vars = append(vars, env.Var{Name: v.Name, Value: v.Value})
+		}
+	}
+	return env.ExpandAll(action.Command, vars)
 }
 
 // Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s).

@@ -5,8 +5,10 @@ package schedule
 import (
 	"cmp"
 	"container/heap"
-	"hash/fnv"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -56,6 +58,17 @@ type Target struct {
 	Spec    v1.Probe
 }
 
+// Question is the same for targets of a container whose probes run the same
+// command: one answer does for all. Network probes are asked each for itself, as
+// an application may count them.
+func (t Target) Question() string {
+	if t.Spec.Exec == nil {
+		return strings.Join([]string{t.UID, t.Container, t.Kind.String()}, "/")
+	}
+	words := append([]string{t.UID, t.ContainerID, strconv.Itoa(int(t.Spec.TimeoutSeconds))}, t.Spec.Exec.Command...)
+	return strings.Join(words, "\x00")
+}
+
 // Verdict is what a probe has decided about a container.
 type Verdict struct {
 	ContainerID string
@@ -68,6 +81,7 @@ type Verdict struct {
 type Schedule struct {
 	probes map[Key]*probe
 	queue  queue
+	found  int // probes that were found running
 }
 
 type probe struct {
@@ -95,10 +109,10 @@ func (s *Schedule) Restore(key Key, v Verdict) {
 // Update sets the probes of one pod. Probes that are no longer wanted go, with
 // their verdicts; a probe whose container has changed starts over.
 func (s *Schedule) Update(uid string, targets []Target, now time.Time) {
-	wanted := map[Key]bool{}
+	wanted, phases := map[Key]bool{}, map[string]float64{}
 	for _, t := range targets {
 		wanted[t.Key] = true
-		s.update(t, now)
+		s.update(t, now, phases)
 	}
 	// Only now is it known which of them wait for a startup probe.
 	for _, t := range targets {
@@ -112,7 +126,7 @@ func (s *Schedule) Update(uid string, targets []Target, now time.Time) {
 	}
 }
 
-func (s *Schedule) update(t Target, now time.Time) {
+func (s *Schedule) update(t Target, now time.Time, phases map[string]float64) {
 	p := s.probes[t.Key]
 	switch {
 	case p == nil:
@@ -128,21 +142,29 @@ func (s *Schedule) update(t Target, now time.Time) {
 		p.Target = t
 		return
 	}
-	p.due = firstDue(t, now)
+	p.due = s.firstDue(t, now, phases)
 }
 
 // firstDue is when the initial delay is over. A container that is older than
 // that is one that prober found running: its probes are spread over a period.
-func firstDue(t Target, now time.Time) time.Time {
+func (s *Schedule) firstDue(t Target, now time.Time, phases map[string]float64) time.Time {
 	due := t.Started.Add(time.Duration(t.Spec.InitialDelaySeconds) * time.Second)
 	period := periodOf(t)
 	if now.Sub(due) < min(period, time.Second) {
 		return due
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(t.UID + "/" + t.Container + "/" + t.Kind.String())) // a hash does not fail
-	return now.Add(time.Duration(h.Sum64() % uint64(period)))
+	phase, ok := phases[t.Question()] // those that ask the same stay together
+	if !ok {
+		s.found++
+		_, phase = math.Modf(float64(s.found) * golden)
+		phases[t.Question()] = phase
+	}
+	return now.Add(time.Duration(phase * float64(period)))
 }
+
+// golden spreads whole numbers more evenly over a circle than chance does: its
+// multiples leave no two points much nearer to each other than the mean.
+const golden = 0.6180339887498949
 
 func periodOf(t Target) time.Duration {
 	return time.Duration(max(t.Spec.PeriodSeconds, 1)) * time.Second

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1helper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -25,6 +27,9 @@ type Node struct {
 	Allocatable v1.ResourceList
 	// Sysctls a pod may set; nil refuses none.
 	Sysctls *pod.SysctlAllowlist
+	// StrictGroups: the runtime can leave out the groups an image adds
+	// (supplementalGroupsPolicy Strict). AppArmor: the kernel enforces profiles.
+	StrictGroups, AppArmor bool
 	// Under pressure, new pods of lower classes are refused.
 	MemoryPressure, DiskPressure, PIDPressure bool
 }
@@ -36,7 +41,7 @@ type Rejection struct{ Reason, Message string }
 // The order of the checks is the kubelet's: the first reason found is given.
 func Judge(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 	for _, check := range []func(*v1.Pod, []*v1.Pod, Node) *Rejection{
-		pressure, sysctls, operatingSystem, fit, general, taints,
+		pressure, sysctls, operatingSystem, groups, fit, general, taints, appArmor,
 	} {
 		if r := check(p, admitted, node); r != nil {
 			return r
@@ -87,6 +92,54 @@ func operatingSystem(p *v1.Pod, _ []*v1.Pod, _ Node) *Rejection {
 		return &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	return nil
+}
+
+func groups(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
+	sc := p.Spec.SecurityContext
+	if node.StrictGroups || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
+		return nil
+	}
+	return &Rejection{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
+}
+
+// appArmor: a profile that cannot be enforced keeps a new pod away.
+func appArmor(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
+	if p.Status.Phase != v1.PodPending && p.Status.Phase != "" || !wantsAppArmor(p) {
+		return nil
+	}
+	refuse := func(why string) *Rejection { return &Rejection{"AppArmor", "Cannot enforce AppArmor: " + why} }
+	if !node.AppArmor {
+		return refuse("AppArmor is not enabled on the host")
+	}
+	for _, c := range pod.Containers(p) {
+		if profile, _, err := pod.AppArmorProfile(p, c); err != nil {
+			return refuse(err.Error())
+		} else if profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && strings.TrimSpace(profile.GetLocalhostRef()) == "" {
+			return refuse("the localhost profile of container " + c.Name + " has no name")
+		}
+	}
+	return nil
+}
+
+// wantsAppArmor: the pod, or a container of it, names a profile that confines.
+func wantsAppArmor(p *v1.Pod) bool {
+	confines := func(profile *v1.AppArmorProfile) bool {
+		return profile != nil && profile.Type != v1.AppArmorProfileTypeUnconfined
+	}
+	if p.Spec.SecurityContext != nil && confines(p.Spec.SecurityContext.AppArmorProfile) {
+		return true
+	}
+	for _, c := range pod.Containers(p) {
+		if c.SecurityContext != nil && confines(c.SecurityContext.AppArmorProfile) {
+			return true
+		}
+	}
+	for key, value := range p.Annotations {
+		if strings.HasPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) && value != v1.DeprecatedAppArmorBetaProfileNameUnconfined {
+			return true
+		}
+	}
+	return false
 }
 
 // fit: requests of the admitted pods and of this one stay within allocatable.
@@ -152,7 +205,7 @@ func general(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 	object := &v1.Node{}
 	object.Name, object.Labels = node.Name, node.Labels
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(object); err != nil || !ok {
-		return failed("NodeAffinity", "the node's labels do not match the pod's node selector or affinity")
+		return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != node.Name {
 		return failed("NodeName", fmt.Sprintf("the pod is for node %s", p.Spec.NodeName))

@@ -91,6 +91,19 @@ func TestJudge(t *testing.T) {
 		{name: "os field", pod: "spec: {os: {name: windows}}", reason: "PodOSNotSupported"},
 		{name: "os field linux", pod: "spec: {os: {name: linux}}"},
 
+		// Groups and AppArmor.
+		{name: "strict groups", pod: "spec: {securityContext: {supplementalGroupsPolicy: Strict}}", reason: "SupplementalGroupsPolicyNotSupported", says: "SupplementalGroupsPolicy=Strict is not supported in this node"},
+		{name: "strict groups, known", pod: "spec: {securityContext: {supplementalGroupsPolicy: Strict}}", node: func(n *admit.Node) { n.StrictGroups = true }},
+		{name: "merged groups", pod: "spec: {securityContext: {supplementalGroupsPolicy: Merge}}"},
+		{name: "AppArmor", pod: "spec: {securityContext: {appArmorProfile: {type: RuntimeDefault}}}", reason: "AppArmor", says: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
+		{name: "AppArmor of a container", pod: "spec: {containers: [{name: c, securityContext: {appArmorProfile: {type: RuntimeDefault}}}]}", reason: "AppArmor"},
+		{name: "AppArmor by annotation", pod: "metadata: {annotations: {container.apparmor.security.beta.kubernetes.io/c: runtime/default}}", reason: "AppArmor"},
+		{name: "AppArmor, unconfined", pod: "spec: {securityContext: {appArmorProfile: {type: Unconfined}}}"},
+		{name: "AppArmor, enforced", pod: "spec: {securityContext: {appArmorProfile: {type: RuntimeDefault}}}", node: func(n *admit.Node) { n.AppArmor = true }},
+		{name: "AppArmor, profile without a name", pod: "spec: {containers: [{name: c, securityContext: {appArmorProfile: {type: Localhost, localhostProfile: ' '}}}]}",
+			node: func(n *admit.Node) { n.AppArmor = true }, reason: "AppArmor", says: "Cannot enforce AppArmor: "},
+		{name: "AppArmor, runs already", pod: "spec: {securityContext: {appArmorProfile: {type: RuntimeDefault}}}\nstatus: {phase: Running}"},
+
 		// Fit.
 		{name: "cpu", pod: asks("cpu: 3500m"), others: []string{asks("cpu: 1")}, reason: "OutOfcpu", says: "Node didn't have enough resource: cpu, requested: 3500, used: 1000, capacity: 4000"},
 		{name: "memory", pod: asks("memory: 8Gi"), others: []string{asks("memory: 1Mi")}, reason: "OutOfmemory", says: "memory, requested: 8589934592, used: 1048576, capacity: 8589934592"},

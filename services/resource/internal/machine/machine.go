@@ -42,6 +42,8 @@ type Facts struct {
 	CgroupVersion                                  uint32
 	SwapBytes                                      int64
 	Cores                                          int64
+	// AppArmor: the kernel enforces AppArmor profiles.
+	AppArmor bool
 	// Capacity without pods, which the configuration sets, and without disk.
 	Capacity v1.ResourceList
 }
@@ -58,6 +60,7 @@ func (h Host) Read() (*Facts, error) {
 		CgroupVersion: 1, Capacity: v1.ResourceList{},
 	}
 	f.SystemUUID = cmp.Or(f.SystemUUID, f.MachineID)
+	f.AppArmor = strings.HasPrefix(h.text("sys/module/apparmor/parameters/enabled"), "Y")
 	if _, err := os.Stat(h.path("sys/fs/cgroup/cgroup.controllers")); err == nil {
 		f.CgroupVersion = 2
 	}

@@ -33,6 +33,8 @@ func host(t *testing.T, files string) machine.Host {
 }
 
 const big = `
+-- sys/module/apparmor/parameters/enabled --
+Y
 -- etc/machine-id --
 0123456789abcdef
 -- sys/class/dmi/id/product_uuid --
@@ -89,8 +91,8 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s is %q, want %q", what, pair[0], pair[1])
 		}
 	}
-	if f.CgroupVersion != 2 || f.Cores != 4 || f.SwapBytes != 1<<20 {
-		t.Errorf("cgroup v%d, %d cores, %d bytes of swap", f.CgroupVersion, f.Cores, f.SwapBytes)
+	if f.CgroupVersion != 2 || f.Cores != 4 || f.SwapBytes != 1<<20 || !f.AppArmor {
+		t.Errorf("cgroup v%d, %d cores, %d bytes of swap, AppArmor %t", f.CgroupVersion, f.Cores, f.SwapBytes, f.AppArmor)
 	}
 }
 

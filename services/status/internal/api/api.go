@@ -1,8 +1,9 @@
-// Package api is the way to the API server: clients from the kubeconfig file,
-// which is read again whenever it changes, and the few calls status makes.
+// Package api is the way to the API server: clients made of the credential that
+// config hands out, and the few calls status makes.
 //
-// It owns three clients that share no connection, so that a stuck one holds up
-// nothing else: for pods, for events, and for heartbeats (Node and Lease). Rates
+// It owns four clients that share no connection, so that a stuck one holds up
+// nothing else: for pods, for events, for the Node, and for its Lease. When the
+// credential changes new clients take over and the old connections are closed. Rates
 // are not limited here; those who send do that, where they can still choose what
 // to send. An API server that is away is normal: every call says so in its error.
 package api
@@ -11,14 +12,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +26,8 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // the clients are measured
 )
 
 // Timeouts of one request.
@@ -37,9 +39,11 @@ const (
 	HeartbeatTimeout = 10 * time.Second
 )
 
-// Config is where the credentials are.
+// Config is what clients are made of.
 type Config struct {
-	// Kubeconfig is the path of the file.
+	// Standalone: there is no API server.
+	Standalone bool
+	// Kubeconfig is the credential, self-contained; empty while there is none.
 	Kubeconfig string
 	// ContentType of requests (KubeletConfiguration contentType).
 	ContentType string
@@ -49,39 +53,38 @@ type Config struct {
 	UserAgent string
 }
 
-// Clients are made from one reading of the kubeconfig.
+// Clients are made of one credential.
 type Clients struct {
-	// Generation grows with each reading.
+	// Generation grows with each credential.
 	Generation int
 	// Host is the API server's address.
-	Host      string
-	Pods      corev1.CoreV1Interface
-	Events    corev1.CoreV1Interface
+	Host   string
+	Pods   corev1.CoreV1Interface
+	Events corev1.CoreV1Interface
+	// Heartbeat is for the Node and its CSINode, Lease for the Lease alone.
 	Heartbeat kubernetes.Interface
+	Lease     kubernetes.Interface
 
-	http []*http.Client
+	dialers []*connrotation.Dialer
 }
 
 // Source makes clients. Safe for concurrent use.
 type Source struct {
 	mu      sync.Mutex
 	cfg     Config
-	stamp   stamp
+	made    Config // what clients were made of
 	clients *Clients
-	made    int
+	count   int
 }
 
-type stamp struct {
-	path    string
-	size    int64
-	changed time.Time
-	cfg     Config
-}
+var (
+	// ErrStandalone says that there is no kubeconfig, and so no API server.
+	ErrStandalone = errors.New("standalone: no kubeconfig is given")
+	// ErrNoCredential says that config has none yet.
+	ErrNoCredential = errors.New("no credential for the API server yet")
+)
 
-// ErrStandalone says that there is no kubeconfig, and so no API server.
-var ErrStandalone = errors.New("standalone: no kubeconfig is given")
-
-// NewSource makes a source that has not read anything yet.
+// NewSource makes a source that has made nothing yet.
 func NewSource(cfg Config) *Source { return &Source{cfg: cfg} }
 
 // Configure changes how the next clients are made.
@@ -91,48 +94,39 @@ func (s *Source) Configure(cfg Config) {
 	s.cfg = cfg
 }
 
-// Clients are those of the kubeconfig as it is now. A file that has become
-// unreadable leaves the former clients in place.
+// Clients are those of the credential as it is now. One that is of no use
+// leaves the former clients in place.
 func (s *Source) Clients() (*Clients, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cfg.Kubeconfig == "" {
+	switch {
+	case s.cfg.Standalone:
 		return nil, ErrStandalone
-	}
-	info, err := os.Stat(s.cfg.Kubeconfig)
-	if err != nil {
-		return s.former(fmt.Errorf("kubeconfig: %w", err))
-	}
-	now := stamp{s.cfg.Kubeconfig, info.Size(), info.ModTime(), s.cfg}
-	if s.clients != nil && now == s.stamp {
+	case s.cfg.Kubeconfig == "":
+		return nil, ErrNoCredential
+	case s.clients != nil && s.made == s.cfg:
 		return s.clients, nil
 	}
 	made, err := s.build()
 	if err != nil {
-		return s.former(err)
+		if s.clients != nil {
+			return s.clients, nil
+		}
+		return nil, err
 	}
 	if s.clients != nil {
-		for _, c := range s.clients.http {
-			c.CloseIdleConnections()
+		for _, d := range s.clients.dialers {
+			d.CloseAll()
 		}
 	}
-	s.clients, s.stamp = made, now
+	s.clients, s.made = made, s.cfg
 	return made, nil
 }
 
-func (s *Source) former(err error) (*Clients, error) {
-	if s.clients != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s.clients, nil
-	}
-	return nil, err
-}
-
 func (s *Source) build() (*Clients, error) {
-	base, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: s.cfg.Kubeconfig}, &clientcmd.ConfigOverrides{},
-	).ClientConfig()
+	base, err := clientcmd.RESTConfigFromKubeConfig([]byte(s.cfg.Kubeconfig))
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", s.cfg.Kubeconfig, err)
+		return nil, fmt.Errorf("credential: %w", err)
 	}
 	base.UserAgent = s.cfg.UserAgent
 	base.ContentType = s.cfg.ContentType
@@ -140,8 +134,8 @@ func (s *Source) build() (*Clients, error) {
 		base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
 	base.QPS = -1
-	s.made++
-	made := &Clients{Generation: s.made, Host: base.Host}
+	s.count++
+	made := &Clients{Generation: s.count, Host: base.Host}
 	if made.Pods, err = made.core(base, Timeout); err != nil {
 		return nil, err
 	}
@@ -152,15 +146,24 @@ func (s *Source) build() (*Clients, error) {
 	if s.cfg.Lease > 0 {
 		limit = min(limit, s.cfg.Lease)
 	}
-	cfg, client, err := made.separate(base, limit)
+	for _, client := range []*kubernetes.Interface{&made.Heartbeat, &made.Lease} {
+		if *client, err = made.whole(base, limit); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+func (c *Clients) whole(base *rest.Config, timeout time.Duration) (kubernetes.Interface, error) {
+	cfg, client, err := c.separate(base, timeout)
 	if err != nil {
 		return nil, err
 	}
-	made.Heartbeat, err = kubernetes.NewForConfigAndClient(cfg, client)
+	all, err := kubernetes.NewForConfigAndClient(cfg, client)
 	if err != nil {
 		return nil, fmt.Errorf("API client: %w", err)
 	}
-	return made, nil
+	return all, nil
 }
 
 func (c *Clients) core(base *rest.Config, timeout time.Duration) (corev1.CoreV1Interface, error) {
@@ -180,12 +183,13 @@ func (c *Clients) core(base *rest.Config, timeout time.Duration) (corev1.CoreV1I
 func (c *Clients) separate(base *rest.Config, timeout time.Duration) (*rest.Config, *http.Client, error) {
 	cfg := rest.CopyConfig(base)
 	cfg.Timeout = timeout
-	cfg.Dial = (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext)
+	cfg.Dial = dialer.DialContext
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("API client: %w", err)
 	}
-	c.http = append(c.http, client)
+	c.dialers = append(c.dialers, dialer)
 	return cfg, client, nil
 }
 
@@ -262,4 +266,40 @@ func (s *Source) PatchNodeStatus(ctx context.Context, name string, body []byte) 
 		return nil, err
 	}
 	return c.Heartbeat.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+}
+
+// GetCSINode implements csinode.API.
+func (s *Source) GetCSINode(ctx context.Context, name string) (*storagev1.CSINode, error) {
+	c, err := s.Clients()
+	if err != nil {
+		return nil, err
+	}
+	return c.Heartbeat.StorageV1().CSINodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// CreateCSINode implements csinode.API.
+func (s *Source) CreateCSINode(ctx context.Context, node *storagev1.CSINode) (*storagev1.CSINode, error) {
+	c, err := s.Clients()
+	if err != nil {
+		return nil, err
+	}
+	return c.Heartbeat.StorageV1().CSINodes().Create(ctx, node, metav1.CreateOptions{})
+}
+
+// UpdateCSINode implements csinode.API.
+func (s *Source) UpdateCSINode(ctx context.Context, node *storagev1.CSINode) (*storagev1.CSINode, error) {
+	c, err := s.Clients()
+	if err != nil {
+		return nil, err
+	}
+	return c.Heartbeat.StorageV1().CSINodes().Update(ctx, node, metav1.UpdateOptions{})
+}
+
+// DeleteCSINode implements csinode.API.
+func (s *Source) DeleteCSINode(ctx context.Context, name string, uid types.UID) error {
+	c, err := s.Clients()
+	if err != nil {
+		return err
+	}
+	return c.Heartbeat.StorageV1().CSINodes().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 }

@@ -5,11 +5,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +25,8 @@ type server struct {
 	peers map[string]string
 }
 
-func newServer(t *testing.T) *server {
+// newServer starts one; prepare changes it before.
+func newServer(t *testing.T, prepare ...func(*http.Server)) *server {
 	t.Helper()
 	s := &server{peers: map[string]string{}}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,33 +36,40 @@ func newServer(t *testing.T) *server {
 		s.peers[parts[len(parts)-1]] = r.RemoteAddr
 		s.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
+		if parts[len(parts)-1] == "leases" {
+			_, _ = fmt.Fprint(w, `{"kind":"LeaseList","apiVersion":"coordination.k8s.io/v1"}`) // the client tells
+			return
+		}
 		kind := map[string]string{"pods": "Pod", "events": "Event", "nodes": "Node", "status": "Pod"}[parts[len(parts)-1]]
 		_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1","metadata":{"name":"x"}}`, kind) // the client tells
 	}))
 	s.EnableHTTP2 = true
+	for _, change := range prepare {
+		change(s.Config)
+	}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
 
-func (s *server) kubeconfig(t *testing.T, path string) {
-	t.Helper()
+func (s *server) kubeconfig() string {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
 		"contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\nusers: [{name: u, user: {}}]\n",
 		s.URL, base64.StdEncoding.EncodeToString(ca))
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+}
+
+func (s *server) peer(path string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peers[path]
 }
 
 // TestConnectionsAreSeparate: with HTTP/2 all requests of one client share a
 // connection; a stuck one must not be the heartbeat's.
 func TestConnectionsAreSeparate(t *testing.T) {
 	server := newServer(t)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	server.kubeconfig(t, path)
-	s := NewSource(Config{Kubeconfig: path, ContentType: "application/vnd.kubernetes.protobuf", UserAgent: "test"})
+	s := NewSource(Config{Kubeconfig: server.kubeconfig(), ContentType: "application/vnd.kubernetes.protobuf", UserAgent: "test"})
 	ctx := t.Context()
 	for range 2 {
 		if _, err := s.CreatePod(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}); err != nil {
@@ -75,6 +81,13 @@ func TestConnectionsAreSeparate(t *testing.T) {
 		if _, err := s.CreateNode(ctx, &v1.Node{}); err != nil {
 			t.Fatal(err)
 		}
+		clients, err := s.Clients()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := clients.Lease.CoordinationV1().Leases("default").List(ctx, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	server.mu.Lock()
 	defer server.mu.Unlock()
@@ -82,8 +95,8 @@ func TestConnectionsAreSeparate(t *testing.T) {
 	for _, peer := range server.peers {
 		distinct[peer] = true
 	}
-	if len(distinct) != 3 {
-		t.Errorf("three kinds of requests on %d connections: %v", len(distinct), server.peers)
+	if len(distinct) != 4 {
+		t.Errorf("four kinds of requests on %d connections: %v", len(distinct), server.peers)
 	}
 	if want := "POST /api/v1/nodes application/vnd.kubernetes.protobuf"; server.seen[2] != want {
 		t.Errorf("%q, want %q", server.seen[2], want)
@@ -92,9 +105,7 @@ func TestConnectionsAreSeparate(t *testing.T) {
 
 func TestPatchIsStrategicMerge(t *testing.T) {
 	server := newServer(t)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	server.kubeconfig(t, path)
-	s := NewSource(Config{Kubeconfig: path})
+	s := NewSource(Config{Kubeconfig: server.kubeconfig()})
 	if p, err := s.PatchStatus(t.Context(), "default", "web", []byte(`{}`)); err != nil || p.Name != "x" {
 		t.Errorf("%v, %v", p, err)
 	}
@@ -106,44 +117,71 @@ func TestPatchIsStrategicMerge(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	first, second := newServer(t), newServer(t)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	s := NewSource(Config{})
+	s := NewSource(Config{Standalone: true})
 	if _, err := s.Clients(); !errors.Is(err, ErrStandalone) {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
-	s.Configure(Config{Kubeconfig: path})
-	if _, err := s.Clients(); !errors.Is(err, fs.ErrNotExist) {
+	s.Configure(Config{})
+	if _, err := s.Clients(); !errors.Is(err, ErrNoCredential) {
 		t.Errorf("with one that is not there yet: %v", err)
 	}
-	host := func() string {
+	s.Configure(Config{Kubeconfig: "{"})
+	if _, err := s.Clients(); err == nil {
+		t.Error("clients made of nonsense")
+	}
+	host := func(kubeconfig string) string {
 		t.Helper()
+		s.Configure(Config{Kubeconfig: kubeconfig})
 		c, err := s.Clients()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprint(c.Host, " ", c.Generation)
 	}
-	first.kubeconfig(t, path)
-	if got := host(); got != first.URL+" 1" || host() != got {
+	if got := host(first.kubeconfig()); got != first.URL+" 1" || host(first.kubeconfig()) != got {
 		t.Errorf("clients of %s", got)
 	}
-	second.kubeconfig(t, path)
-	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if got := host(); got != second.URL+" 2" {
+	if got := host(second.kubeconfig()); got != second.URL+" 2" {
 		t.Errorf("after a change: clients of %s", got)
 	}
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+	if got := host("{"); got != second.URL+" 2" {
+		t.Errorf("with a damaged one: clients of %s", got)
 	}
-	if got := host(); got != second.URL+" 2" {
-		t.Errorf("with a damaged file: clients of %s", got)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	s.Configure(Config{})
 	if _, err := s.Clients(); err == nil {
 		t.Error("credentials that were taken away are still used")
+	}
+}
+
+// TestOldConnectionsAreClosed: what was dialled with the old credential is not
+// used with the new one, not even by a request that is under way.
+func TestOldConnectionsAreClosed(t *testing.T) {
+	closed := make(chan struct{}, 1)
+	server := newServer(t, func(config *http.Server) {
+		config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				select {
+				case closed <- struct{}{}:
+				default:
+				}
+			}
+		}
+	})
+	s := NewSource(Config{Kubeconfig: server.kubeconfig()})
+	if _, err := s.CreateNode(t.Context(), &v1.Node{}); err != nil {
+		t.Fatal(err)
+	}
+	before := server.peer("nodes")
+	s.Configure(Config{Kubeconfig: server.kubeconfig() + "# rotated\n"})
+	if _, err := s.CreateNode(t.Context(), &v1.Node{}); err != nil {
+		t.Fatal(err)
+	}
+	if server.peer("nodes") == before {
+		t.Error("the old connection was used again")
+	}
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("the old connection was not closed")
 	}
 }

@@ -1,5 +1,5 @@
-// Package fakeapi is an API server for tests: it keeps pods, Nodes, Leases and Events
-// as the real one does, as far as a node agent can tell (resource versions, UID
+// Package fakeapi is an API server for tests: it keeps pods, Nodes, CSINodes,
+// Leases and Events as the real one does, as far as a node agent can tell (resource versions, UID
 // preconditions, strategic merge patches of the status subresource), remembers every
 // request, and can be told to be slow, to fail and to be away.
 //
@@ -18,6 +18,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,6 +47,7 @@ type Cluster struct {
 	pods     map[string]*v1.Pod
 	nodes    map[string]*v1.Node
 	leases   map[string]*coordinationv1.Lease
+	csinodes map[string]*storagev1.CSINode
 	events   map[string]*v1.Event
 	requests []Request
 	flying   map[string]int
@@ -60,7 +62,7 @@ type Cluster struct {
 func New() *Cluster {
 	return &Cluster{
 		pods: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{}, leases: map[string]*coordinationv1.Lease{},
-		events: map[string]*v1.Event{}, flying: map[string]int{}, changed: make(chan struct{}),
+		csinodes: map[string]*storagev1.CSINode{}, events: map[string]*v1.Event{}, flying: map[string]int{}, changed: make(chan struct{}),
 	}
 }
 

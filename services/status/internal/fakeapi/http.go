@@ -12,6 +12,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -78,6 +79,16 @@ func (c *Cluster) handler() http.Handler {
 	handle("PATCH /api/v1/nodes/{name}/status", func(r *http.Request, body []byte) (any, error) {
 		return c.PatchNodeStatus(r.Context(), r.PathValue("name"), body)
 	})
+	handle("GET /apis/storage.k8s.io/v1/csinodes/{name}", func(r *http.Request, _ []byte) (any, error) {
+		return c.csinode(r.Context(), "get", r.PathValue("name"), nil)
+	})
+	handle("POST /apis/storage.k8s.io/v1/csinodes", func(r *http.Request, body []byte) (any, error) {
+		n := &storagev1.CSINode{}
+		if err := decode(body, n); err != nil {
+			return nil, err
+		}
+		return c.csinode(r.Context(), "create", n.Name, n)
+	})
 	handle("POST /api/v1/namespaces/{ns}/events", func(r *http.Request, body []byte) (any, error) {
 		e := &v1.Event{}
 		if err := decode(body, e); err != nil {
@@ -143,6 +154,8 @@ func answer(w http.ResponseWriter, out any, err error) {
 		o.Kind, o.APIVersion = "Pod", "v1"
 	case *v1.Node:
 		o.Kind, o.APIVersion = "Node", "v1"
+	case *storagev1.CSINode:
+		o.Kind, o.APIVersion = "CSINode", "storage.k8s.io/v1"
 	case *v1.Event:
 		o.Kind, o.APIVersion = "Event", "v1"
 	case *coordinationv1.Lease:

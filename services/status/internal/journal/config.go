@@ -10,3 +10,20 @@ func (j *Journal) Config() ([]byte, error) {
 	data, _, err := j.configs.Get("kubelet")
 	return data, err
 }
+
+// PutCredential remembers the node's credential (a kubeconfig), so that the Lease
+// is renewed after a restart while config is away. nil forgets it.
+func (j *Journal) PutCredential(data []byte) {
+	j.put("config/credential", func() error {
+		if data == nil {
+			return j.configs.Delete("credential")
+		}
+		return j.configs.Put("credential", data)
+	})
+}
+
+// Credential is the credential remembered, nil without one.
+func (j *Journal) Credential() ([]byte, error) {
+	data, _, err := j.configs.Get("credential")
+	return data, err
+}

@@ -1,6 +1,6 @@
 // Package journal keeps what status cannot re-derive: the last status of each pod
-// and of the node, how far each feed of events was recorded, and the configuration
-// to start with until config answers.
+// and of the node, how far each feed of events was recorded, and the configuration and
+// the credential to start with until config answers.
 //
 // Writing is behind: what is put is on disk within a fraction of a second, many
 // records in one flush, and nothing waits for the disk. What a crash takes with it

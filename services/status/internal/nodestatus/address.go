@@ -41,8 +41,11 @@ func Addresses(in AddressInput) ([]v1.NodeAddress, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.External && (len(in.Existing) > 0 || len(given) == 0) {
+	if in.External && len(in.Existing) > 0 {
 		return nil, nil
+	}
+	if in.External && len(in.NodeIPs) == 0 {
+		return []v1.NodeAddress{{Type: v1.NodeHostName, Address: in.Hostname}}, nil
 	}
 	for _, ip := range given {
 		if err := usable(ip, in.Host.Interfaces); err != nil {

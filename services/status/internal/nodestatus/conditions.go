@@ -78,85 +78,106 @@ func (p pressure) condition(in Input) *v1.NodeCondition {
 	return &v1.NodeCondition{Type: p.kind, Status: v1.ConditionFalse, Reason: p.reasonFalse, Message: p.textFalse}
 }
 
-// gap is something that is not known, since when.
-type gap struct {
-	text  string
+// problem is something that keeps the node from being ready.
+type problem struct {
+	text string
+	// since is set for what is not known, rather than known to be wrong: when it
+	// began not to be.
 	since time.Time
 }
 
 // ready judges the node. While all that is wrong is that something has not been known
 // for less than the grace, it stays as it was.
 func ready(in Input) *v1.NodeCondition {
-	known, gaps := problems(in)
-	held := len(gaps) > 0 && len(known) == 0
-	for _, g := range gaps {
-		held = held && in.Now.Sub(g.since) < Grace
-		known = append(known, g.text)
+	list := problems(in)
+	held := len(list) > 0
+	texts := make([]string, 0, len(list))
+	for _, p := range list {
+		held = held && !p.since.IsZero() && in.Now.Sub(p.since) < Grace
+		if !slices.Contains(texts, p.text) {
+			texts = append(texts, p.text)
+		}
 	}
 	if old := find(in.Old.Conditions, v1.NodeReady); old != nil && held {
 		return old.DeepCopy()
 	}
-	if len(known) > 0 {
-		message := known[0]
-		if len(known) > 1 {
-			message = "[" + strings.Join(known, ", ") + "]"
-		}
-		return &v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: message}
+	switch len(texts) {
+	case 0:
+		return &v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	case 1:
+		return notReady(texts[0])
 	}
-	return &v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	return notReady("[" + strings.Join(texts, ", ") + "]")
 }
 
-// problems are what keeps the node from being ready: what is known to be wrong, and
-// what is not known.
-func problems(in Input) (known []string, gaps []gap) {
-	known = append(known, runtimeProblems(in)...)
-	if r := in.Runtime; r == nil || (!r.Asked && len(known) == 0) {
+func notReady(message string) *v1.NodeCondition {
+	return &v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: message}
+}
+
+// problems are in the kubelet's order: runtime, network, storage, shutdown, capacity; then what
+// only a node of several processes has.
+func problems(in Input) []problem {
+	list := runtimeProblems(in)
+	if in.CSINode != "" {
+		list = append(list, problem{in.CSINode, in.Started})
+	}
+	switch {
+	case in.ShuttingDown != nil && *in.ShuttingDown:
+		list = append(list, problem{text: "node is shutting down"})
+	case in.ShuttingDown == nil && in.Now.Sub(in.Started) < Grace && wasDown(in.Old):
+		list = append(list, problem{"node is shutting down", in.Started})
+	}
+	if missing := missingCapacity(in); len(missing) > 0 {
+		list = append(list, problem{"missing node capacity for resources: " + strings.Join(missing, ", "), in.Started})
+	}
+	if in.Sources == nil {
+		list = append(list, problem{"pod sources were not read yet", in.Started})
+	}
+	for _, s := range in.Sources {
+		if s.Name == "api" && !s.Complete {
+			list = append(list, problem{"pods of the API server were not read yet", s.Since})
+		}
+	}
+	for _, a := range in.Away {
+		if in.Now.Sub(a.Since) >= Grace {
+			list = append(list, problem{text: fmt.Sprintf("%s has not answered for more than %s", a.Service, Grace)})
+		}
+	}
+	return list
+}
+
+// wasDown tells whether the node was on its way down when its status was last said:
+// one that is nearly gone must not be ready again because this process was restarted.
+func wasDown(old v1.NodeStatus) bool {
+	ready := find(old.Conditions, v1.NodeReady)
+	return ready != nil && strings.Contains(ready.Message, "node is shutting down")
+}
+
+func runtimeProblems(in Input) (list []problem) {
+	r := in.Runtime
+	if r != nil && !r.Responding && in.Now.Sub(r.Since) >= runtimeGrace {
+		return []problem{{text: join("container runtime is down", r.Error)}}
+	}
+	if r == nil || !r.Asked {
 		since := in.Started
 		if r != nil && r.Since.After(since) {
 			since = r.Since // pleg has started anew
 		}
-		gaps = append(gaps, gap{"container runtime status check may not have completed yet", since})
+		return []problem{{"container runtime status check may not have completed yet", since}}
 	}
-	if missing := missingCapacity(in); len(missing) > 0 {
-		gaps = append(gaps, gap{"missing node capacity for resources: " + strings.Join(missing, ", "), in.Started})
-	}
-	if in.Sources == nil {
-		gaps = append(gaps, gap{"pod sources were not read yet", in.Started})
-	}
-	for _, s := range in.Sources {
-		if s.Name == "api" && !s.Complete {
-			gaps = append(gaps, gap{"pods of the API server were not read yet", s.Since})
+	for _, want := range []struct{ kind, text string }{
+		{"RuntimeReady", "container runtime not ready: "}, {"NetworkReady", "container runtime network not ready: "},
+	} {
+		at := slices.IndexFunc(r.Conditions, func(c RuntimeCondition) bool { return c.Type == want.kind })
+		switch {
+		case at < 0:
+			list = append(list, problem{text: want.text + "the runtime does not tell"})
+		case !r.Conditions[at].Status:
+			c := r.Conditions[at]
+			list = append(list, problem{text: fmt.Sprintf("%s%s=false reason:%s message:%s", want.text, c.Type, c.Reason, c.Message)})
 		}
 	}
-	for _, a := range in.Away {
-		if gone := in.Now.Sub(a.Since); gone >= Grace {
-			known = append(known, fmt.Sprintf("%s has not answered for %s", a.Service, gone.Truncate(time.Second)))
-		}
-	}
-	return known, gaps
-}
-
-func runtimeProblems(in Input) (problems []string) {
-	r := in.Runtime
-	if r == nil {
-		return nil
-	}
-	if !r.Responding && in.Now.Sub(r.Since) >= runtimeGrace {
-		return []string{join("container runtime is down", r.Error)}
-	}
-	for _, c := range r.Conditions {
-		if c.Status {
-			continue
-		}
-		text := fmt.Sprintf("%s=false reason:%s message:%s", c.Type, c.Reason, c.Message)
-		switch c.Type {
-		case "RuntimeReady":
-			problems = append(problems, "container runtime not ready: "+text)
-		case "NetworkReady":
-			problems = append(problems, "container runtime network not ready: "+text)
-		}
-	}
-	return problems
+	return list
 }
 
 func join(text, detail string) string {
@@ -179,7 +200,6 @@ func missingCapacity(in Input) (missing []string) {
 			missing = append(missing, string(name))
 		}
 	}
-	slices.Sort(missing)
 	return missing
 }
 
@@ -190,4 +210,12 @@ func find(list []v1.NodeCondition, t v1.NodeConditionType) *v1.NodeCondition {
 		}
 	}
 	return nil
+}
+
+// Heartbeat is when a status was last said; zero for never.
+func Heartbeat(s v1.NodeStatus) time.Time {
+	if ready := find(s.Conditions, v1.NodeReady); ready != nil {
+		return ready.LastHeartbeatTime.Time
+	}
+	return time.Time{}
 }

@@ -10,6 +10,9 @@ import (
 // form version-skew checks read: a semantic version; build metadata has no rank.
 const KubeletVersion = "v1.36.3+sextant"
 
+// Major and Minor of KubeletVersion.
+const Major, Minor = "1", "36"
+
 const (
 	// Grace is how long a part of the node may be away before the node is not
 	// ready: the kubelet's limit for its pod lifecycle event generator.
@@ -38,6 +41,12 @@ type Input struct {
 	Sources []Source
 	// Away lists the parts of the node that do not answer.
 	Away []Away
+	// CSINode says why the CSINode object is not as it should be; empty when it is, or
+	// when there is none to be.
+	CSINode string
+	// ShuttingDown: the node is on its way down; nil while nothing was heard of that
+	// since Started.
+	ShuttingDown *bool
 	// Addresses as decided by Addresses.
 	Addresses []v1.NodeAddress
 	// Images is nil while nothing was heard of them since Started.

@@ -2,6 +2,7 @@ package nodestatus
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,6 +52,10 @@ func condition(t v1.NodeConditionType, status v1.ConditionStatus) v1.NodeConditi
 func TestReady(t *testing.T) {
 	const fine = "kubelet is posting ready status"
 	wasReady := []v1.NodeCondition{condition(v1.NodeReady, v1.ConditionTrue)}
+	yes, no := true, false
+	down := condition(v1.NodeReady, v1.ConditionFalse)
+	down.Reason, down.Message = "KubeletNotReady", "node is shutting down"
+	wasDown := []v1.NodeCondition{down}
 	fresh := func(in *Input) { in.Started = now.Add(-time.Second) }
 	tests := []struct {
 		name    string
@@ -101,9 +106,31 @@ func TestReady(t *testing.T) {
 			in.Runtime = &Runtime{Since: now.Add(-runtimeGrace), Error: "no such socket"}
 			in.Old.Conditions = wasReady
 		}, "False", "container runtime is down: no such socket"},
+		{"network state not told", func(in *Input) { in.Runtime.Conditions = in.Runtime.Conditions[:1] }, "False", "container runtime network not ready: the runtime does not tell"},
+		{"new node: no CSINode yet", func(in *Input) { in.CSINode = "CSINode is not yet initialized" }, "False", "CSINode is not yet initialized"},
+		{"restart: CSINode not looked at yet", func(in *Input) {
+			in.CSINode, in.Old.Conditions = "CSINode is not yet initialized", wasReady
+			fresh(in)
+		}, "True", "as it was"},
+		{"restart: CSINode cannot be made", func(in *Input) {
+			in.CSINode, in.Old.Conditions = "failed to initialize CSINode: forbidden", wasReady
+		}, "False", "failed to initialize CSINode: forbidden"},
+		{"everything at once, in order", func(in *Input) {
+			in.Runtime.Conditions[0].Status, in.Runtime.Conditions[1].Status = false, false
+			in.CSINode = "CSINode is not yet initialized"
+			delete(in.Resources.Capacity, "pods")
+			in.ShuttingDown = &yes
+		}, "False", "[container runtime not ready: RuntimeReady=false reason: message:, container runtime network not ready: NetworkReady=false reason: message:, " +
+			"CSINode is not yet initialized, node is shutting down, missing node capacity for resources: pods]"},
+		{"going down", func(in *Input) { in.ShuttingDown, in.Old.Conditions = &yes, wasReady }, "False", "node is shutting down"},
+		{"going down, status starts anew", func(in *Input) {
+			fresh(in)
+			in.Old.Conditions = wasDown
+		}, "False", "node is shutting down"},
+		{"shutdown cancelled", func(in *Input) { in.ShuttingDown, in.Old.Conditions = &no, wasDown }, "True", fine},
 		{"standalone has no such source", func(in *Input) { in.Sources = []Source{{Name: "file", Complete: true}} }, "True", fine},
 		{"podworker away for 2 m 59 s", func(in *Input) { in.Away = []Away{{"podworker", now.Add(-Grace + time.Second)}} }, "True", fine},
-		{"podworker away for 3 m", func(in *Input) { in.Away = []Away{{"podworker", now.Add(-Grace)}} }, "False", "podworker has not answered for 3m0s"},
+		{"podworker away for 3 m", func(in *Input) { in.Away = []Away{{"podworker", now.Add(-Grace)}} }, "False", "podworker has not answered for more than 3m0s"},
 		{"new node: nothing known", func(in *Input) { *in = Input{Now: now, Started: now} }, "False",
 			"[container runtime status check may not have completed yet, missing node capacity for resources: cpu, memory, pods, pod sources were not read yet]"},
 		{"restart: nothing known yet", func(in *Input) {
@@ -117,7 +144,7 @@ func TestReady(t *testing.T) {
 			in.Resources, in.Old.Conditions = nil, wasReady
 			in.Runtime.Conditions[1].Status = false
 			fresh(in)
-		}, "False", "[container runtime network not ready: NetworkReady=false reason: message:, missing node capacity for resources: cpu, ephemeral-storage, memory, pods]"},
+		}, "False", "[container runtime network not ready: NetworkReady=false reason: message:, missing node capacity for resources: cpu, memory, pods, ephemeral-storage]"},
 		{"restart: still nothing after the grace", func(in *Input) {
 			in.Runtime, in.Old.Conditions = nil, wasReady
 			in.Started = now.Add(-Grace)
@@ -222,7 +249,7 @@ func TestRender(t *testing.T) {
 
 func TestVersionIsAccepted(t *testing.T) {
 	v, err := version.ParseSemantic(KubeletVersion)
-	if err != nil || v.Major() != 1 || v.Minor() != 36 {
+	if err != nil || fmt.Sprint(v.Major()) != Major || fmt.Sprint(v.Minor()) != Minor {
 		t.Errorf("%v, %v", v, err)
 	}
 	if same, err := version.MustParseSemantic("v1.36.3").Compare(KubeletVersion); err != nil || same != 0 {
@@ -262,7 +289,8 @@ func TestAddresses(t *testing.T) {
 		{"given, not here", AddressInput{Hostname: "n1", NodeIPs: []string{"10.0.0.7"}, Host: host}, "", "not an address of this machine"},
 		{"given loopback", AddressInput{Hostname: "n1", NodeIPs: []string{"127.0.0.1"}, Host: host}, "", "loopback"},
 		{"given nonsense", AddressInput{Hostname: "n1", NodeIPs: []string{"ten"}, Host: host}, "", `--node-ip "ten"`},
-		{"cloud sets them", AddressInput{Hostname: "n1", External: true, Host: host}, "", ""},
+		{"cloud sets them", AddressInput{Hostname: "n1", External: true, Host: host}, "Hostname=n1", ""},
+		{"cloud will set them, v6 until then", AddressInput{Hostname: "n1", External: true, NodeIPs: []string{"::"}, Host: unresolved}, "InternalIP=fd00::5 Hostname=n1", ""},
 		{"cloud has set them", AddressInput{Hostname: "n1", External: true, NodeIPs: []string{"10.0.0.5"}, Existing: cloud, Host: host}, "", ""},
 		{"cloud will set them", AddressInput{Hostname: "n1", External: true, NodeIPs: []string{"10.0.0.5"}, Host: host}, "InternalIP=10.0.0.5 Hostname=n1", ""},
 		{"nothing", AddressInput{Hostname: "n1"}, "", "give --node-ip"},
@@ -355,6 +383,52 @@ func TestReconcile(t *testing.T) {
 	}
 	if existing.Labels["kubernetes.io/hostname"] != "old" {
 		t.Error("the existing Node was written to")
+	}
+}
+
+// TestFresh: a new machine under an old name has none of the old one's devices.
+func TestFresh(t *testing.T) {
+	existing := &v1.Node{Status: v1.NodeStatus{
+		Capacity:    list("cpu", "8", "example.com/gpu", "4", "hugepages-2Mi", "1Gi", "attachable-volumes-x", "3"),
+		Allocatable: list("cpu", "8", "example.com/gpu", "4"),
+	}}
+	r := registration()
+	if n := Reconcile(existing, r); n.Status.Capacity.Name("example.com/gpu", resource.DecimalSI).Value() != 4 {
+		t.Errorf("a restart took the devices: %v", n.Status.Capacity)
+	}
+	r.Fresh = true
+	n := Reconcile(existing, r)
+	want := list("cpu", "8", "example.com/gpu", "0", "hugepages-2Mi", "1Gi", "attachable-volumes-x", "3")
+	if diff := cmp.Diff(want, n.Status.Capacity); diff != "" {
+		t.Error(diff)
+	}
+	if q := n.Status.Allocatable["example.com/gpu"]; !q.IsZero() {
+		t.Errorf("allocatable %v", n.Status.Allocatable)
+	}
+}
+
+// TestMaintain: what somebody takes away comes back with the next write.
+func TestMaintain(t *testing.T) {
+	r := registration()
+	r.External, r.NodeIPs = true, []string{"10.0.0.5"}
+	existing := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.io/os": "plan9", "mine": "kept"}}}
+	n := Maintain(existing, r)
+	if n.Labels["kubernetes.io/os"] != "linux" || n.Labels["kubernetes.io/arch"] != "amd64" || n.Labels["mine"] != "kept" || n.Annotations[providedIPAnnotation] != "10.0.0.5" {
+		t.Errorf("%v %v", n.Labels, n.Annotations)
+	}
+	if existing.Labels["kubernetes.io/os"] != "plan9" || existing.Annotations != nil {
+		t.Error("the existing Node was written to")
+	}
+	if n.Labels["kubernetes.io/hostname"] != "" {
+		t.Error("a label that is set at registration only")
+	}
+}
+
+func TestRuntimeVersion(t *testing.T) {
+	for in, want := range map[string]string{"v2.4.2": "2.4.2", "2.2.0-rc.1": "2.2.0-rc.1", "1.6.20~ds1": "1.6.20", "": "Unknown", "head": "Unknown"} {
+		if got := plain(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
 	}
 }
 

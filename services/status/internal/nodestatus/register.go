@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
@@ -42,6 +43,9 @@ type Registration struct {
 	NodeIPs []string
 	// ControllerAttach is enableControllerAttachDetach.
 	ControllerAttach bool
+	// Fresh: this machine remembers nothing of a Node. What one of the same name had
+	// to offer beyond the machine itself is gone until it is offered again.
+	Fresh bool
 }
 
 // Object is the Node to create, without its status.
@@ -66,21 +70,16 @@ func labels(r Registration) map[string]string {
 }
 
 func annotate(n *v1.Node, r Registration) {
-	set := func(key, value string) {
-		if value == "" {
-			delete(n.Annotations, key)
-			return
-		}
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
-		n.Annotations[key] = value
-	}
 	attach := ""
 	if r.ControllerAttach {
 		attach = "true"
 	}
-	set(controllerAttachAnnotation, attach)
+	set(n, controllerAttachAnnotation, attach)
+	provide(n, r)
+}
+
+// provide tells a cloud controller which addresses were given.
+func provide(n *v1.Node, r Registration) {
 	provided := ""
 	if given, _, err := parseNodeIPs(r.NodeIPs); r.External && err == nil && len(given) > 0 {
 		texts := make([]string, len(given))
@@ -89,11 +88,37 @@ func annotate(n *v1.Node, r Registration) {
 		}
 		provided = strings.Join(texts, ",")
 	}
-	set(providedIPAnnotation, provided)
+	set(n, providedIPAnnotation, provided)
+}
+
+func set(n *v1.Node, key, value string) {
+	if value == "" {
+		delete(n.Annotations, key)
+		return
+	}
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[key] = value
+}
+
+// Maintain is a Node with what has to be there always put right: the labels that
+// schedulers and admission rely upon, and the address a cloud controller goes by.
+func Maintain(existing *v1.Node, r Registration) *v1.Node {
+	n := *existing
+	n.Annotations = maps.Clone(existing.Annotations)
+	provide(&n, r)
+	if existing.Labels[v1.LabelOSStable] != r.OS || existing.Labels[v1.LabelArchStable] != r.Arch {
+		n.Labels = map[string]string{}
+		maps.Copy(n.Labels, existing.Labels)
+		n.Labels[v1.LabelOSStable], n.Labels[v1.LabelArchStable] = r.OS, r.Arch
+	}
+	return &n
 }
 
 // Reconcile is an existing Node with the labels and annotations this node agent
-// answers for put right; the status is rendered later.
+// answers for put right, and with the extended resources of a former machine taken
+// away; the rest of the status is rendered later.
 func Reconcile(existing *v1.Node, r Registration) *v1.Node {
 	n := existing.DeepCopy()
 	want := labels(r)
@@ -107,7 +132,29 @@ func Reconcile(existing *v1.Node, r Registration) *v1.Node {
 		n.Labels[key] = want[key]
 	}
 	annotate(n, r)
+	if r.Fresh {
+		withdraw(n)
+	}
 	return n
+}
+
+// withdraw leaves none of the extended resources.
+func withdraw(n *v1.Node) {
+	for name := range n.Status.Capacity {
+		if !extended(name) {
+			continue
+		}
+		n.Status.Capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		if n.Status.Allocatable != nil {
+			n.Status.Allocatable[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+	}
+}
+
+// extended tells whether a resource is none of Kubernetes' own.
+func extended(name v1.ResourceName) bool {
+	domain, _, ok := strings.Cut(string(name), "/")
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 }
 
 // Patch is the strategic merge patch of the status subresource that makes one Node

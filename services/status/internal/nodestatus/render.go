@@ -10,6 +10,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Render is the status of the Node. What is not known is as in the old one, and so is
@@ -93,8 +94,19 @@ func info(in Input, out *v1.NodeStatus) {
 		}
 	}
 	if r := in.Runtime; r != nil && r.Name != "" {
-		n.ContainerRuntimeVersion = r.Name + "://" + r.Version
+		n.ContainerRuntimeVersion = r.Name + "://" + plain(r.Version)
 	}
+}
+
+// plain is a version as tools compare it: "v2.4.2" is 2.4.2, and "1.6.20~ds1" is 1.6.20.
+func plain(text string) string {
+	if v, err := version.ParseSemantic(text); err == nil {
+		return v.String()
+	}
+	if v, err := version.ParseGeneric(text); err == nil {
+		return v.String()
+	}
+	return "Unknown"
 }
 
 // images are the largest ones, with few names each.

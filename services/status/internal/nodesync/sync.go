@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -58,6 +59,16 @@ type State struct {
 	Err    string
 }
 
+// Startup hears of the milestones of a new node; each may come more than once.
+type Startup interface {
+	// Attempt: the Node is about to be registered.
+	Attempt()
+	// Registered: the API server made the Node.
+	Registered()
+	// Ready: the API server knows that the node is ready.
+	Ready()
+}
+
 // Deps of the loop.
 type Deps struct {
 	API API
@@ -67,6 +78,8 @@ type Deps struct {
 	Publish func(State)
 	// Emit records an event about the Node.
 	Emit func(nodestatus.Event)
+	// Startup hears how far the start of the node has come.
+	Startup Startup
 	// Beat is called each time the loop comes round.
 	Beat func()
 	Log  *slog.Logger
@@ -99,6 +112,7 @@ type Sync struct {
 	written    time.Time
 	reportIn   time.Duration
 	rendered   *v1.NodeStatus
+	homeless   string // why the node has no address, as it was last logged
 }
 
 // New makes a loop; Run works.
@@ -174,9 +188,7 @@ func (s *Sync) round(ctx context.Context) time.Duration {
 	in := facts.Input
 	in.Now, in.Old = time.Now(), *old
 	addresses, addressErr := facts.Addresses(old.Addresses)
-	if addressErr != nil {
-		s.deps.Log.Warn("node has no address", service.KeyError, addressErr.Error())
-	}
+	s.tellAddress(addressErr)
 	in.Addresses = addresses
 	status := nodestatus.Render(in)
 	s.events(facts, *old, status)
@@ -205,6 +217,23 @@ func (s *Sync) round(ctx context.Context) time.Duration {
 	return s.next(facts, err)
 }
 
+// tellAddress logs that there is no address, and why, when that changes.
+func (s *Sync) tellAddress(err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why == s.homeless {
+		return
+	}
+	s.homeless = why
+	if err != nil {
+		s.deps.Log.Warn("node has no address", service.KeyError, why)
+		return
+	}
+	s.deps.Log.Info("node has an address again")
+}
+
 func (s *Sync) next(facts Facts, err error) time.Duration {
 	if err != nil || (!facts.Standalone && !s.registered && !s.gone) {
 		wait := min(backoffMin<<min(s.tries, 10), backoffMax)
@@ -221,10 +250,16 @@ func (s *Sync) observe(facts Facts) {
 	if facts.Node == nil || s.node == nil || facts.Node.UID != s.node.UID || version(facts.Node) <= version(s.node) {
 		return
 	}
-	if facts.Node.Spec.Unschedulable != s.node.Spec.Unschedulable {
-		s.deps.Emit(nodestatus.Schedulable(facts.Input.Name, facts.Node.Spec.Unschedulable))
+	s.learn(facts.Node)
+}
+
+// learn takes over the Node as the API server has it. Whoever tells first, config or
+// the answer to a write, a cordon is told once.
+func (s *Sync) learn(n *v1.Node) {
+	if n.Spec.Unschedulable != s.node.Spec.Unschedulable {
+		s.deps.Emit(nodestatus.Schedulable(n.Name, n.Spec.Unschedulable))
 	}
-	s.node = facts.Node
+	s.node = n
 }
 
 // old is the status to render from.
@@ -277,9 +312,14 @@ func (s *Sync) register(ctx context.Context, facts Facts) error {
 			in.Addresses = addresses
 		}
 		node.Status = nodestatus.Render(in)
+		s.deps.Startup.Attempt()
 		created, err := s.deps.API.CreateNode(ctx, node)
 		switch {
 		case err == nil:
+			s.deps.Startup.Registered()
+			if isReady(&created.Status) {
+				s.deps.Startup.Ready()
+			}
 			s.deps.Log.Info("node registered", "node", name)
 			s.node, s.registered, s.created, s.written = created, true, true, time.Now()
 			s.reportIn = jitter(facts.Report)
@@ -297,7 +337,9 @@ func (s *Sync) register(ctx context.Context, facts Facts) error {
 		s.registered = true
 		return nil
 	}
-	body, err := nodestatus.Patch(existing, nodestatus.Reconcile(existing, facts.Registration))
+	registration := facts.Registration
+	registration.Fresh = facts.Journaled == nil && s.rendered == nil
+	body, err := nodestatus.Patch(existing, nodestatus.Reconcile(existing, registration))
 	if err != nil {
 		return err
 	}
@@ -315,9 +357,12 @@ func (s *Sync) register(ctx context.Context, facts Facts) error {
 // write sends a status that says something new, or is due.
 func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) error {
 	now := time.Now()
-	same := nodestatus.Same(s.node.Status, status)
+	want := nodestatus.Maintain(s.node, facts.Registration)
+	want.Status = status
+	same := nodestatus.Same(s.node.Status, status) && maps.Equal(want.Labels, s.node.Labels) && maps.Equal(want.Annotations, s.node.Annotations)
 	if same && s.written.IsZero() {
-		s.written = now // an earlier process wrote it
+		// An earlier process wrote it: others see how old it is.
+		s.written = nodestatus.Heartbeat(s.node.Status)
 		s.reportIn = jitter(facts.Report)
 	}
 	if same && now.Sub(s.written) < s.reportIn {
@@ -326,9 +371,7 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	if err := fault.Hit(ctx, "status.node"); err != nil {
 		return err
 	}
-	want := *s.node
-	want.Status = status
-	body, err := nodestatus.Patch(s.node, &want)
+	body, err := nodestatus.Patch(s.node, want)
 	if err != nil || body == nil {
 		return err
 	}
@@ -342,7 +385,11 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	if err != nil {
 		return err
 	}
-	s.node, s.written = answered, now
+	s.learn(answered)
+	s.written = now
+	if isReady(&answered.Status) {
+		s.deps.Startup.Ready()
+	}
 	if !same || s.reportIn == 0 {
 		s.reportIn = jitter(facts.Report)
 	} else {

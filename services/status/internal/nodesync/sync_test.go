@@ -3,6 +3,7 @@ package nodesync
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,8 @@ type rig struct {
 	known  bool
 	state  State
 	events []string
+	// milestones of the start, each once.
+	milestones []string
 }
 
 func run(t *testing.T, test func(r *rig)) {
@@ -45,7 +48,7 @@ func run(t *testing.T, test func(r *rig)) {
 			},
 			Input: nodestatus.Input{
 				Name: "n1", Started: time.Now(), MaxImages: 50,
-				Runtime:   &nodestatus.Runtime{Name: "containerd", Responding: true, Asked: true},
+				Runtime:   &nodestatus.Runtime{Name: "containerd", Version: "2.2.0", Responding: true, Asked: true, Conditions: up(true)},
 				Resources: &nodestatus.Resources{BootID: "boot-1", Capacity: v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("110")}},
 				Sources:   []nodestatus.Source{},
 			},
@@ -54,6 +57,11 @@ func run(t *testing.T, test func(r *rig)) {
 		test(r)
 		r.kill()
 	})
+}
+
+// up are the conditions of a runtime with or without a network.
+func up(network bool) []nodestatus.RuntimeCondition {
+	return []nodestatus.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: network}}
 }
 
 func (r *rig) start() {
@@ -76,13 +84,27 @@ func (r *rig) start() {
 			defer r.mu.Unlock()
 			r.events = append(r.events, e.Reason)
 		},
-		Log: slog.New(slog.DiscardHandler),
+		Startup: r,
+		Log:     slog.New(slog.DiscardHandler),
 	})
 	go func() {
 		if err := r.sync.Run(ctx); err != nil {
 			r.t.Errorf("node: %v", err)
 		}
 	}()
+}
+
+// The rig notes the milestones of a start.
+func (r *rig) Attempt()    { r.reached("attempt") }
+func (r *rig) Registered() { r.reached("registered") }
+func (r *rig) Ready()      { r.reached("ready") }
+
+func (r *rig) reached(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.milestones, what) {
+		r.milestones = append(r.milestones, what)
+	}
 }
 
 func (r *rig) kill() {
@@ -141,6 +163,9 @@ func TestRegister(t *testing.T) {
 		}
 		if got := r.cluster.Node("n1").Status.Addresses[0].Address; got != "10.0.0.1" {
 			t.Errorf("address %s", got)
+		}
+		if got := strings.Join(r.milestones, " "); got != "attempt registered ready" {
+			t.Errorf("milestones: %s", got)
 		}
 		r.pass(20 * time.Minute)
 		patches := len(r.cluster.Requests("patch", "nodes/status"))
@@ -224,7 +249,7 @@ func TestRegisterNodeFalse(t *testing.T) {
 		}
 		r.cluster.PutNode("n1", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u"}})
 		r.pass(10 * time.Second)
-		if r.ready() != v1.ConditionTrue || r.cluster.Node("n1").Labels != nil {
+		if r.ready() != v1.ConditionTrue || len(r.cluster.Node("n1").Labels) != 2 { // what every Node must have
 			t.Errorf("Ready %q, labels %v", r.ready(), r.cluster.Node("n1").Labels)
 		}
 	})
@@ -236,7 +261,7 @@ func TestChange(t *testing.T) {
 		r.pass(time.Minute)
 		before := len(r.cluster.Requests("", ""))
 		r.change(func(f *Facts) {
-			f.Input.Runtime = &nodestatus.Runtime{Asked: true, Responding: true, Conditions: []nodestatus.RuntimeCondition{{Type: "NetworkReady"}}}
+			f.Input.Runtime = &nodestatus.Runtime{Asked: true, Responding: true, Conditions: up(false)}
 		})
 		r.pass(calm)
 		if r.ready() != v1.ConditionFalse {
@@ -352,6 +377,42 @@ func TestForbiddenToCreate(t *testing.T) {
 		r.pass(time.Second)
 		if r.ready() != v1.ConditionTrue {
 			t.Errorf("Ready %q", r.ready())
+		}
+	})
+}
+
+// TestCordonToldOnce: whoever tells of it, config or the answer to a write.
+func TestCordonToldOnce(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		n := r.cluster.Node("n1")
+		n.Spec.Unschedulable = true
+		n = r.cluster.PutNode("n1", n)
+		r.change(func(f *Facts) { f.Input.Port = 10251 }) // something to write
+		r.pass(calm)
+		r.change(func(f *Facts) { f.Node = n })
+		r.pass(time.Minute)
+		if got := strings.Count(r.news(), "NodeNotSchedulable"); got != 1 {
+			t.Errorf("told %d times: %s", got, r.news())
+		}
+	})
+}
+
+// TestHeartbeatOfBefore: after a restart the report is due when it would have been.
+func TestHeartbeatOfBefore(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Second)
+		for range 4 {
+			r.kill()
+			status := r.cluster.Node("n1").Status
+			r.change(func(f *Facts) { f.Journaled = &status })
+			<-time.After(3 * time.Minute)
+			r.start()
+			r.pass(time.Second)
+		}
+		// Twelve minutes of restarts, at most seven and a half between two reports.
+		if n := len(r.cluster.Requests("patch", "nodes/status")); n < 1 || n > 4 {
+			t.Errorf("%d reports", n)
 		}
 	})
 }

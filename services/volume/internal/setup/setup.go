@@ -22,6 +22,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/volume/internal/atomic"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
 )
 
 // Host is the file system below a root directory.
@@ -107,6 +108,9 @@ func (h *Host) Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (
 	}
 	return dir, nil
 }
+
+// Measure says how full a volume is.
+func (h *Host) Measure(path string) (*measure.Reading, error) { return measure.Folder(path) }
 
 // Found lists the pods that have volumes on disk, with the volumes' names.
 func (h *Host) Found() (map[types.UID][]string, error) {

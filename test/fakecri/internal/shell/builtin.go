@@ -55,6 +55,7 @@ func init() {
 		"touch":    (*Proc).touch,
 		"rm":       (*Proc).rm,
 		"cat":      (*Proc).cat,
+		"stty":     (*Proc).stty,
 		"test":     (*Proc).test, "[": (*Proc).test,
 	}
 }

@@ -35,6 +35,10 @@ type Proc struct {
 	Clock    clock.Clock
 	Files    Files
 	Out, Err io.Writer
+	// In is the standard input; nil for an empty one. It is closed by its owner.
+	In io.Reader
+	// Size waits until the terminal has a size; nil without a terminal.
+	Size     func(context.Context) (rows, columns uint16)
 	Env      map[string]string
 	Args     []string // $0, $1, …
 	Hostname string

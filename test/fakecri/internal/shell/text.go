@@ -103,7 +103,10 @@ func (p *Proc) rm(_ context.Context, args []string, _ io.Writer) (int32, error) 
 	})
 }
 
-func (p *Proc) cat(_ context.Context, args []string, out io.Writer) (int32, error) {
+func (p *Proc) cat(ctx context.Context, args []string, out io.Writer) (int32, error) {
+	if len(args) == 0 {
+		return 0, p.copy(ctx, out)
+	}
 	return p.each("cat", args, func(name string) error {
 		data, err := p.Files.Read(name)
 		if err == nil {
@@ -112,6 +115,42 @@ func (p *Proc) cat(_ context.Context, args []string, out io.Writer) (int32, erro
 		}
 		return err
 	})
+}
+
+// copy copies the standard input to its end.
+func (p *Proc) copy(ctx context.Context, out io.Writer) error {
+	if p.In == nil {
+		return nil
+	}
+	if p.Blocked != nil {
+		p.Blocked(true)
+		defer p.Blocked(false)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(out, p.In) // whose other end is gone
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stty knows "size" alone.
+func (p *Proc) stty(ctx context.Context, args []string, out io.Writer) (int32, error) {
+	if len(args) != 1 || args[0] != "size" {
+		return p.usage("stty: only size is known")
+	}
+	if p.Size == nil {
+		fmt.Fprintln(p.Err, "stty: standard input: Not a tty")
+		return 1, nil
+	}
+	rows, columns := p.Size(ctx)
+	fmt.Fprintln(out, rows, columns)
+	return 0, nil
 }
 
 func (p *Proc) each(cmd string, names []string, do func(string) error) (code int32, err error) {

@@ -164,6 +164,23 @@ func (s *Store) Prune(present map[string]bool, before time.Time) error {
 	return failed
 }
 
+// Count tells how many intents and records are on the disk.
+func (s *Store) Count() (intents, records int) {
+	count := func(kind string) (n int) {
+		entries, err := os.ReadDir(filepath.Join(s.dir, kind))
+		if err != nil {
+			return 0 // not made yet
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "sha256-") && !strings.HasSuffix(e.Name(), ".tmp") {
+				n++
+			}
+		}
+		return n
+	}
+	return count(pullingDir), count(pulledDir)
+}
+
 // write makes a file whole or not at all.
 func (s *Store) write(path string, content any) error {
 	raw, err := json.Marshal(content)

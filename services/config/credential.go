@@ -1,0 +1,146 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/base32"
+	"encoding/pem"
+	"math"
+	"slices"
+	"strings"
+
+	"crypto/sha256"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/certificate"
+
+	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+)
+
+// nodeItem is the key of the one item of config.credential and config.serving.
+const nodeItem = "node"
+
+// credentials is the credential as sessions take it.
+func (s *Service) credentials() ([]byte, <-chan struct{}, error) {
+	held, changed, err := s.identity.Held()
+	switch {
+	case held != nil:
+		return held.Kubeconfig, changed, nil
+	case err == nil:
+		err = rpc.Unavailable.Errorf("no credentials for the API server yet")
+	}
+	return nil, changed, err
+}
+
+// publishCredential serves the credential to the one who writes with it.
+func (s *Service) publishCredential() {
+	ctx := context.Background()
+	held, _, _ := s.identity.Held()
+	if held == nil {
+		s.feeds.credential.Delete(ctx, nodeItem)
+	} else {
+		message := &configv1.Credential{Kubeconfig: held.Kubeconfig}
+		if !held.Expires.IsZero() {
+			message.ExpiresAt = timestamp(held.Expires)
+		}
+		if _, err := s.feeds.credential.Set(ctx, nodeItem, message); err != nil {
+			s.log.Error("credential not published", service.KeyError, err.Error())
+		}
+	}
+	s.feeds.credential.SetComplete(ctx, true)
+	s.look()
+}
+
+func (s *Service) certificateTTL() float64 {
+	held, _, _ := s.identity.Held()
+	if held == nil || held.Expires.IsZero() {
+		return math.Inf(1)
+	}
+	return held.Expires.Sub(s.now()).Seconds()
+}
+
+// Certify implements ConfigService.
+func (s *Service) Certify(ctx context.Context, req *configv1.CertifyRequest) (*configv1.CertifyResponse, error) {
+	current, _ := s.configuration.get()
+	key, err := servingRequest(req.GetRequest(), current.Node.Name)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.apiClient()
+	if err != nil {
+		return nil, err
+	}
+	requests := client.CertificatesV1().CertificateSigningRequests()
+	object := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: servingName(req.GetRequest())},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: req.GetRequest(), SignerName: certificatesv1.KubeletServingSignerName,
+			Usages: certificate.DefaultKubeletServingGetUsages(key),
+		},
+	}
+	found, err := requests.Get(ctx, object.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		found, err = requests.Create(ctx, object, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return nil, kinded(err)
+	}
+	if !bytes.Equal(found.Spec.Request, req.GetRequest()) || found.Spec.SignerName != object.Spec.SignerName {
+		return nil, rpc.Conflict.Errorf("certificate signing request %s exists with other content", found.Name)
+	}
+	return certifyResponse(found), nil
+}
+
+// servingRequest accepts a request for this node's serving certificate, and for
+// nothing else: who asks has no credential, and gets none through this.
+func servingRequest(data []byte, node string) (key any, err error) {
+	block, rest := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, rpc.Invalid.Errorf("request: must be one PEM CERTIFICATE REQUEST")
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, rpc.Invalid.Errorf("request: %w", err)
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, rpc.Invalid.Errorf("request: %w", err)
+	}
+	if want := "system:node:" + node; csr.Subject.CommonName != want || !slices.Equal(csr.Subject.Organization, []string{"system:nodes"}) {
+		return nil, rpc.Invalid.Errorf("request: subject is %q, must be CN=%s,O=system:nodes", csr.Subject, want)
+	}
+	if len(csr.DNSNames)+len(csr.IPAddresses) == 0 || len(csr.EmailAddresses)+len(csr.URIs) > 0 {
+		return nil, rpc.Invalid.Errorf("request: must name DNS names or IP addresses, and nothing else")
+	}
+	return csr.PublicKey, nil
+}
+
+// servingName is the same for the same request.
+func servingName(request []byte) string {
+	sum := sha256.Sum256(request)
+	return "csr-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:20]))
+}
+
+func certifyResponse(csr *certificatesv1.CertificateSigningRequest) *configv1.CertifyResponse {
+	resp := &configv1.CertifyResponse{
+		Name: csr.Name, State: configv1.CertifyState_CERTIFY_STATE_PENDING, Message: "waits to be approved",
+	}
+	for _, c := range csr.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			resp.State = configv1.CertifyState_CERTIFY_STATE_DENIED
+			resp.Message = strings.TrimSpace(c.Reason + ": " + c.Message)
+			return resp
+		case certificatesv1.CertificateApproved:
+			resp.Message = "approved, waits to be signed"
+			if len(csr.Status.Certificate) > 0 {
+				resp.State, resp.Message, resp.Certificate = configv1.CertifyState_CERTIFY_STATE_ISSUED, "", csr.Status.Certificate
+			}
+		}
+	}
+	return resp
+}

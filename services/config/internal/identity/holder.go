@@ -1,0 +1,286 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sextant-node/sextant/pkg/credential"
+	"github.com/sextant-node/sextant/services/config/internal/renewal"
+)
+
+// period of looking without being told.
+const period = 10 * time.Second
+
+// Settings of the identity, from kubelet flags and configuration.
+type Settings struct {
+	// Kubeconfig and Bootstrap are --kubeconfig and --bootstrap-kubeconfig.
+	Kubeconfig, Bootstrap string
+	// Dir is --cert-dir.
+	Dir string
+	// Node is the name of the node.
+	Node string
+	// Rotate is rotateCertificates.
+	Rotate bool
+}
+
+// managed tells whether certificates are asked for at all.
+func (s Settings) managed() bool { return s.Kubeconfig != "" && (s.Rotate || s.Bootstrap != "") }
+
+// Config of a holder.
+type Config struct {
+	// Changed is called when Held or Trouble differ, from Run's goroutine.
+	Changed func()
+	// RenewError counts requests that failed.
+	RenewError func()
+	UserAgent  string
+	Now        func() time.Time
+	Log        *slog.Logger
+}
+
+// Held is the credential in use.
+type Held struct {
+	// Kubeconfig is self-contained.
+	Kubeconfig []byte
+	// Expires is the end of the client certificate; zero for a credential that
+	// has none.
+	Expires time.Time
+}
+
+// Trouble says why the credential may not work, or why there is none.
+type Trouble struct {
+	Text string
+	// Waiting: things take their course, as with the first certificate.
+	Waiting bool
+}
+
+// Holder holds the credential. Make it with New.
+type Holder struct {
+	cfg  Config
+	wake chan struct{} // capacity 1
+
+	mu       sync.Mutex
+	settings Settings
+	heldBy   Settings // the settings held belongs to
+	held     *Held
+	changed  chan struct{} // closed and replaced when held or its settings change
+	missing  error         // why there is no credential
+	trouble  Trouble
+	refusals map[string]time.Time // by fingerprint, since
+	using    string               // fingerprint of the certificate held
+	doubted  map[string]bool      // by fingerprint
+	issued   map[string]time.Time // by fingerprint, in this process
+
+	// Only Run's goroutine touches these.
+	files []string
+	store *store
+	asked *asked
+	life  life
+}
+
+// life is the course of requests.
+type life struct {
+	failures int
+	// again is when the next request may be made.
+	again time.Time
+	// state the last log line told.
+	state renewal.State
+	told  bool
+	// failed is why the last request failed, or empty.
+	failed string
+}
+
+// New makes a holder that holds nothing.
+func New(cfg Config) *Holder {
+	return &Holder{
+		cfg: cfg, wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		refusals: map[string]time.Time{}, doubted: map[string]bool{}, issued: map[string]time.Time{},
+	}
+}
+
+// Configure changes the settings.
+func (h *Holder) Configure(s Settings) {
+	h.mu.Lock()
+	h.settings = s
+	h.mu.Unlock()
+	h.look()
+}
+
+func (h *Holder) look() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Held is the credential in use, or why there is none; changed is closed when
+// the answer differs.
+func (h *Holder) Held() (held *Held, changed <-chan struct{}, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held, h.changed, h.missing
+}
+
+// Trouble is what is wrong with the credential, if anything.
+func (h *Holder) Trouble() Trouble {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.trouble
+}
+
+// Heard takes in what the API server said to a request made with the
+// credential; nil is that it was granted.
+func (h *Holder) Heard(err error) {
+	refused := apierrors.IsUnauthorized(err)
+	var answer apierrors.APIStatus
+	if err != nil && !refused && !errors.As(err, &answer) {
+		return // no answer
+	}
+	h.mu.Lock()
+	_, had := h.refusals[h.using]
+	switch {
+	case h.using == "" || refused == had:
+		h.mu.Unlock()
+		return
+	case refused:
+		h.refusals[h.using] = h.cfg.Now()
+	default:
+		delete(h.refusals, h.using)
+	}
+	h.mu.Unlock()
+	h.look()
+}
+
+// Run keeps the credential current until ctx ends.
+func (h *Holder) Run(ctx context.Context) error {
+	defer h.stopAsking()
+	watching := func() {}
+	defer func() { watching() }()
+	var watched []string
+	for ctx.Err() == nil {
+		wait := h.step(ctx)
+		if !equal(watched, h.files) {
+			watching()
+			watched = h.files
+			watching = h.watch(ctx, watched)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-h.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// step looks at the files and the clock, and does what has to be done. It
+// returns how long nothing else has to be.
+func (h *Holder) step(ctx context.Context) time.Duration {
+	h.mu.Lock()
+	s := h.settings
+	h.mu.Unlock()
+	now := h.cfg.Now()
+	h.finishAsking(now)
+	if s.Kubeconfig == "" {
+		h.files = nil
+		h.stopAsking()
+		h.hold(s, nil, "", nil, Trouble{})
+		return period
+	}
+	given, files, givenErr := credential.Load(s.Kubeconfig)
+	h.files = files
+	// Who is known otherwise, or cannot become anybody, needs no certificate.
+	other := given != nil && !given.HasCertificate() && (!given.IsAnonymous() || s.Bootstrap == "")
+	if !s.managed() || other {
+		h.stopAsking()
+		h.asGiven(s, given, givenErr, now)
+		return period
+	}
+	return h.manage(ctx, s, given, givenErr, now)
+}
+
+// asGiven holds what the kubeconfig has, and nothing else.
+func (h *Holder) asGiven(s Settings, given *credential.Kubeconfig, err error, now time.Time) {
+	if err != nil {
+		h.lose(s, err)
+		return
+	}
+	trouble := Trouble{}
+	if leaf := given.Leaf(); leaf != nil && !now.Before(leaf.NotAfter) {
+		trouble.Text = expired(leaf.NotAfter) + "; rotateCertificates is off and there is no bootstrap kubeconfig"
+	}
+	h.hold(s, given, "", nil, trouble)
+}
+
+func expired(at time.Time) string {
+	return "client certificate expired at " + at.UTC().Format(time.RFC3339)
+}
+
+// lose says that there is no credential to be read. The one that was held for
+// the same settings stays: a file may be half written.
+func (h *Holder) lose(s Settings, err error) {
+	h.mu.Lock()
+	keep := h.held != nil && h.heldBy == s
+	h.mu.Unlock()
+	if keep {
+		if !h.life.told {
+			h.cfg.Log.Warn("credentials not read, the former stay", "error", err.Error())
+			h.life.told = true
+		}
+		return
+	}
+	h.hold(s, nil, "", err, Trouble{Text: err.Error(), Waiting: true})
+}
+
+// hold puts a credential in force.
+func (h *Holder) hold(s Settings, k *credential.Kubeconfig, fingerprint string, missing error, trouble Trouble) {
+	var next *Held
+	if k != nil {
+		h.life.told = false
+		data, err := k.Encode()
+		if err != nil {
+			h.lose(s, fmt.Errorf("kubeconfig %s: %w", s.Kubeconfig, err))
+			return
+		}
+		next = &Held{Kubeconfig: data}
+		if leaf := k.Leaf(); leaf != nil {
+			next.Expires = leaf.NotAfter
+		}
+	}
+	h.mu.Lock()
+	same := (h.held == nil) == (next == nil) && (next == nil || bytes.Equal(h.held.Kubeconfig, next.Kubeconfig))
+	moved := !same || text(h.missing) != text(missing)
+	told := moved || h.trouble != trouble
+	h.heldBy, h.missing, h.trouble, h.using = s, missing, trouble, fingerprint
+	if moved {
+		h.held = next
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
+	h.mu.Unlock()
+	if !told {
+		return
+	}
+	switch {
+	case moved && next != nil:
+		h.cfg.Log.Info("credentials for the API server", "kubeconfig", s.Kubeconfig, "expires", next.Expires)
+	case trouble.Text != "":
+		h.cfg.Log.Warn("credentials for the API server", "kubeconfig", s.Kubeconfig, "error", trouble.Text)
+	}
+	h.cfg.Changed()
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

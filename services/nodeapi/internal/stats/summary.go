@@ -1,0 +1,286 @@
+package stats
+
+import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+)
+
+// defaultInterface is the one whose counters are told for the whole (the
+// kubelet's).
+const defaultInterface = "eth0"
+
+// Summary is GET /stats/summary. With cpuAndMemory it holds names, start times,
+// CPU, memory and swap alone.
+func Summary(in *Input, cpuAndMemory bool) *statsv1alpha1.Summary {
+	s := &statsv1alpha1.Summary{Node: node(in, cpuAndMemory), Pods: []statsv1alpha1.PodStats{}}
+	volumes := map[string][]*volumev1.VolumeStats{}
+	for _, v := range in.Volumes {
+		volumes[v.GetUid()] = append(volumes[v.GetUid()], v)
+	}
+	files := map[string]*resourcev1.PodFiles{}
+	for _, f := range in.Usage.GetDisk().GetPods() {
+		files[f.GetUid()] = f
+	}
+	for _, p := range in.busy() {
+		stats := cpuAndMemoryOf(in, p)
+		if !cpuAndMemory {
+			stats.Network = network(p.usage.GetCgroup().GetTime(), p.usage.GetNetwork())
+			stats.IO = ioOf(p.usage.GetCgroup())
+			storage(in, p, &stats, volumes[p.UID], files[p.UID])
+		}
+		s.Pods = append(s.Pods, stats)
+	}
+	return s
+}
+
+func node(in *Input, cpuAndMemory bool) statsv1alpha1.NodeStats {
+	u := in.Usage.GetNode()
+	n := statsv1alpha1.NodeStats{
+		NodeName: in.NodeName, StartTime: at(u.GetBootTime()),
+		CPU: cpu(u.GetCgroup()), Memory: memory(u.GetCgroup()), Swap: swap(u.GetCgroup()),
+	}
+	for _, c := range in.Usage.GetSystem() {
+		if c.GetName() == "" {
+			continue
+		}
+		stats := statsv1alpha1.ContainerStats{Name: c.GetName(), StartTime: at(c.GetCreated()), CPU: cpu(c), Memory: memory(c), Swap: swap(c)}
+		if !cpuAndMemory {
+			stats.IO = ioOf(c)
+		}
+		n.SystemContainers = append(n.SystemContainers, stats)
+	}
+	if cpuAndMemory || u == nil {
+		return n
+	}
+	n.IO = ioOf(u.GetCgroup())
+	n.Network = network(u.GetCgroup().GetTime(), u.GetNetwork())
+	if most, all := u.GetMaxPids(), u.GetProcesses(); most > 0 {
+		n.Rlimit = &statsv1alpha1.RlimitStats{Time: at(u.GetCgroup().GetTime()), MaxPID: &most, NumOfRunningProcesses: &all}
+	}
+	if disk := in.Usage.GetDisk(); disk != nil {
+		n.Fs = fs(disk.GetTime(), disk.GetNode())
+		n.Runtime = &statsv1alpha1.RuntimeStats{ImageFs: fs(disk.GetTime(), disk.GetImage()), ContainerFs: fs(disk.GetTime(), disk.GetContainer())}
+	}
+	return n
+}
+
+func cpuAndMemoryOf(in *Input, p pod) statsv1alpha1.PodStats {
+	stats := statsv1alpha1.PodStats{
+		PodRef:    statsv1alpha1.PodReference{Name: p.Name, Namespace: p.Namespace, UID: p.UID},
+		StartTime: metav1.NewTime(p.Created), Containers: []statsv1alpha1.ContainerStats{},
+		CPU: cpu(p.usage.GetCgroup()), Memory: memory(p.usage.GetCgroup()), Swap: swap(p.usage.GetCgroup()),
+	}
+	for _, c := range p.containers {
+		stats.Containers = append(stats.Containers, statsv1alpha1.ContainerStats{
+			Name: c.Name, StartTime: metav1.NewTime(c.Created), CPU: cpu(c.usage), Memory: memory(c.usage), Swap: swapWithin(c.usage, in.Usage.GetMachine()),
+		})
+	}
+	return stats
+}
+
+// storage adds what a pod has on disks, its processes, and its containers' I/O.
+func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev1.VolumeStats, files *resourcev1.PodFiles) {
+	disk := in.Usage.GetDisk()
+	sum := ephemeral{node: disk.GetNode(), time: disk.GetTime()}
+	logs := map[string]*resourcev1.ContainerLogs{}
+	for _, l := range files.GetLogs() {
+		logs[l.GetContainer()] = l
+	}
+	var processes uint64
+	for i, c := range p.containers {
+		to := &stats.Containers[i]
+		to.IO = ioOf(c.usage)
+		processes += c.usage.GetProcesses().GetProcesses()
+		if layer, ok := in.Layers[c.ID]; ok {
+			to.Rootfs = layerOf(layer, disk)
+			sum.add(layer.Bytes, layer.Inodes)
+		}
+		if l := logs[c.Name]; l != nil && disk.GetNode() != nil {
+			to.Logs = fs(disk.GetTime(), disk.GetNode())
+			to.Logs.UsedBytes, to.Logs.InodesUsed = number(l.GetBytes()), number(l.GetInodes())
+			sum.add(to.Logs.UsedBytes, to.Logs.InodesUsed)
+		}
+	}
+	for _, c := range p.sandboxes {
+		processes += c.usage.GetProcesses().GetProcesses()
+	}
+	if p.usage != nil {
+		stats.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: &processes}
+	}
+	for _, v := range volumes {
+		told := statsv1alpha1.VolumeStats{Name: v.GetName(), FsStats: statsv1alpha1.FsStats{
+			Time: at(v.GetTime()), AvailableBytes: number(v.GetAvailable()), CapacityBytes: number(v.GetCapacity()), UsedBytes: number(v.GetUsed()),
+			InodesFree: number(v.GetInodesFree()), Inodes: number(v.GetInodes()), InodesUsed: number(v.GetInodesUsed()),
+		}}
+		if v.GetClaim() != "" {
+			told.PVCRef = &statsv1alpha1.PVCReference{Name: v.GetClaim(), Namespace: v.GetClaimNamespace()}
+		}
+		stats.VolumeStats = append(stats.VolumeStats, told)
+		if v.GetEphemeral() {
+			sum.add(told.UsedBytes, told.InodesUsed)
+		}
+	}
+	if files != nil {
+		sum.add(number(files.GetOtherBytes()), number(files.GetOtherInodes()))
+	}
+	stats.EphemeralStorage = sum.stats()
+}
+
+// ephemeral adds up what counts as a pod's local ephemeral storage, all of it on
+// the node's disk.
+type ephemeral struct {
+	node          *resourcev1.FileSystem
+	time          *timestamppb.Timestamp
+	bytes, inodes uint64
+	any           bool
+}
+
+func (e *ephemeral) add(bytes, inodes *uint64) {
+	if bytes != nil {
+		e.bytes, e.any = e.bytes+*bytes, true
+	}
+	if inodes != nil {
+		e.inodes += *inodes
+	}
+}
+
+func (e *ephemeral) stats() *statsv1alpha1.FsStats {
+	if !e.any || e.node == nil {
+		return nil
+	}
+	stats := fs(e.time, e.node)
+	stats.UsedBytes, stats.InodesUsed = &e.bytes, &e.inodes
+	return stats
+}
+
+func layerOf(layer Layer, disk *resourcev1.DiskUsage) *statsv1alpha1.FsStats {
+	stats := &statsv1alpha1.FsStats{Time: metav1.NewTime(layer.Time), UsedBytes: layer.Bytes, InodesUsed: layer.Inodes}
+	for _, f := range disk.GetRuntime() {
+		if f.GetMountpoint() == layer.Mountpoint {
+			stats.AvailableBytes, stats.CapacityBytes = number(f.GetAvailable()), number(f.GetCapacity())
+			stats.InodesFree, stats.Inodes = number(f.GetInodesFree()), number(f.GetInodes())
+			break
+		}
+	}
+	return stats
+}
+
+func fs(time *timestamppb.Timestamp, f *resourcev1.FileSystem) *statsv1alpha1.FsStats {
+	if f == nil {
+		return nil
+	}
+	return &statsv1alpha1.FsStats{
+		Time: at(time), AvailableBytes: number(f.GetAvailable()), CapacityBytes: number(f.GetCapacity()), UsedBytes: number(f.GetUsed()),
+		InodesFree: number(f.GetInodesFree()), Inodes: number(f.GetInodes()), InodesUsed: number(f.GetInodesUsed()),
+	}
+}
+
+func cpu(c *resourcev1.CgroupUsage) *statsv1alpha1.CPUStats {
+	if c.GetCpu() == nil {
+		return nil
+	}
+	return &statsv1alpha1.CPUStats{
+		Time: at(c.GetTime()), UsageNanoCores: c.Cpu.UsageNanoCores, UsageCoreNanoSeconds: number(c.GetCpu().GetUsage()),
+		PSI: stalls(c.GetCpu().GetPressure()),
+	}
+}
+
+func memory(c *resourcev1.CgroupUsage) *statsv1alpha1.MemoryStats {
+	m := c.GetMemory()
+	if m == nil {
+		return nil
+	}
+	stats := &statsv1alpha1.MemoryStats{
+		Time: at(c.GetTime()), UsageBytes: number(m.GetUsage()), WorkingSetBytes: number(m.GetWorkingSet()), RSSBytes: number(m.GetRss()),
+		PageFaults: number(m.GetPageFaults()), MajorPageFaults: number(m.GetMajorPageFaults()), PSI: stalls(m.GetPressure()),
+	}
+	if m.Limit != nil {
+		stats.AvailableBytes = number(less(m.GetLimit(), m.GetWorkingSet()))
+	}
+	return stats
+}
+
+func swap(c *resourcev1.CgroupUsage) *statsv1alpha1.SwapStats {
+	m := c.GetMemory()
+	if m == nil {
+		return nil
+	}
+	stats := &statsv1alpha1.SwapStats{Time: at(c.GetTime()), SwapUsageBytes: number(m.GetSwap())}
+	if m.SwapLimit != nil {
+		stats.SwapAvailableBytes = number(less(m.GetSwapLimit(), m.GetSwap()))
+	}
+	return stats
+}
+
+// swapWithin is that of a container, which has no more than the machine.
+func swapWithin(c *resourcev1.CgroupUsage, m *resourcev1.Machine) *statsv1alpha1.SwapStats {
+	stats := swap(c)
+	if limit, ok := swapLimit(c.GetMemory(), m); ok && stats != nil {
+		stats.SwapAvailableBytes = number(less(limit, c.GetMemory().GetSwap()))
+	}
+	return stats
+}
+
+// swapLimit bounds a container's limit of swap by the machine's; without one
+// there is nothing to tell, as with cAdvisor.
+func swapLimit(usage *resourcev1.MemoryUsage, m *resourcev1.Machine) (limit uint64, ok bool) {
+	if usage == nil || m == nil || usage.SwapLimit == nil {
+		return 0, false
+	}
+	return min(usage.GetSwapLimit(), m.GetSwap()), true
+}
+
+func ioOf(c *resourcev1.CgroupUsage) *statsv1alpha1.IOStats {
+	if c == nil {
+		return nil
+	}
+	return &statsv1alpha1.IOStats{Time: at(c.GetTime()), PSI: stalls(c.GetIoPressure())}
+}
+
+func stalls(s *resourcev1.Stalls) *statsv1alpha1.PSIStats {
+	if s == nil {
+		return nil
+	}
+	data := func(s *resourcev1.Stall) statsv1alpha1.PSIData {
+		return statsv1alpha1.PSIData{Total: s.GetTotal(), Avg10: s.GetAvg10(), Avg60: s.GetAvg60(), Avg300: s.GetAvg300()}
+	}
+	return &statsv1alpha1.PSIStats{Full: data(s.GetFull()), Some: data(s.GetSome())}
+}
+
+func network(time *timestamppb.Timestamp, all []*resourcev1.NetworkInterface) *statsv1alpha1.NetworkStats {
+	if len(all) == 0 {
+		return nil
+	}
+	stats := &statsv1alpha1.NetworkStats{Time: at(time)}
+	for _, i := range all {
+		one := statsv1alpha1.InterfaceStats{
+			Name: i.GetName(), RxBytes: number(i.GetRxBytes()), RxErrors: number(i.GetRxErrors()),
+			TxBytes: number(i.GetTxBytes()), TxErrors: number(i.GetTxErrors()),
+		}
+		if i.GetName() == defaultInterface {
+			stats.InterfaceStats = one
+		}
+		stats.Interfaces = append(stats.Interfaces, one)
+	}
+	return stats
+}
+
+func number(n uint64) *uint64 { return &n }
+
+func less(a, b uint64) uint64 {
+	if b > a {
+		return 0
+	}
+	return a - b
+}
+
+func at(t *timestamppb.Timestamp) metav1.Time {
+	if t == nil {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.AsTime())
+}

@@ -1,0 +1,146 @@
+package podworker
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/test/fakecri"
+	"github.com/sextant-node/sextant/test/measure"
+)
+
+// TestPodsAreMeasured takes a pod through its life and reads what it leaves in
+// the metrics.
+func TestPodsAreMeasured(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	const rounds = "kubelet_pod_worker_duration_seconds"
+	measure.Expect(t, n.metrics, map[string]float64{
+		`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 0,
+		`kubelet_restarted_pods_total{static="true"}`:                       0,
+		"kubelet_orphaned_runtime_pods_total":                               0,
+		"kubelet_managed_ephemeral_containers":                              0,
+		"kubelet_orphan_pod_cleaned_volumes":                                0,
+		rounds + `{operation_type="create"}`:                                math.NaN(),
+	})
+	p := web("a")
+	p.Spec.InitContainers = []v1.Container{{Name: "first", Image: "fake/sleep", Command: []string{"sh", "-c", "sleep 3; exit 0"}}}
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "look", Image: "fake/sleep"}}}
+	n.desire(p)
+	n.pass("running", time.Second, func() bool { return n.running("a") && n.settled(p.UID) })
+	measure.Expect(t, n.metrics, map[string]float64{
+		`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 1,
+		`kubelet_active_pods{static=""}`:                                    1, `kubelet_active_pods{static="true"}`: 0,
+		"kubelet_managed_ephemeral_containers":      1,
+		"kubelet_containers_per_pod_count":          1,
+		"kubelet_pod_worker_start_duration_seconds": 1,
+		rounds + `{operation_type="create"}`:        1,
+		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"}`: 1,
+	})
+	if sum := measure.Sum(t, n.metrics, "kubelet_containers_per_pod_count"); sum != 1 {
+		t.Errorf("%v containers, init containers do not count", sum)
+	}
+	n.desire(n.deleted(p, 30))
+	n.pass("released", time.Second, func() bool { return n.lifecycle(p.UID, released) })
+	measure.Expect(t, n.metrics, map[string]float64{
+		`kubelet_working_pods{config="desired",lifecycle="terminated",static=""}`: 1,
+		`kubelet_active_pods{static=""}`:                                          0,
+		rounds + `{operation_type="kill"}`:                                        1,
+	})
+	n.forget(p.UID)
+	n.until("forgotten", func() bool { return n.state(p.UID) == nil })
+	n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds+`{operation_type="terminated"}`) >= 1 })
+}
+
+// TestARoundIsAsLongAsItsActions: a slow runtime shows in the worker's duration,
+// waking for nothing does not.
+func TestARoundIsAsLongAsItsActions(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	stall := n.rt.Stall(fakecri.Match{Method: "RunPodSandbox"})
+	p := web("a")
+	n.desire(p)
+	if err := stall.Wait(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	n.clock.Step(7 * time.Second)
+	stall.Release()
+	n.until("running", func() bool { return n.running("a") && n.settled(p.UID) })
+	const rounds = `kubelet_pod_worker_duration_seconds{operation_type="create"}`
+	n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds) == 1 })
+	if sum := measure.Sum(t, n.metrics, rounds); sum < 7 {
+		t.Errorf("it took %v s", sum)
+	}
+	for range 5 {
+		n.loop.consider(p.UID)
+	}
+	n.until("settled", func() bool { return n.settled(p.UID) })
+	measure.Expect(t, n.metrics, map[string]float64{`kubelet_pod_worker_duration_seconds{operation_type="sync"}`: math.NaN()})
+}
+
+// TestDeathsOfBeforeAreNotCountedAgain: a podworker that starts anew finds the
+// dead its predecessor counted.
+func TestDeathsOfBeforeAreNotCountedAgain(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	p := web("a")
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	p.Spec.Containers[0].Command = []string{"sh", "-c", "sleep 2; exit 3"}
+	n.desire(p)
+	const dead = `kubelet_terminated_containers_total{container_type="container",exit_code="3",reason="Error"}`
+	n.pass("dead", time.Second, func() bool { return measure.Value(t, n.metrics, dead) == 1 })
+	n.die()
+	n.clock.Step(time.Second)
+	n.live()
+	n.until("taken up", func() bool { return n.lifecycle(p.UID, released) })
+	measure.Expect(t, n.metrics, map[string]float64{dead: math.NaN()})
+}
+
+// TestOrphansAreCounted: pods nobody wants, in the runtime and on the disk.
+func TestOrphansAreCounted(t *testing.T) {
+	n := newNode(t)
+	n.must(os.MkdirAll(filepath.Join(n.dir, "kubelet/pods/uid-x/containers/web"), 0o750))
+	n.live()
+	n.until("clean", func() bool {
+		left, err := filepath.Glob(filepath.Join(n.dir, "kubelet/pods/*"))
+		n.must(err)
+		return len(left) == 0
+	})
+	n.pass("the next search", 10*time.Second, func() bool {
+		return measure.Value(t, n.metrics, "kubelet_orphan_pod_cleaned_volumes") == 1
+	})
+	measure.Expect(t, n.metrics, map[string]float64{"kubelet_orphan_pod_cleaned_volumes_errors": 0})
+	n.pass("the one after", 10*time.Second, func() bool {
+		return measure.Value(t, n.metrics, "kubelet_orphan_pod_cleaned_volumes") == 0
+	})
+
+	p := web("a")
+	n.desire(p)
+	n.pass("running", time.Second, func() bool { return n.running("a") && n.settled(p.UID) })
+	n.die()
+	n.must(os.RemoveAll(filepath.Join(n.dir, "state")))
+	n.forget(p.UID)
+	n.live()
+	n.pass("ended", time.Second, func() bool { return !n.running("a") })
+	measure.Expect(t, n.metrics, map[string]float64{"kubelet_orphaned_runtime_pods_total": 1})
+}
+
+// TestFailedActionsAreCounted by what they were.
+func TestFailedActionsAreCounted(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	n.rt.Fail(fakecri.Match{Method: "RunPodSandbox"}, 1, status.Error(codes.Unavailable, "not now"))
+	p := web("a")
+	n.desire(p)
+	n.pass("running", time.Second, func() bool { return n.running("a") && n.settled(p.UID) })
+	measure.Expect(t, n.metrics, map[string]float64{
+		`sextant_podworker_actions_total{kind="sandbox"}`: 2, `sextant_podworker_action_failures_total{kind="sandbox"}`: 1,
+		"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 1,
+	})
+}

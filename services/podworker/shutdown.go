@@ -1,0 +1,228 @@
+package podworker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/service"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/journal"
+	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
+)
+
+// nodeKey is the one item of podworker.node.
+const nodeKey = "node"
+
+// nodeEnd is the end of the node: it hears of a shutdown, has pods end in their
+// order, and lets the machine go down when they have.
+type nodeEnd struct {
+	pods    endings
+	journal *journal.Journal
+	report  *feed.Owner[*podworkerv1.NodeState]
+	metrics *metrics
+	clock   clock.WithTicker
+	log     *slog.Logger
+	boot    string
+	// tell records an event about the node; changed wakes the workers.
+	tell    func(ctx context.Context, kind, reason, message string)
+	changed func()
+	machine *machine
+
+	wake chan struct{}
+	mu   sync.Mutex
+	now  shutdown.State
+	// groups are those of the configuration; nil for none.
+	groups []shutdown.Group
+	trying bool // the journal cannot be written
+}
+
+// endings are the pods as the end of the node sees them.
+type endings interface {
+	Ending() (pods []shutdown.Pod, known bool)
+}
+
+// newNodeEnd completes one with what an earlier process left; pods are those of the
+// loop it is given to.
+func newNodeEnd(e *nodeEnd, connect func(ctx context.Context) (host, error)) (*nodeEnd, error) {
+	e.wake = make(chan struct{}, 1)
+	e.machine = &machine{connect: connect, log: e.log, changed: e.look, wake: make(chan struct{}, 1)}
+	return e, e.restore()
+}
+
+// restore takes up what an earlier process left.
+func (e *nodeEnd) restore() error {
+	state, err := e.journal.Shutdown()
+	if err != nil {
+		return err
+	}
+	if state.Boot != e.boot {
+		state.Stage = shutdown.Staying
+	}
+	e.mu.Lock()
+	e.now = state
+	e.mu.Unlock()
+	e.metrics.shutdownTimes(state)
+	return nil
+}
+
+// configure takes over the configuration.
+func (e *nodeEnd) configure(c *kubeconf.Config) {
+	groups := shutdownGroups(c)
+	e.mu.Lock()
+	e.groups = groups
+	e.mu.Unlock()
+	e.machine.need(shutdown.Total(groups))
+	e.look()
+}
+
+// shutdownGroups reads the groups of a configuration. The older two fields stand for
+// two groups: everything, and what is system-critical (KEP-2712).
+func shutdownGroups(c *kubeconf.Config) []shutdown.Group {
+	const systemCritical = 2_000_000_000
+	k := &c.Kubelet
+	if !c.Gate("GracefulNodeShutdown") {
+		return nil
+	}
+	var groups []shutdown.Group
+	if c.Gate("GracefulNodeShutdownBasedOnPodPriority") {
+		for _, g := range k.ShutdownGracePeriodByPodPriority {
+			groups = append(groups, shutdown.Group{Priority: g.Priority, Period: time.Duration(g.ShutdownGracePeriodSeconds) * time.Second})
+		}
+	}
+	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
+	if len(groups) == 0 && total > 0 && critical >= 0 && critical <= total {
+		groups = []shutdown.Group{{Period: (total - critical).Truncate(time.Second)}, {Priority: systemCritical, Period: critical.Truncate(time.Second)}}
+	}
+	return shutdown.Sorted(groups)
+}
+
+// turn tells what the end of the node means for pods of a priority.
+func (e *nodeEnd) turn(priority int32) (active, end bool, within time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	end, within = e.now.Turn(e.groups, priority)
+	return e.now.Active(), end, within
+}
+
+// look says that a fact may have changed.
+func (e *nodeEnd) look() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stir says that a pod has changed; that matters once the node goes down.
+func (e *nodeEnd) stir() {
+	e.mu.Lock()
+	active := e.now.Active()
+	e.mu.Unlock()
+	if active {
+		e.look()
+	}
+}
+
+// run works until ctx ends. The configuration must be known.
+func (e *nodeEnd) run(ctx context.Context) {
+	timer := e.clock.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		at := e.round(ctx)
+		wait := time.Hour
+		if !at.IsZero() {
+			wait = max(at.Sub(e.clock.Now()), 0)
+		}
+		if !timer.Stop() {
+			select {
+			case <-timer.C():
+			default:
+			}
+		}
+		timer.Reset(wait)
+		if !at.IsZero() && !e.clock.Now().Before(at) {
+			e.look() // the time came while the timer was being set
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wake:
+		case <-timer.C():
+		}
+	}
+}
+
+// round decides once: what is decided is on the disk before pods hear of it.
+func (e *nodeEnd) round(ctx context.Context) (at time.Time) {
+	pods, known := e.pods.Ending()
+	preparing, problem := e.machine.said()
+	e.mu.Lock()
+	was, groups := e.now, e.groups
+	e.mu.Unlock()
+	plan := shutdown.Step(shutdown.Input{
+		Now: e.clock.Now(), Boot: e.boot, Groups: groups, Preparing: preparing, Known: known, Pods: pods, State: was,
+	})
+	if plan.State != was {
+		if err := e.save(ctx, plan.State); err != nil {
+			return e.clock.Now().Add(retryPeriod)
+		}
+		e.mu.Lock()
+		e.now = plan.State
+		e.mu.Unlock()
+		e.log.Info("node shutdown", "stage", string(plan.State.Stage), "group", plan.State.Group)
+		e.metrics.shutdownTimes(plan.State)
+		e.changed()
+	}
+	switch plan.Change {
+	case shutdown.Began:
+		e.tell(ctx, v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown event")
+	case shutdown.Cancelled:
+		e.tell(ctx, v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown cancellation")
+	}
+	e.publish(ctx, plan.State, groups, problem)
+	e.machine.hold(plan.Hold)
+	return plan.WakeAt
+}
+
+func (e *nodeEnd) save(ctx context.Context, state shutdown.State) error {
+	err := fault.Hit(ctx, "podworker.shutdown")
+	if err == nil {
+		err = e.journal.SaveShutdown(state)
+	}
+	if err != nil && !e.trying {
+		e.log.Error("journal cannot be written: the node's shutdown stands still", service.KeyError, err.Error())
+	}
+	e.trying = err != nil
+	return err
+}
+
+var shutdownStages = map[shutdown.Stage]podworkerv1.ShutdownStage{
+	shutdown.Staying:   podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING,
+	shutdown.Ending:    podworkerv1.ShutdownStage_SHUTDOWN_STAGE_ENDING,
+	shutdown.Reporting: podworkerv1.ShutdownStage_SHUTDOWN_STAGE_REPORTING,
+	shutdown.Ended:     podworkerv1.ShutdownStage_SHUTDOWN_STAGE_ENDED,
+}
+
+func (e *nodeEnd) publish(ctx context.Context, state shutdown.State, groups []shutdown.Group, problem string) {
+	item := &podworkerv1.NodeState{Stage: shutdownStages[state.Stage]}
+	if len(groups) > 0 {
+		item.Error = problem
+	}
+	if state.Active() {
+		item.Since, item.EndedAt = stamp(state.Since), stamp(state.EndedAt)
+		if state.Group < len(groups) {
+			item.Priority = groups[state.Group].Priority
+		}
+	}
+	if _, err := e.report.Set(ctx, nodeKey, item); err != nil {
+		e.log.Error("node state not published", service.KeyError, err.Error())
+	}
+	e.report.SetComplete(ctx, true)
+}

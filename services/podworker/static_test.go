@@ -1,0 +1,167 @@
+package podworker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+// static is one version of a static pod's manifest: each has a UID of its own,
+// and all have one name.
+func static(version string, edits ...func(*v1.Pod)) *v1.Pod {
+	p := web("a", edits...)
+	p.UID = types.UID(version)
+	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: pod.SourceFile, pod.ConfigHashAnnotation: version}
+	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "VERSION", Value: version}}
+	return p
+}
+
+func TestRefusedStaticPodComesLater(t *testing.T) {
+	n := newNode(t)
+	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: "OutOfcpu", Message: "too much"}
+	}
+	n.live()
+	p := static("one")
+	n.desire(p)
+	n.until("refused", func() bool { return n.lifecycle("one", podworkerv1.Lifecycle_LIFECYCLE_REJECTED) })
+	n.pass("refused again", time.Second, func() bool {
+		return len(n.admissions()) > 1 && n.lifecycle("one", podworkerv1.Lifecycle_LIFECYCLE_REJECTED)
+	})
+	n.die()
+	n.mu.Lock()
+	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_ADMITTED}
+	}
+	n.mu.Unlock()
+	n.live()
+	n.pass("up", time.Second, func() bool {
+		return n.settled("one") && n.running("a")
+	})
+	if v := n.state("one").GetVerdict(); v != nil {
+		t.Errorf("an admitted pod has the verdict %v", v)
+	}
+}
+
+// apiAway is a start of config without its API server: the manifest folder was
+// read, the API server was not, so that config.pods is not complete.
+func (n *node) apiAway() {
+	n.pods.SetComplete(context.Background(), false)
+	n.set(n.sources.Set(context.Background(), pod.SourceAPI, &configv1.Source{Name: pod.SourceAPI}))
+	n.readManifests()
+}
+
+// readManifests is what config says after each step that took a manifest away.
+func (n *node) readManifests() {
+	revision, _, _ := n.pods.State()
+	n.set(n.sources.Set(context.Background(), pod.SourceFile, &configv1.Source{
+		Name: pod.SourceFile, Complete: true, PodsRevision: revision.Proto(),
+	}))
+}
+
+// TestOtherSourcesAreNotJudged: that the folder was read says nothing of pods of
+// the API server.
+func TestOtherSourcesAreNotJudged(t *testing.T) {
+	n := newNode(t)
+	n.apiAway()
+	n.live()
+	p, s := web("b"), static("one")
+	n.desire(p)
+	n.desire(s)
+	n.until("up", func() bool { return n.settled(p.UID) && n.settled(s.UID) })
+	n.forget(p.UID)
+	n.forget(s.UID)
+	n.readManifests()
+	n.pass("the static pod goes", time.Second, func() bool { return n.state(s.UID) == nil })
+	if !n.running("b") || !n.lifecycle(p.UID, podworkerv1.Lifecycle_LIFECYCLE_SYNCING) {
+		t.Errorf("the other pod is %v", n.state(p.UID))
+	}
+}
+
+// TestEditedStaticPod edits a manifest a hundred times at random intervals, often
+// more than once within the grace period, with podworker killed and pleg away now
+// and then: there are never two live instances of its container, and in the end
+// the last version runs and nothing of the others is left.
+func TestEditedStaticPod(t *testing.T) {
+	t.Run("API server there", func(t *testing.T) { editStaticPod(t, func(*node) {}) })
+	t.Run("API server away", func(t *testing.T) { editStaticPod(t, (*node).apiAway) })
+}
+
+func editStaticPod(t *testing.T, prepare func(*node)) {
+	r := rand.New(rand.NewPCG(22, 1))
+	n := newNode(t)
+	prepare(n)
+	var two atomic.Pointer[string]
+	n.rt.Lie(fakecri.Match{Method: "StartContainer"}, func(_, _ proto.Message) {
+		var live []string
+		for _, c := range n.rt.Containers() {
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				live = append(live, c.GetId())
+			}
+		}
+		if len(live) > 1 {
+			text := fmt.Sprint(live)
+			two.Store(&text)
+		}
+	})
+	n.live()
+	// The former version takes its time to end, or ends at once.
+	images := []string{"fake/ignore-term", "fake/sleep"}
+	edit := func(version string) *v1.Pod {
+		return static(version, func(p *v1.Pod) {
+			grace := int64(r.IntN(8))
+			p.Spec.TerminationGracePeriodSeconds = &grace
+			p.Spec.Containers[0].Image = images[r.IntN(len(images))]
+		})
+	}
+	last := types.UID("v0")
+	n.desire(edit(string(last)))
+	for i := range 100 {
+		version := fmt.Sprintf("v%d", i+1)
+		// config publishes both changes; readers may see either first.
+		if r.IntN(2) == 0 {
+			n.desire(edit(version))
+			n.forget(last)
+		} else {
+			n.forget(last)
+			n.desire(edit(version))
+		}
+		n.readManifests()
+		last = types.UID(version)
+		switch r.IntN(8) {
+		case 0:
+			n.die()
+			n.live()
+		case 1:
+			n.away(&n.plegAway, true)
+			n.clock.Step(time.Second)
+			n.away(&n.plegAway, false)
+		case 2:
+			n.pass("it runs", time.Second, func() bool { return n.settled(last) })
+		}
+		n.clock.Step(time.Duration(r.IntN(4000)) * time.Millisecond)
+	}
+	n.pass("the last version alone", time.Second, func() bool {
+		return n.settled(last) && n.running("a") && len(n.states.Keys()) == 1 && len(n.rt.Sandboxes()) == 1
+	})
+	if live := two.Load(); live != nil {
+		t.Errorf("two live copies: %s", *live)
+	}
+	if uid := n.rt.Container("a", "web").GetLabels()[pod.PodUIDLabel]; uid != string(last) {
+		t.Errorf("%s runs, want %s", uid, last)
+	}
+}

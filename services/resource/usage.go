@@ -1,0 +1,246 @@
+package resource
+
+import (
+	"context"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/gauge"
+	"github.com/sextant-node/sextant/services/resource/internal/usage"
+)
+
+// shared is how long a reading answers those who ask for one: a storm of scrapes
+// costs one.
+const shared = time.Second
+
+// shelf keeps the last reading of one kind. Who asks while one is made waits for
+// that one.
+type shelf[T any] struct {
+	mu   sync.Mutex
+	at   time.Time
+	last T
+}
+
+func (s *shelf[T]) get(now func() time.Time, read func(time.Time) T) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began := now(); s.at.IsZero() || began.Sub(s.at) >= shared || began.Before(s.at) {
+		s.last, s.at = read(began), began
+		time.AfterFunc(forgotten, func() { s.forget(began) })
+	}
+	return s.last
+}
+
+// forgotten is when a reading that nobody followed up is let go: that of a full
+// node takes megabytes.
+const forgotten = 10 * time.Second
+
+func (s *shelf[T]) forget(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.Equal(at) {
+		var nothing T
+		s.last, s.at = nothing, time.Time{}
+	}
+}
+
+// gauges is what Usage keeps between two calls.
+type gauges struct {
+	host    gauge.Host
+	cgroups shelf[*resourcev1.UsageResponse]
+	systems shelf[*fileSystems]
+	files   shelf[[]*resourcev1.PodFiles]
+	rates   *usage.Rates // guarded by cgroups
+	// readers are kept for their buffers; guarded by cgroups.
+	readers []*gauge.Reader
+}
+
+func newGauges(host gauge.Host) *gauges {
+	g := &gauges{host: host, rates: usage.NewRates()}
+	for range max(1, runtime.GOMAXPROCS(0)) {
+		g.readers = append(g.readers, host.NewReader())
+	}
+	return g
+}
+
+// target is a pod to be read.
+type target struct {
+	uid, namespace, name, cgroup string
+}
+
+func (s *Service) targets() []target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]target, 0, len(s.held))
+	for uid, h := range s.held {
+		if len(h.Cgroup) > 0 {
+			all = append(all, target{uid, h.pod.Namespace, h.pod.Name, h.Cgroup.Path(h.Driver)})
+		}
+	}
+	slices.SortFunc(all, func(a, b target) int { return strings.Compare(a.uid, b.uid) })
+	return all
+}
+
+// Usage implements ResourceService.
+func (s *Service) Usage(ctx context.Context, req *resourcev1.UsageRequest) (*resourcev1.UsageResponse, error) {
+	if err := fault.Hit(ctx, "resource.usage"); err != nil {
+		return nil, rpc.Unavailable.Errorf("%w", err)
+	}
+	s.mu.Lock()
+	now := s.settings
+	s.mu.Unlock()
+	if now == nil {
+		return nil, rpc.Unavailable.Errorf("the node's resources are not known yet")
+	}
+	reading := s.gauges.cgroups.get(s.now, func(at time.Time) *resourcev1.UsageResponse { return s.readCgroups(now, at) })
+	if !req.GetDisk() {
+		return reading, nil
+	}
+	systems := s.gauges.systems.get(s.now, func(at time.Time) *fileSystems { return s.readFileSystems(ctx, at) })
+	files := s.gauges.files.get(s.now, func(time.Time) []*resourcev1.PodFiles { return s.readFiles(now) })
+	return &resourcev1.UsageResponse{
+		Machine: reading.GetMachine(), Node: reading.GetNode(), System: reading.GetSystem(), Pods: reading.GetPods(),
+		Disk: &resourcev1.DiskUsage{
+			Time: systems.usage.GetTime(), Node: systems.usage.GetNode(), Image: systems.usage.GetImage(),
+			Container: systems.usage.GetContainer(), Runtime: systems.usage.GetRuntime(), Pods: files,
+		},
+		Errors: append(slices.Clip(reading.GetErrors()), systems.errors...),
+	}, nil
+}
+
+// readCgroups reads them all, pods in parallel; callers hold the shelf.
+func (s *Service) readCgroups(now *settings, at time.Time) *resourcev1.UsageResponse {
+	g := s.gauges
+	r := g.readers[0]
+	answer := &resourcev1.UsageResponse{Machine: s.machineInfo(r), Node: s.readNode(r, at)}
+	if answer.GetNode().GetCgroup().GetCpu() == nil || answer.GetNode().GetCgroup().GetMemory() == nil {
+		answer.Errors = append(answer.Errors, "the root cgroup could not be read")
+	}
+	for _, role := range systemCgroups(now, r.OwnCgroup()) {
+		if c, _, ok := r.Cgroup(role.path, at); ok {
+			c.Name = role.name
+			answer.System = append(answer.System, c)
+		}
+	}
+	targets := s.targets()
+	read := make([]*resourcev1.PodUsage, len(targets))
+	var next sync.Mutex
+	taken := 0
+	var readers sync.WaitGroup
+	for _, r := range g.readers {
+		readers.Go(func() {
+			for {
+				next.Lock()
+				i := taken
+				taken++
+				next.Unlock()
+				if i >= len(targets) {
+					return
+				}
+				read[i] = readPod(r, targets[i], at)
+			}
+		})
+	}
+	readers.Wait()
+	answer.Pods = slices.DeleteFunc(read, func(p *resourcev1.PodUsage) bool { return p == nil })
+	s.rate(answer, at)
+	return answer
+}
+
+// rate adds what is used per second; callers hold the shelf.
+func (s *Service) rate(answer *resourcev1.UsageResponse, at time.Time) {
+	one := func(c *resourcev1.CgroupUsage) {
+		if c.GetCpu() != nil {
+			c.Cpu.UsageNanoCores = s.gauges.rates.Rate(c.GetPath(), c.GetCpu().GetUsage(), at)
+		}
+	}
+	one(answer.GetNode().GetCgroup())
+	for _, c := range answer.GetSystem() {
+		one(c)
+	}
+	for _, p := range answer.GetPods() {
+		one(p.GetCgroup())
+		for _, c := range p.GetContainers() {
+			one(c)
+		}
+	}
+	s.gauges.rates.Sweep(at)
+}
+
+// readPod reads a pod's cgroup and those right below it, the containers'; nil
+// when it is not there.
+func readPod(r *gauge.Reader, t target, at time.Time) *resourcev1.PodUsage {
+	c, pids, ok := r.Cgroup(t.cgroup, at)
+	if !ok {
+		return nil
+	}
+	p := &resourcev1.PodUsage{Uid: t.uid, Namespace: t.namespace, Name: t.name, Cgroup: c}
+	for _, folder := range r.Children(t.cgroup) {
+		id, ok := usage.ContainerID(folder)
+		if !ok {
+			continue
+		}
+		c, own, ok := r.Cgroup(path.Join(t.cgroup, folder), at)
+		if !ok {
+			continue
+		}
+		c.Name = id
+		p.Containers = append(p.Containers, c)
+		pids = append(pids, own...)
+	}
+	// All containers of a pod share its network, the sandbox's among them.
+	p.Network = r.Interfaces(pids)
+	return p
+}
+
+func (s *Service) readNode(r *gauge.Reader, at time.Time) *resourcev1.NodeUsage {
+	n := &resourcev1.NodeUsage{Network: r.Interfaces([]int{1}), Disks: r.Disks()}
+	c, _, ok := r.Cgroup("/", at)
+	if !ok {
+		c = &resourcev1.CgroupUsage{Path: "/", Time: timestamppb.New(at)}
+	}
+	if c.GetCpu() == nil {
+		c.Cpu, _ = r.NodeCPU()
+	}
+	if memory, err := s.host.Memory(); err == nil {
+		c.Memory = usage.Root(c.GetMemory(), memory)
+	}
+	if c.GetCpu() != nil && c.GetCpu().GetPressure() == nil {
+		c.Cpu.Pressure = r.NodeStalls("cpu")
+	}
+	if c.GetMemory() != nil && c.GetMemory().GetPressure() == nil {
+		c.Memory.Pressure = r.NodeStalls("memory")
+	}
+	if c.GetIoPressure() == nil {
+		c.IoPressure = r.NodeStalls("io")
+	}
+	if most, all, err := s.host.Processes(); err == nil {
+		n.MaxPids, n.Processes = most, all
+	}
+	if boot := r.BootTime(); !boot.IsZero() {
+		n.BootTime = timestamppb.New(boot)
+	}
+	n.Cgroup = c
+	return n
+}
+
+func (s *Service) machineInfo(r *gauge.Reader) *resourcev1.Machine {
+	m := &resourcev1.Machine{
+		MachineId: s.facts.MachineID, SystemUuid: s.facts.SystemUUID, BootId: s.facts.BootID,
+		KernelVersion: s.facts.Kernel, OsImage: s.facts.OSImage, Cores: uint64(s.facts.Cores), Swap: uint64(s.facts.SwapBytes),
+	}
+	memory := s.facts.Capacity[v1.ResourceMemory]
+	m.Memory = uint64(memory.Value())
+	m.Sockets, m.PhysicalCores = r.Topology(m.GetCores())
+	return m
+}

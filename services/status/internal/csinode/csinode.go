@@ -1,0 +1,205 @@
+// Package csinode sees to it that the node has a CSINode object, the one volume
+// drivers are registered in: attaching volumes to the node waits for it, and so
+// does its readiness.
+//
+// It owns the object's existence, owner and the note which in-tree plugins are
+// served by drivers; the list of drivers is another's. What it did is at the API
+// server: after kill -9 it looks again.
+package csinode
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/service"
+)
+
+// API is what is asked of the API server.
+type API interface {
+	GetCSINode(ctx context.Context, name string) (*storagev1.CSINode, error)
+	CreateCSINode(ctx context.Context, node *storagev1.CSINode) (*storagev1.CSINode, error)
+	UpdateCSINode(ctx context.Context, node *storagev1.CSINode) (*storagev1.CSINode, error)
+	DeleteCSINode(ctx context.Context, name string, uid types.UID) error
+}
+
+// Back-off of tries.
+const (
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 10 * time.Second
+)
+
+// migrated are the in-tree plugins whose volumes are drivers' work (KEP-625, all
+// locked on since 1.31).
+var migrated = []string{
+	"kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/azure-file", "kubernetes.io/cinder",
+	"kubernetes.io/gce-pd", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume",
+}
+
+// Deps of a keeper.
+type Deps struct {
+	API API
+	// Node is the name and the UID of the Node; the latter is empty while it does
+	// not exist.
+	Node func() (name string, uid types.UID)
+	// Changed hears that Problem may answer otherwise.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Keeper keeps the object. Safe for concurrent use.
+type Keeper struct {
+	deps Deps
+	wake chan struct{}
+
+	mu      sync.Mutex
+	done    types.UID // of the Node whose CSINode is as it should be
+	problem string
+}
+
+// New makes a keeper; Run works.
+func New(deps Deps) *Keeper {
+	return &Keeper{deps: deps, wake: make(chan struct{}, 1), problem: "CSINode is not yet initialized"}
+}
+
+// Look says that the Node may be another.
+func (k *Keeper) Look() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Problem says why the object is not as it should be; empty when it is.
+func (k *Keeper) Problem() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.problem
+}
+
+// Run works until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	tries := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		case <-timer.C:
+		}
+		name, uid := k.deps.Node()
+		k.mu.Lock()
+		idle := uid == "" || uid == k.done
+		k.mu.Unlock()
+		if idle {
+			tries = 0
+			continue
+		}
+		err := k.ensure(ctx, name, uid)
+		if ctx.Err() != nil {
+			return nil
+		}
+		k.settle(uid, err)
+		if err != nil {
+			wait := min(backoffMin<<min(tries, 10), backoffMax)
+			timer.Reset(wait/2 + rand.N(wait))
+			tries++
+		}
+	}
+}
+
+// settle notes how a try ended.
+func (k *Keeper) settle(uid types.UID, err error) {
+	problem := ""
+	if err != nil {
+		problem = "failed to initialize CSINode: " + err.Error()
+	}
+	k.mu.Lock()
+	changed := k.problem != problem
+	k.problem = problem
+	if err == nil {
+		k.done = uid
+	}
+	k.mu.Unlock()
+	if !changed {
+		return
+	}
+	if err != nil {
+		k.deps.Log.Warn("CSINode is not as it should be", service.KeyError, err.Error())
+	} else {
+		k.deps.Log.Info("CSINode is as it should be")
+	}
+	k.deps.Changed()
+}
+
+// ensure makes the object, or takes over the one there is. One of another Node of
+// the same name is deleted; the next try makes a new one.
+func (k *Keeper) ensure(ctx context.Context, name string, uid types.UID) error {
+	existing, err := k.deps.API.GetCSINode(ctx, name)
+	if apierrors.IsNotFound(err) {
+		_, err := k.deps.API.CreateCSINode(ctx, object(name, uid))
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if !owned(existing, name, uid) {
+		if err := k.deps.API.DeleteCSINode(ctx, name, existing.UID); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the one of a former Node: %w", err)
+		}
+		_, err := k.deps.API.CreateCSINode(ctx, object(name, uid))
+		return err
+	}
+	if noted(existing) {
+		return nil
+	}
+	want := existing.DeepCopy()
+	note(want)
+	_, err = k.deps.API.UpdateCSINode(ctx, want)
+	return err
+}
+
+func object(name string, uid types.UID) *storagev1.CSINode {
+	n := &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}},
+		},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}},
+	}
+	note(n)
+	return n
+}
+
+func owned(n *storagev1.CSINode, name string, uid types.UID) bool {
+	return slices.ContainsFunc(n.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Node" && o.Name == name && o.UID == uid
+	})
+}
+
+// note says which plugins are migrated.
+func note(n *storagev1.CSINode) {
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[v1.MigratedPluginsAnnotationKey] = strings.Join(migrated, ",")
+}
+
+func noted(n *storagev1.CSINode) bool {
+	have := strings.Split(n.Annotations[v1.MigratedPluginsAnnotationKey], ",")
+	slices.Sort(have)
+	return slices.Equal(have, migrated)
+}

@@ -1,0 +1,208 @@
+package volume
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
+)
+
+const (
+	// patience is how long an answer waits for volumes that are being measured.
+	patience = time.Second
+	// slow is how long a volume may hold up those behind it: one that hangs is
+	// left to itself, and asked again when it has come back.
+	slow = 5 * time.Second
+	// atOnce bounds how many volumes are looked through at a time.
+	atOnce = 4
+	// period of measuring unless the configuration says otherwise (the kubelet's
+	// volumeStatsAggPeriod).
+	defaultPeriod = time.Minute
+)
+
+type volumeKey struct {
+	uid  types.UID
+	name string
+}
+
+// gaugeOf is one volume's readings.
+type gaugeOf struct {
+	path    string
+	reading *measure.Reading
+	at      time.Time     // when the reading began
+	asked   time.Time     // when measuring was last begun
+	running chan struct{} // closed when the measuring that runs has ended; nil for none
+}
+
+// keeper measures volumes and keeps the readings.
+type keeper struct {
+	measure func(string) (*measure.Reading, error)
+	now     func() time.Time
+	observe func(measure.Source, time.Duration)
+	log     *slog.Logger
+	slots   chan struct{}
+
+	mu     sync.Mutex
+	gauges map[volumeKey]*gaugeOf
+}
+
+func newKeeper(how func(string) (*measure.Reading, error), now func() time.Time, observe func(measure.Source, time.Duration), log *slog.Logger) *keeper {
+	return &keeper{
+		measure: how, now: now, observe: observe, log: log,
+		slots: make(chan struct{}, atOnce), gauges: map[volumeKey]*gaugeOf{},
+	}
+}
+
+// look begins to measure the volumes whose readings are older than period, and
+// forgets those not named. It returns what to wait for.
+func (k *keeper) look(volumes map[volumeKey]string, period time.Duration) []chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, g := range k.gauges {
+		if volumes[key] != g.path && g.running == nil {
+			delete(k.gauges, key)
+		}
+	}
+	var running []chan struct{}
+	now := k.now()
+	for key, path := range volumes {
+		g := k.gauges[key]
+		if g == nil {
+			g = &gaugeOf{path: path}
+			k.gauges[key] = g
+		}
+		if g.running == nil && (g.asked.IsZero() || now.Sub(g.asked) >= period || now.Before(g.asked)) {
+			g.running, g.asked = make(chan struct{}), now
+			go k.run(key, g, g.running)
+		}
+		// A volume that hung once is not waited for again.
+		if g.running != nil && now.Sub(g.asked) < slow {
+			running = append(running, g.running)
+		}
+	}
+	return running
+}
+
+// run measures one volume. Its slot is given back when it takes too long.
+func (k *keeper) run(key volumeKey, g *gaugeOf, done chan struct{}) {
+	k.slots <- struct{}{}
+	var once sync.Once
+	free := func() { once.Do(func() { <-k.slots }) }
+	late := time.AfterFunc(slow, func() {
+		k.log.Warn("measuring a volume takes long", "uid", string(key.uid), "volume", key.name)
+		free()
+	})
+	began := k.now()
+	reading, err := k.measure(g.path)
+	late.Stop()
+	free()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		g.reading, g.at = reading, began
+		k.observe(reading.Source, k.now().Sub(began))
+	} else {
+		k.log.Debug("volume not measured", "uid", string(key.uid), "volume", key.name, "error", err.Error())
+	}
+	g.running = nil
+	close(done)
+}
+
+func (k *keeper) get(key volumeKey) (reading *measure.Reading, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.gauges[key]
+	if g == nil {
+		return nil, time.Time{}
+	}
+	return g.reading, g.at
+}
+
+// Stats implements VolumeService.
+func (s *Service) Stats(ctx context.Context, _ *volumev1.StatsRequest) (*volumev1.StatsResponse, error) {
+	return &volumev1.StatsResponse{Volumes: s.volumeStats(ctx)}, nil
+}
+
+// volumeStats answers for all mounted volumes that have been measured.
+func (s *Service) volumeStats(ctx context.Context) []*volumev1.VolumeStats {
+	period := defaultPeriod
+	if conf, ok := s.kubelet.Get("kubelet"); ok {
+		period = conf.Kubelet.VolumeStatsAggPeriod.Duration
+	}
+	if period <= 0 { // switched off
+		return nil
+	}
+	volumes, known := s.mounted()
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, done := range s.stats.look(volumes, period) {
+		select {
+		case <-done:
+		case <-patient.Done():
+		}
+	}
+	var all []*volumev1.VolumeStats
+	for _, v := range known {
+		r, at := s.stats.get(volumeKey{types.UID(v.GetUid()), v.GetName()})
+		if r == nil {
+			continue
+		}
+		v.Time = timestamppb.New(at)
+		v.Capacity, v.Available, v.Used = r.Capacity, r.Available, r.Used
+		v.Inodes, v.InodesFree, v.InodesUsed = r.Inodes, r.InodesFree, r.InodesIn
+		all = append(all, v)
+	}
+	return all
+}
+
+// mounted lists the volumes to be measured: all that are mounted, but for
+// folders of the host, which are not the pod's.
+func (s *Service) mounted() (paths map[volumeKey]string, all []*volumev1.VolumeStats) {
+	paths = map[volumeKey]string{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, w := range s.pods {
+		if w.pod == nil || w.withdrawing {
+			continue
+		}
+		for i := range w.pod.Spec.Volumes {
+			v := &w.pod.Spec.Volumes[i]
+			state := w.volumes[v.Name]
+			if state == nil || state.state != volumev1.VolumeState_VOLUME_STATE_MOUNTED || state.path == "" || v.HostPath != nil {
+				continue
+			}
+			paths[volumeKey{uid, v.Name}] = state.path
+			stats := &volumev1.VolumeStats{Uid: string(uid), Name: v.Name, Ephemeral: localEphemeral(v)}
+			if claim := claimOf(w.pod, v); claim != "" {
+				stats.ClaimNamespace, stats.Claim = w.pod.Namespace, claim
+			}
+			all = append(all, stats)
+		}
+	}
+	return paths, all
+}
+
+// localEphemeral tells whether a volume counts against a pod's local ephemeral
+// storage (the kubelet's rule).
+func localEphemeral(v *v1.Volume) bool {
+	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil || v.GitRepo != nil
+}
+
+// claimOf names the claim a volume comes from. That of an ephemeral volume is
+// named for its pod and volume (API rule).
+func claimOf(p *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+package volume_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/service"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume"
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
+	"github.com/sextant-node/sextant/services/volume/internal/setup"
+	"github.com/sextant-node/sextant/test/standin"
+)
+
+// disks is the real disk, but for a volume "hang" whose file system hangs, and
+// for claims, which some other agent has mounted.
+type disks struct {
+	*setup.Host
+	claims string
+	hang   chan struct{}
+}
+
+func (d disks) Measure(path string) (*measure.Reading, error) {
+	if filepath.Base(path) == "hang" {
+		<-d.hang
+	}
+	return d.Host.Measure(path)
+}
+
+func (d disks) Standing(p *v1.Pod, v *v1.Volume) (string, bool) {
+	if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+		return d.claims, true
+	}
+	return d.Host.Standing(p, v)
+}
+
+type measured struct {
+	*rig
+	disks disks
+	ahead atomic.Int64
+	kit   *service.Kit
+}
+
+func newMeasured(t *testing.T) *measured {
+	t.Helper()
+	m := &measured{rig: newRig(t, nil), disks: disks{claims: t.TempDir(), hang: make(chan struct{})}}
+	m.disks.Host = setup.NewHost(m.root)
+	m.stop()
+	m.start(func(d *volume.Deps) {
+		d.Host = m.disks
+		d.Now = func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) }
+		m.kit = d.Kit
+	})
+	return m
+}
+
+// stats of one volume, nil when it is not told.
+func (m *measured) stats(uid, name string) *volumev1.VolumeStats {
+	m.Helper()
+	resp, err := m.client.Stats(m.Context(), &volumev1.StatsRequest{})
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, v := range resp.GetVolumes() {
+		if v.GetUid() == uid && v.GetName() == name {
+			return v
+		}
+	}
+	return nil
+}
+
+func TestStats(t *testing.T) {
+	m := newMeasured(t)
+	m.allocatable("8Gi")
+	m.configMap("c", map[string]string{"k": "v"})
+	m.declare(of(t, "u", `
+- {name: e, emptyDir: {}}
+- {name: m, emptyDir: {medium: Memory, sizeLimit: 8Mi}}
+- {name: c, configMap: {name: c}}
+- {name: h, hostPath: {path: /dev}}
+`))
+	m.ready("u")
+	e := m.stats("u", "e")
+	if e.GetCapacity() == 0 || e.GetAvailable() > e.GetCapacity() || e.GetInodesUsed() != 1 || !e.GetEphemeral() || e.GetTime() == nil {
+		t.Errorf("emptyDir: %v", e)
+	}
+	if v := m.stats("u", "m"); v.GetCapacity() != 8<<20 || v.GetEphemeral() {
+		t.Errorf("emptyDir in memory: %v", v)
+	}
+	if v := m.stats("u", "c"); v.GetInodesUsed() < 3 || !v.GetEphemeral() {
+		t.Errorf("configMap: %v", v)
+	}
+	if v := m.stats("u", "h"); v != nil {
+		t.Errorf("a folder of the host was measured: %v", v)
+	}
+	// A reading is kept for a minute.
+	m.write(m.path("u", "empty-dir", "e", "file"), strings.Repeat("x", 1<<20))
+	m.ahead.Store(int64(50 * time.Second))
+	if now := m.stats("u", "e"); now.GetUsed() != e.GetUsed() {
+		t.Errorf("measured again: %v", now)
+	}
+	m.ahead.Store(int64(70 * time.Second))
+	if now := m.stats("u", "e"); now.GetUsed() < e.GetUsed()+1<<20 || now.GetInodesUsed() != 2 {
+		t.Errorf("after a minute: %v, was %v", now, e)
+	}
+	// Or for as long as the configuration says; never when it says no.
+	conf := &kubeconf.Config{}
+	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+	conf.Kubelet.VolumeStatsAggPeriod.Duration = -1
+	standin.SetKubelet(m.House, m.kubelet, conf)
+	m.Eventually("switched off", func() bool { return m.stats("u", "e") == nil })
+	m.withdraw("u")
+	m.gone("u")
+}
+
+func TestAHangingVolumeIsMeasuredAlone(t *testing.T) {
+	m := newMeasured(t)
+	m.declare(of(t, "u", "\n- {name: hang, emptyDir: {}}\n- {name: e, emptyDir: {}}\n"))
+	m.ready("u")
+	if v := m.stats("u", "e"); v == nil {
+		t.Error("a volume beside the one that hangs was not measured")
+	}
+	if v := m.stats("u", "hang"); v != nil {
+		t.Errorf("a volume that hangs was measured: %v", v)
+	}
+	close(m.disks.hang)
+	m.Eventually("measured when it has come back", func() bool { return m.stats("u", "hang") != nil })
+}
+
+func TestClaims(t *testing.T) {
+	m := newMeasured(t)
+	if err := os.WriteFile(filepath.Join(m.disks.claims, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.declare(of(t, "u", "\n- {name: data, persistentVolumeClaim: {claimName: big}}\n- {name: scratch, ephemeral: {}}\n- {name: e, emptyDir: {}}\n"))
+	m.Eventually("the claim", func() bool { return m.stats("u", "data").GetClaim() == "big" })
+	if v := m.stats("u", "scratch"); v.GetClaim() != "u-name-scratch" || v.GetClaimNamespace() != "ns" || v.GetInodesUsed() != 2 {
+		t.Errorf("an ephemeral volume: %v", v)
+	}
+	m.Eventually("the other volume", func() bool { return m.stats("u", "e") != nil })
+	families, err := m.kit.Metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			key := f.GetName()
+			for _, l := range metric.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			told[key] = metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	for key, want := range map[string]float64{
+		"kubelet_volume_stats_inodes_used ns big": 2, "kubelet_volume_stats_inodes_used ns u-name-scratch": 2,
+		"kubelet_volume_metric_collection_duration_seconds du": 3,
+	} {
+		if told[key] != want {
+			t.Errorf("%s is %v, want %v", key, told[key], want)
+		}
+	}
+	for key := range told {
+		if strings.HasPrefix(key, "kubelet_volume_stats_") && !strings.Contains(key, " ns ") {
+			t.Errorf("%s is no claim's", key)
+		}
+	}
+}

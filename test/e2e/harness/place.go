@@ -1,0 +1,170 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// Place is what a node agent of either make is given: a name, an address, a
+// runtime, directories and a KubeletConfiguration.
+type Place struct {
+	Name, IP string
+	// Port of the kubelet API on IP.
+	Port int
+	// Root, Manifests and PodLogs are the kubelet's root directory, the folder of
+	// static pods and that of container logs.
+	Root, Manifests, PodLogs string
+	Runtime                  *Runtime
+
+	dir string
+	// flags are the kubelet flags that say so.
+	flags []string
+}
+
+// newPlace makes a place; its runtime ends with the test.
+func newPlace(t testing.TB, o NodeOptions) *Place {
+	t.Helper()
+	lab := The(t)
+	ip, err := lab.network.address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := lab.next()
+	if o.Name == "" {
+		o.Name = "node-" + number
+	}
+	if o.Flavour == "" {
+		o.Flavour = V2
+	}
+	dir := filepath.Join(lab.Dir, "n"+number)
+	p := &Place{
+		Name: o.Name, IP: ip.String(), dir: dir,
+		Root: filepath.Join(dir, "kubelet"), Manifests: filepath.Join(dir, "manifests"), PodLogs: filepath.Join(dir, "log", "pods"),
+		Runtime: o.Runtime,
+	}
+	if err := os.MkdirAll(p.Manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if p.Runtime == nil {
+		p.Runtime = StartRuntime(t, o.Flavour)
+	}
+	if p.Port, err = freePort(p.IP); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "kubelet.yaml")
+	if err := p.writeConfig(config, o); err != nil {
+		t.Fatal(err)
+	}
+	p.flags = []string{
+		"--root-dir=" + p.Root, "--cert-dir=" + filepath.Join(p.Root, "pki"), "--config=" + config,
+		"--hostname-override=" + p.Name, "--node-ip=" + p.IP,
+	}
+	if o.ControlPlane != nil {
+		p.flags = append(p.flags, "--kubeconfig="+o.ControlPlane.NodeCredentials(t, p.Name))
+	}
+	return p
+}
+
+func (p *Place) writeConfig(path string, o NodeOptions) error {
+	no := false
+	c := &kubeletv1beta1.KubeletConfiguration{
+		StaticPodPath:            p.Manifests,
+		ContainerRuntimeEndpoint: p.Runtime.Endpoint(),
+		PodLogsDir:               p.PodLogs,
+		Address:                  p.IP,
+		Port:                     int32(p.Port),
+		HealthzPort:              new(int32),
+		CgroupDriver:             "cgroupfs",
+		CgroupRoot:               p.Runtime.CgroupRoot,
+		FailCgroupV1:             &no,
+		FailSwapOn:               &no,
+		EvictionHard:             map[string]string{"memory.available": "50Mi"},
+	}
+	c.APIVersion, c.Kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	if o.ControlPlane != nil {
+		c.Authentication.X509.ClientCAFile = o.ControlPlane.ClientCA()
+	} else {
+		yes := true
+		c.Authentication.Anonymous.Enabled = &yes
+		c.Authentication.Webhook.Enabled = &no
+		c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow
+	}
+	if o.Configure != nil {
+		o.Configure(c)
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	// Unset durations and sections are written out; the kubelet takes them for
+	// its defaults, and so should a reader of the file.
+	var m map[string]any
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	prune(m)
+	if b, err = yaml.Marshal(m); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
+}
+
+func prune(m map[string]any) {
+	for k, v := range m {
+		switch x := v.(type) {
+		case nil:
+			delete(m, k)
+		case string:
+			if x == "0s" {
+				delete(m, k)
+			}
+		case map[string]any:
+			if prune(x); len(x) == 0 {
+				delete(m, k)
+			}
+		}
+	}
+}
+
+// AddManifest writes a static pod; what is not a pod is written as it is. The
+// file appears at once, as an editor's or a configuration tool's would.
+func (p *Place) AddManifest(t testing.TB, file string, content any) {
+	t.Helper()
+	var b []byte
+	switch c := content.(type) {
+	case string:
+		b = []byte(c)
+	case []byte:
+		b = c
+	case *corev1.Pod:
+		pod := c.DeepCopy()
+		pod.APIVersion, pod.Kind = "v1", "Pod"
+		var err error
+		if b, err = yaml.Marshal(pod); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Fatalf("a manifest is a pod or text, not %T", content)
+	}
+	tmp := filepath.Join(filepath.Dir(p.Manifests), file+".new")
+	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(tmp, filepath.Join(p.Manifests, file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RemoveManifest removes a static pod.
+func (p *Place) RemoveManifest(t testing.TB, file string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(p.Manifests, file)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,77 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// curl fetches the URL among its arguments, which is all that tests ask of it.
+const curl = `#!/bin/sh
+for a; do case $a in http*) url=$a ;; esac; done
+exec wget -q -O - "$url"
+`
+
+// Upstream assembles an image that Kubernetes' own end-to-end tests name, from
+// the programs in a directory (test/env/install.sh conformance) and the machine's
+// busybox. The error is ErrUnknown for one that cannot be made of these.
+func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, error) {
+	name, _, _ := strings.Cut(ref[strings.LastIndexByte(ref, '/')+1:], ":")
+	if name == "pause" {
+		return b.Image(ctx, Pause)
+	}
+	files, err := shell(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files = append(append(base(), files...),
+		file{path: "usr", dir: true, mode: 0o755}, file{path: "usr/local", dir: true, mode: 0o755}, file{path: "usr/local/bin", dir: true, mode: 0o755})
+	config := v1.Config{Cmd: []string{"sh"}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
+	add := func(path, source string, mode int64) error {
+		bin, err := os.ReadFile(source)
+		files = append(files, file{path: path, mode: mode, body: bin})
+		return err
+	}
+	switch name {
+	case "busybox", "glibc-dns-testing":
+	case "nonroot":
+		config.User = "1234"
+	case "nonewprivs":
+		config.Cmd = []string{"nnp"}
+		err = add("usr/local/bin/nnp", filepath.Join(programs, "nonewprivs"), 0o6755)
+	case "agnhost":
+		// Tests look for the user and the group, and for a second name.
+		files = append(files,
+			file{path: "uploads", dir: true, mode: 0o755},
+			file{path: "agnhost-2", mode: 0o777, link: "agnhost"},
+			program("usr/local/bin/curl", []byte(curl)),
+			file{path: "etc/passwd", mode: 0o644, body: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
+			file{path: "etc/group", mode: 0o644, body: []byte("root:x:0:\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")})
+		config.Entrypoint, config.Cmd = []string{"/agnhost"}, []string{"pause"}
+		// Its servers show the certificate where tests ask for HTTPS.
+		for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} {
+			err = errors.Join(err, add(name, filepath.Join(programs, name), 0o755))
+		}
+		if err != nil {
+			break
+		}
+		var bash string
+		if bash, err = exec.LookPath("bash-static"); err != nil {
+			err = fmt.Errorf("needs a static bash (Debian: bash-static): %w", err)
+			break
+		}
+		err = add("bin/bash", bash, 0o755)
+	default:
+		return nil, fmt.Errorf("image %s: %w", ref, ErrUnknown)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", ref, err)
+	}
+	return b.assemble(files, config)
+}

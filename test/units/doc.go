@@ -1,0 +1,2 @@
+// Package units holds the systemd units against what they promise.
+package units
