@@ -97,7 +97,7 @@ func (s *Service) wantObjects() {
 				namespaces[d.pod.Namespace] = true
 			}
 		}
-		set = refs.Collect(all, s.objects.Lookup)
+		set = refs.Collect(current.Node.Name, all, s.objects.Lookup)
 	}
 	s.objects.Want(set, need.keep)
 	s.objects.WantServices(namespaces, need.keep)

@@ -21,6 +21,8 @@ const (
 	// askFirst and askMost bound the doubling wait for one that is not.
 	askFirst = 200 * time.Millisecond
 	askMost  = 10 * time.Second
+	// askAttached bounds it for an attachment: a pod waits for nothing else.
+	askAttached = time.Second
 )
 
 // follow keeps one item current until ctx ends.
@@ -50,7 +52,10 @@ func (m *Manager) follow(ctx context.Context, s *session, ref refs.Ref) {
 
 // ask gets an item again and again.
 func (m *Manager) ask(ctx context.Context, s *session, ref refs.Ref, k kind) {
-	wait := askFirst
+	wait, most := askFirst, askMost
+	if ref.Kind == refs.VolumeAttachment {
+		most = askAttached
+	}
 	for {
 		object := k.empty()
 		err := k.client(s.client).Get().Resource(k.resource).
@@ -69,7 +74,7 @@ func (m *Manager) ask(ctx context.Context, s *session, ref refs.Ref, k kind) {
 			<-ctx.Done()
 			return
 		}
-		wait = next(wait, object, s.ttl)
+		wait = next(wait, most, object, s.ttl)
 		timer := time.NewTimer(wait + rand.N(wait/10+1))
 		select {
 		case <-ctx.Done():
@@ -81,10 +86,10 @@ func (m *Manager) ask(ctx context.Context, s *session, ref refs.Ref, k kind) {
 }
 
 // next is how long to wait before asking again, given the wait before.
-func next(was time.Duration, object Object, ttl time.Duration) time.Duration {
+func next(was, most time.Duration, object Object, ttl time.Duration) time.Duration {
 	switch {
 	case object == nil || !settled(object):
-		return min(2*was, askMost)
+		return min(2*was, most)
 	case ttl > 0:
 		return ttl
 	}

@@ -56,6 +56,9 @@ var kinds = map[string]kind{
 	refs.CSIDriver: {"csidrivers", watched,
 		func(c kubernetes.Interface) rest.Interface { return c.StorageV1().RESTClient() },
 		func() Object { return &storagev1.CSIDriver{} }},
+	refs.VolumeAttachment: {"volumeattachments", asked,
+		func(c kubernetes.Interface) rest.Interface { return c.StorageV1().RESTClient() },
+		func() Object { return &storagev1.VolumeAttachment{} }},
 	refs.ResourceClaim: {"resourceclaims", asked,
 		func(c kubernetes.Interface) rest.Interface { return c.ResourceV1().RESTClient() },
 		func() Object { return &resourcev1.ResourceClaim{} }},
@@ -79,6 +82,8 @@ func settled(o Object) bool {
 		return false
 	case *v1.PersistentVolumeClaim:
 		return o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimBound
+	case *storagev1.VolumeAttachment:
+		return o.Status.Attached && o.DeletionTimestamp == nil
 	case *resourcev1.ResourceClaim:
 		return o.Status.Allocation != nil
 	}

@@ -168,10 +168,10 @@ func (m *Manager) take(ctx context.Context, ref refs.Ref, object Object) {
 	if object != nil {
 		object.SetManagedFields(nil)
 	}
-	before := refs.OfObject(it.object)
+	before := it.object
 	it.object = object
 	m.tell(it, object == nil, "")
-	named := !equal(before, refs.OfObject(object))
+	named := !refs.Same(before, object)
 	m.mu.Unlock()
 	if named {
 		m.cfg.Changed()
@@ -208,16 +208,4 @@ func (m *Manager) tell(it *item, absent bool, problem string) {
 	}
 	it.told = message
 	m.cfg.Publish(it.ref, message)
-}
-
-func equal(a, b []refs.Ref) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -247,7 +248,7 @@ func TestClaimsAreFollowedToTheirVolumes(t *testing.T) {
 	server.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}})
 	server.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}})
 	direct := [][]refs.Ref{{claim}}
-	m.Want(refs.Collect(direct, m.Lookup), false)
+	m.Want(refs.Collect("n1", direct, m.Lookup), false)
 	connect(t, m, server, 0)
 	told.has(t, claim, "data")
 	server.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{
@@ -255,9 +256,9 @@ func TestClaimsAreFollowedToTheirVolumes(t *testing.T) {
 		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 	})
 	told.until(t, "told that it names a volume", func(map[refs.Ref]*configv1.Object) bool {
-		return told.changes > 1 && refs.Collect(direct, m.Lookup).Has(volume) // the first is for the services
+		return told.changes > 1 && refs.Collect("n1", direct, m.Lookup).Has(volume) // the first is for the services
 	})
-	m.Want(refs.Collect(direct, m.Lookup), false)
+	m.Want(refs.Collect("n1", direct, m.Lookup), false)
 	told.has(t, volume, "pv")
 }
 
@@ -375,7 +376,7 @@ func TestNext(t *testing.T) {
 		"cached":              {askFirst, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
 		"settled without ttl": {askFirst, &v1.PersistentVolume{}, 0, askSettled},
 	} {
-		if got := next(c.was, c.object, c.ttl); got != c.want {
+		if got := next(c.was, askMost, c.object, c.ttl); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -392,4 +393,34 @@ func TestAnswered(t *testing.T) {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
+}
+
+func TestAttachmentsAreAskedForUntilAttached(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	volume := refs.Ref{Kind: refs.PersistentVolume, Name: "pv"}
+	source := &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: "vol-1"}
+	attachment := refs.Ref{Kind: refs.VolumeAttachment, Name: refs.Attachment(source, "n1")}
+	server.Put("persistentvolumes", &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+		Spec:       v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{CSI: source}},
+	})
+	server.Put("volumeattachments", &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: attachment.Name}})
+	direct := [][]refs.Ref{{volume}}
+	m.Want(refs.Collect("n1", direct, m.Lookup), false)
+	connect(t, m, server, 0)
+	told.has(t, volume, "vol-1")
+	m.Want(refs.Collect("n1", direct, m.Lookup), false)
+	told.has(t, attachment, attachment.Name)
+	server.Put("volumeattachments", &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: attachment.Name},
+		Status:     storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}},
+	})
+	told.has(t, attachment, "sdx")
+	// A driver that needs no attaching has none.
+	no := false
+	server.Put("csidrivers", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.example"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
+	told.until(t, "told that the driver is known", func(map[refs.Ref]*configv1.Object) bool {
+		return !refs.Collect("n1", direct, m.Lookup).Has(attachment)
+	})
 }

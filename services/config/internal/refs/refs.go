@@ -5,9 +5,12 @@ package refs
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -21,6 +24,7 @@ const (
 	PersistentVolumeClaim = "PersistentVolumeClaim"
 	PersistentVolume      = "PersistentVolume"
 	CSIDriver             = "CSIDriver"
+	VolumeAttachment      = "VolumeAttachment"
 	ResourceClaim         = "ResourceClaim"
 )
 
@@ -65,10 +69,10 @@ func (s Set) Sorted() []Ref {
 	return all
 }
 
-// Collect finds everything that pods need: direct lists what each pod names
-// itself (see OfPod), and lookup yields an object that is already known, or
-// nil.
-func Collect(direct [][]Ref, lookup func(Ref) runtime.Object) Set {
+// Collect finds everything that pods need on a node: direct lists what each pod
+// names itself (see OfPod), and lookup yields an object that is already known,
+// or nil.
+func Collect(node string, direct [][]Ref, lookup func(Ref) runtime.Object) Set {
 	set := Set{}
 	var todo []Ref
 	add := func(refs []Ref) {
@@ -85,11 +89,37 @@ func Collect(direct [][]Ref, lookup func(Ref) runtime.Object) Set {
 	for len(todo) > 0 {
 		r := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if object := lookup(r); object != nil {
-			add(OfObject(object))
+		object := lookup(r)
+		if object == nil {
+			continue
+		}
+		add(OfObject(object))
+		if pv, ok := object.(*v1.PersistentVolume); ok && pv.Spec.CSI != nil && attached(pv.Spec.CSI.Driver, lookup) {
+			add([]Ref{{Kind: VolumeAttachment, Name: Attachment(pv.Spec.CSI, node)}})
 		}
 	}
 	return set
+}
+
+// attached tells whether volumes of a driver are attached to nodes: as long as
+// nothing else is known, they are.
+func attached(driver string, lookup func(Ref) runtime.Object) bool {
+	known, ok := lookup(Ref{Kind: CSIDriver, Name: driver}).(*storagev1.CSIDriver)
+	return !ok || known.Spec.AttachRequired == nil || *known.Spec.AttachRequired
+}
+
+// Attachment names the VolumeAttachment of a volume on a node, as the attach
+// controller does.
+func Attachment(volume *v1.CSIPersistentVolumeSource, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(volume.VolumeHandle+volume.Driver+node)))
+}
+
+// Same tells whether what Collect finds is the same with either version of an
+// object, nil for none.
+func Same(before, after runtime.Object) bool {
+	_, driver := after.(*storagev1.CSIDriver)
+	_, was := before.(*storagev1.CSIDriver)
+	return driver == was && slices.Equal(OfObject(before), OfObject(after))
 }
 
 // OfObject lists what an object names in turn: a bound claim its volume, a

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -64,7 +65,7 @@ status:
 				t.Fatal(err)
 			}
 			p.Name, p.Namespace = "p", "ns"
-			if got := keys(Collect([][]Ref{OfPod(p)}, nothing)); got != c.want {
+			if got := keys(Collect("n1", [][]Ref{OfPod(p)}, nothing)); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
@@ -89,6 +90,7 @@ func TestCollectFollowsWhatObjectsName(t *testing.T) {
 			ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "data"},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
 				Driver:               "csi.example",
+				VolumeHandle:         "vol-1",
 				NodePublishSecretRef: &v1.SecretReference{Namespace: "kube-system", Name: "csi"},
 				NodeStageSecretRef:   &v1.SecretReference{Name: "here"},
 			}},
@@ -100,10 +102,15 @@ func TestCollectFollowsWhatObjectsName(t *testing.T) {
 		}
 		return nil
 	}
-	got := keys(Collect([][]Ref{{{PersistentVolumeClaim, "ns", "data"}, {PersistentVolumeClaim, "ns", "wait"}}}, lookup))
+	got := keys(Collect("n1", [][]Ref{{{PersistentVolumeClaim, "ns", "data"}, {PersistentVolumeClaim, "ns", "wait"}}}, lookup))
 	want := "CSIDriver//csi.example PersistentVolume//pv PersistentVolumeClaim/ns/data PersistentVolumeClaim/ns/wait Secret/kube-system/csi Secret/ns/here"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	if withAttachment := want + " VolumeAttachment//csi-c59aa9fdb6e704451dbd837db8aa988fe5ba4a80aaa589eb502c5a10c5b2b9c8"; got != withAttachment {
+		t.Errorf("got  %s\nwant %s", got, withAttachment)
+	}
+	no := false
+	known[Ref{Kind: CSIDriver, Name: "csi.example"}] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}
+	if got := keys(Collect("n1", [][]Ref{{{PersistentVolumeClaim, "ns", "data"}, {PersistentVolumeClaim, "ns", "wait"}}}, lookup)); got != want {
+		t.Errorf("without attaching: got  %s\nwant %s", got, want)
 	}
 }
 
@@ -131,6 +138,19 @@ func TestWantsServices(t *testing.T) {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{EnableServiceLinks: c.links}}
 		if got := WantsServices(p); got != c.want {
 			t.Errorf("links %v: %v", c.links, got)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	driver, claim := &storagev1.CSIDriver{}, &v1.PersistentVolumeClaim{}
+	bound := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
+	for _, c := range []struct {
+		before, after runtime.Object
+		want          bool
+	}{{nil, driver, false}, {driver, nil, false}, {driver, driver, true}, {claim, bound, false}, {nil, claim, true}, {nil, nil, true}} {
+		if got := Same(c.before, c.after); got != c.want {
+			t.Errorf("%T, %T: %v", c.before, c.after, got)
 		}
 	}
 }
