@@ -6,6 +6,8 @@ SHELL       := /bin/sh
 
 TOOL        := go tool -modfile=test/tools/go.mod
 LINTER      := go tool -modfile=$(CURDIR)/test/tools/golangci-lint/go.mod golangci-lint
+# A failed test is tried once more, and both runs are reported; many failures are no accident.
+RERUN       := --rerun-fails=1 --rerun-fails-max-failures=3
 TESTSUM     := go tool -modfile=$(CURDIR)/test/tools/gotestsum/go.mod gotestsum --format=pkgname-and-test-fails --format-hide-empty-pkg
 SUDO        := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -104,12 +106,12 @@ lint: ## Static checks: golangci-lint in every module, scripts
 .PHONY: unit
 unit: ## Tests that need no root and no real parts
 	@echo "== unit"
-	@$(TESTSUM) -- ./...
+	@$(TESTSUM) $(RERUN) --packages=./...
 
 .PHONY: race
 race: ## The same under the race detector
 	@echo "== race"
-	@CGO_ENABLED=1 $(TESTSUM) -- -race -timeout=10m ./cmd/... ./pkg/... ./services/...
+	@CGO_ENABLED=1 $(TESTSUM) $(RERUN) --packages="./cmd/... ./pkg/... ./services/..." -- -race -timeout=10m
 
 .PHONY: fuzz
 fuzz: ## Every fuzz test for a moment, FUZZ_SECONDS in all
@@ -126,7 +128,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh runtime etcd kubernetes kubelet
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) --rerun-fails=1 --packages=". ./compare ./harness" -- -timeout=20m -count=1 -p=1
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./compare ./harness" -- -timeout=20m -count=1 -p=1
 
 AGENTS ?= reference,sextant
 FOCUS  ?= \[sig-node\].*\[NodeConformance\]

@@ -66,7 +66,7 @@ func (l *lab) client(s house.Service) *bus.Client {
 
 func (l *lab) until(what string, ok func() bool) {
 	l.t.Helper()
-	limit, tick := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	limit, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {

@@ -57,7 +57,7 @@ func TestProcessIsKnownByItsStart(t *testing.T) {
 func TestStopKillsWhatIgnoresTheAsking(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "ready")
 	p := running(t, "trap '' TERM; : > "+marker+"; while :; do sleep 0.05; done")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := poll(ctx, func() bool { _, err := os.Stat(marker); return err == nil }); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestStopKillsWhatIgnoresTheAsking(t *testing.T) {
 
 func TestDescendants(t *testing.T) {
 	p := running(t, "sh -c 'sleep 100 & wait' & wait")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var got []int
 	if err := poll(ctx, func() bool { got = descendants(p.PID); return len(got) == 2 }); err != nil {

@@ -104,7 +104,7 @@ func TestAReaderOutlivesItsOwner(t *testing.T) {
 	run(t, reader)
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		limit := time.After(20 * time.Second)
+		limit := time.After(time.Minute)
 		for !ok() {
 			select {
 			case <-changed:

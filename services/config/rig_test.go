@@ -237,7 +237,7 @@ func (m *machine) tell() {
 // until waits for something to become true, looking at each change of a feed.
 func (m *machine) until(what string, ok func() bool) {
 	m.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-m.news:
@@ -295,7 +295,7 @@ func (m *machine) uid(name string) string {
 }
 
 func (m *machine) health() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	hello, err := m.node.Hello(ctx, &nodev1.HelloRequest{})
 	if err != nil {

@@ -58,7 +58,7 @@ func (r *rig) answers() {
 	r.Helper()
 	began := time.Now()
 	expect(r, "a caller who behaves", r.get("/healthz/ping"), 200, "ok")
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		r.Errorf("it took %s", took)
 	}
 }

@@ -26,7 +26,7 @@ func (r *streamRig) upgraded(path string, headers ...string) net.Conn {
 	if err != nil {
 		r.Fatal(err)
 	}
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		r.Fatal(err)
 	}
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\nConnection: Upgrade\r\n%s\r\n\r\n", path, strings.Join(headers, "\r\n"))

@@ -312,8 +312,10 @@ func (n *node) die() {
 // until waits for a condition, looked at again after every change anywhere.
 func (n *node) until(what string, cond func() bool) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond) // metrics change without a word
+	defer look.Stop()
 	for {
 		next, changed := n.wire.next(), n.rt.Changed()
 		if cond() {
@@ -322,6 +324,7 @@ func (n *node) until(what string, cond func() bool) {
 		select {
 		case <-next:
 		case <-changed:
+		case <-look.C:
 		case <-ctx.Done():
 			n.t.Fatalf("waited for %s\n%s", what, n.dump())
 		}
@@ -331,7 +334,7 @@ func (n *node) until(what string, cond func() bool) {
 // pass lets time go by, a step at each look, until a condition holds.
 func (n *node) pass(what string, step time.Duration, cond func() bool) {
 	n.t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		next, changed := n.wire.next(), n.rt.Changed()
 		if cond() {

@@ -120,7 +120,7 @@ func (n *node) process(paths house.Paths) (kit *service.Kit, s *Service, stop fu
 // eventually waits for something that nothing announces.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {

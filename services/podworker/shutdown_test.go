@@ -63,7 +63,7 @@ func (n *node) reconfigure(change func(*kubeconf.Config)) {
 // await waits for something at the machine.
 func (n *node) await(m *fakelogind.Machine, what string, check func() bool) {
 	n.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		changed := m.Changed()
 		if check() {

@@ -475,7 +475,7 @@ func isReady(p *v1.Pod) bool {
 // eventually waits for the API server to be in a state.
 func (h *home) eventually(what string, check func() bool) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
 	if err := h.cluster.Eventually(ctx, check); err != nil {
 		var last []string
@@ -491,7 +491,7 @@ func (h *home) quietly(check func() bool) {
 	h.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !check() {
 		select {
 		case <-tick.C:
@@ -507,7 +507,7 @@ func (h *home) quiet() {
 	h.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for calm := 0; calm < 15; {
 		select {
 		case <-tick.C:

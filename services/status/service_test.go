@@ -405,7 +405,7 @@ func TestOtherCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.refresh(house.Config)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := other.Eventually(ctx, func() bool { return other.Lease("n1") != nil }); err != nil {
 		t.Error("the other API server was never talked to")

@@ -19,7 +19,7 @@ import (
 // Limits for one test, one wait and one clean-up, generous for a busy machine.
 const (
 	testLimit    = 90 * time.Second
-	waitLimit    = 30 * time.Second
+	waitLimit    = time.Minute
 	cleanLimit   = 60 * time.Second
 	pollInterval = 20 * time.Millisecond
 )

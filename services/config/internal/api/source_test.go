@@ -60,7 +60,7 @@ func (r *rig) follow(t *testing.T) (end func()) {
 
 func (r *rig) until(t *testing.T, what string, ok func(merge.Listing, string) bool) {
 	t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		l := r.Listing()
 		var uids []string

@@ -50,7 +50,7 @@ func start(t *testing.T, path string, period time.Duration) (*Source, func(ok fu
 	t.Cleanup(func() { cancel(); <-done })
 	return s, func(ok func(merge.Listing) bool) merge.Listing {
 		t.Helper()
-		limit := time.After(10 * time.Second)
+		limit := time.After(time.Minute)
 		for {
 			if l := s.Listing(); ok(l) {
 				return l

@@ -155,7 +155,7 @@ func TestRunAsksEachPeriod(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 	wait := func(want string) {
 		t.Helper()
-		limit := time.After(10 * time.Second)
+		limit := time.After(time.Minute)
 		for names(s.Listing()) != want {
 			select {
 			case <-changed:

@@ -96,7 +96,7 @@ func poke(c chan struct{}) {
 // eventually waits for the holder to come to what is told.
 func (r *rig) eventually(what string, is func() bool) {
 	r.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(time.Minute)
 	for !is() {
 		select {
 		case <-r.changed:

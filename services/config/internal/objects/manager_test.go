@@ -56,7 +56,7 @@ func newManager() (*Manager, *told) {
 
 func (d *told) until(t *testing.T, what string, ok func(map[refs.Ref]*configv1.Object) bool) {
 	t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		d.mu.Lock()
 		is := ok(d.objects)

@@ -189,7 +189,7 @@ func (n *node) run(p *v1.Pod) (id string) {
 }
 
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	n.t.Cleanup(cancel)
 	return ctx
 }
@@ -197,7 +197,7 @@ func (n *node) ctx() context.Context {
 // waiters waits until count timers hang on the stepped clock.
 func (n *node) waiters(count int) {
 	n.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for n.clock.Waiters() < count {
 		if time.Now().After(deadline) {
 			n.t.Fatalf("%d timers on the clock, want %d", n.clock.Waiters(), count)
@@ -208,7 +208,7 @@ func (n *node) waiters(count int) {
 // tick lets the stepped clock run until done answers.
 func (n *node) tick(done <-chan error) error {
 	n.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		select {
 		case err := <-done:
 			return err

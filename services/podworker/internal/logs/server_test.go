@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	w.client = podworkerv1.NewPodWorkerServiceClient(conn)
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if _, err := os.Stat(socket); err == nil {
 			break
 		}
@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	w.t.Cleanup(cancel)
 	return ctx
 }
