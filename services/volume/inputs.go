@@ -16,15 +16,19 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
-// lookups answers package content from the mirrors and from config.
+// lookups answers package content and claim from the mirrors and from config.
 type lookups struct {
 	ctx context.Context
 	s   *Service
+	// needs takes the keys of what was asked for.
+	needs map[string]bool
 }
 
 // object finds an object by config's key, kind/namespace/name.
-func object(m *feed.Mirror[*configv1.Object], kind, namespace, name string) ([]byte, error) {
-	o, ok := m.Get(kind + "/" + namespace + "/" + name)
+func (l lookups) object(m *feed.Mirror[*configv1.Object], kind, namespace, name string) ([]byte, error) {
+	key := kind + "/" + namespace + "/" + name
+	l.needs[key] = true
+	o, ok := m.Get(key)
 	switch {
 	case !ok:
 		return nil, content.ErrWait
@@ -40,7 +44,7 @@ func object(m *feed.Mirror[*configv1.Object], kind, namespace, name string) ([]b
 }
 
 func (l lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	data, err := object(l.s.objects, "ConfigMap", namespace, name)
+	data, err := l.object(l.s.objects, "ConfigMap", namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +53,45 @@ func (l lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 }
 
 func (l lookups) Secret(namespace, name string) (*v1.Secret, error) {
-	data, err := object(l.s.secrets, "Secret", namespace, name)
+	data, err := l.object(l.s.secrets, "Secret", namespace, name)
 	if err != nil {
 		return nil, err
 	}
 	c := &v1.Secret{}
+	return c, c.Unmarshal(data)
+}
+
+// Claim implements claim.Objects.
+func (l lookups) Claim(namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	data, err := l.object(l.s.objects, "PersistentVolumeClaim", namespace, name)
+	if err != nil {
+		return nil, fmt.Errorf("persistentvolumeclaims %q %w", name, err)
+	}
+	c := &v1.PersistentVolumeClaim{}
+	return c, c.Unmarshal(data)
+}
+
+// Volume implements claim.Objects.
+func (l lookups) Volume(name string) (*v1.PersistentVolume, error) {
+	data, err := l.object(l.s.objects, "PersistentVolume", "", name)
+	if err != nil {
+		return nil, fmt.Errorf("persistentvolumes %q %w", name, err)
+	}
+	c := &v1.PersistentVolume{}
+	return c, c.Unmarshal(data)
+}
+
+// Node implements claim.Objects.
+func (l lookups) Node() (*v1.Node, error) {
+	conf, ok := l.s.kubelet.Get("kubelet")
+	if !ok {
+		return nil, content.ErrWait
+	}
+	data, err := l.object(l.s.objects, "Node", "", conf.Node.Name)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1.Node{}
 	return c, c.Unmarshal(data)
 }
 

@@ -35,8 +35,10 @@ type podWork struct {
 	due     time.Time // of the next pass without a cause; zero for none
 
 	volumes map[string]*volumeWork // by name
-	stuck   *volumeWork            // a removal that failed
-	failed  int                    // removals that failed in a row
+	// needs are the objects each volume was last made of, by config's keys.
+	needs  map[string]map[string]bool
+	stuck  *volumeWork // a removal that failed
+	failed int         // removals that failed in a row
 }
 
 // declare notes that a pod is to have its volumes.
@@ -113,27 +115,36 @@ func (s *Service) look() {
 // objectsChanged looks again at every pod with a volume made of one of these
 // objects, by config's keys: kind/namespace/name.
 func (s *Service) objectsChanged(keys []string) {
-	s.again(func(p *v1.Pod) bool {
-		return slices.ContainsFunc(keys, func(key string) bool {
-			parts := strings.SplitN(key, "/", 3)
-			return len(parts) == 3 && content.Depends(p, parts[0], parts[1], parts[2])
-		})
+	s.again(func(w *podWork) bool {
+		return slices.ContainsFunc(keys, w.depends)
 	})
+}
+
+// depends tells whether a pod has a volume made of an object, whether or not that
+// was looked up already.
+func (w *podWork) depends(key string) bool {
+	for _, needs := range w.needs {
+		if needs[key] {
+			return true
+		}
+	}
+	parts := strings.SplitN(key, "/", 3)
+	return len(parts) == 3 && content.Depends(w.pod, parts[0], parts[1], parts[2])
 }
 
 // nodeChanged looks again at every pod with a volume that depends on what the
 // node can allocate.
 func (s *Service) nodeChanged(keys []string) {
 	if len(keys) > 0 {
-		s.again(content.DependsOnNode)
+		s.again(func(w *podWork) bool { return content.DependsOnNode(w.pod) })
 	}
 }
 
-func (s *Service) again(concerns func(*v1.Pod) bool) {
+func (s *Service) again(concerns func(*podWork) bool) {
 	any := false
 	s.mu.Lock()
 	for _, w := range s.pods {
-		if w.pod != nil && !w.withdrawing && concerns(w.pod) {
+		if w.pod != nil && !w.withdrawing && concerns(w) {
 			w.dirty, any = true, true
 		}
 	}

@@ -178,6 +178,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 	absent("gone")
 	absent("extra")
+	standin.Set(r.House, r.objects, "PersistentVolumeClaim/ns/data", &configv1.Object{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "data", Absent: true})
 	r.configMap("app", map[string]string{"a": "1"})
 	standin.Set(r.House, r.objects, "ConfigMap/ns/locked", &configv1.Object{Kind: "ConfigMap", Namespace: "ns", Name: "locked", Error: `configmaps "locked" is forbidden`})
 	r.declare(of(t, "u", `
@@ -193,7 +194,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 		`FailedMount ns/u-name: MountVolume.SetUp failed for volume "a" : configmap "gone" not found`,
 		`FailedMount ns/u-name: MountVolume.SetUp failed for volume "b" : configmap references non-existent config key: z`,
 		`FailedMount ns/u-name: MountVolume.SetUp failed for volume "d" : configmap "locked": configmaps "locked" is forbidden`,
-		`FailedMount ns/u-name: MountVolume.SetUp failed for volume "e" : volume plugin kubernetes.io/persistent-volume-claim is not supported by this node agent`,
+		`FailedMount ns/u-name: MountVolume.SetUp failed for volume "e" : error processing PVC ns/data: failed to fetch PVC from API server: persistentvolumeclaims "data" not found`,
 		`FailedMount ns/u-name: MountVolume.SetUp failed for volume "f" : hostPath type check failed: /dev/null is not a directory`,
 	}
 	r.Eventually("the events", func() bool { return len(r.messages()) >= len(want) })

@@ -51,13 +51,15 @@ func (s *Service) setUp(ctx context.Context, w *podWork, p *v1.Pod) (due time.Ti
 		v := &p.Spec.Volumes[i]
 		had := s.begin(w, v)
 		began := s.now()
-		path, refresh, err := s.one(ctx, p, v)
+		l := lookups{ctx: ctx, s: s, needs: map[string]bool{}}
+		path, refresh, err := s.one(l, p, v)
 		if !errors.Is(err, content.ErrWait) {
 			s.metrics.mounted(content.Plugin(v), err, s.now().Sub(began))
 		}
 		now := s.judge(ctx, p, v, had, path, err)
 		s.mu.Lock()
 		w.volumes[v.Name] = now
+		w.needs[v.Name] = l.needs
 		asked := w.asked
 		s.mu.Unlock()
 		const made = volumev1.VolumeState_VOLUME_STATE_MOUNTED
@@ -81,6 +83,9 @@ func (s *Service) begin(w *podWork, v *v1.Volume) *volumeWork {
 	if w.volumes == nil {
 		w.volumes = map[string]*volumeWork{}
 	}
+	if w.needs == nil {
+		w.needs = map[string]map[string]bool{}
+	}
 	had := w.volumes[v.Name]
 	doing := volumeWork{state: volumev1.VolumeState_VOLUME_STATE_PENDING, since: s.now()}
 	if had != nil {
@@ -92,13 +97,13 @@ func (s *Service) begin(w *podWork, v *v1.Volume) *volumeWork {
 }
 
 // one makes sure of one volume.
-func (s *Service) one(ctx context.Context, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
-	if err := fault.Hit(ctx, "volume.setup"); err != nil {
+func (s *Service) one(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+	if err := fault.Hit(l.ctx, "volume.setup"); err != nil {
 		return "", time.Time{}, err
 	}
 	switch plugin := content.Plugin(v); {
 	case plugin == content.EmptyDir:
-		memory, err := s.memoryBound(ctx, p, v)
+		memory, err := s.memoryBound(l, p, v)
 		if err != nil {
 			return "", time.Time{}, err
 		}
@@ -110,12 +115,14 @@ func (s *Service) one(ctx context.Context, p *v1.Pod, v *v1.Volume) (path string
 	case plugin == content.Image:
 		return "", time.Time{}, nil // the runtime mounts it with the container
 	case content.HasFiles(plugin):
-		set, err := content.Files(p, v, lookups{ctx, s})
+		set, err := content.Files(p, v, l)
 		if err != nil {
 			return "", time.Time{}, err
 		}
 		path, err = s.host.Files(p, v, set, s.now())
 		return path, set.Refresh, err
+	case plugin == content.Claim:
+		return s.claimed(l, p, v)
 	default:
 		return "", time.Time{}, fmt.Errorf("volume plugin %s is not supported by this node agent", plugin)
 	}
@@ -123,7 +130,7 @@ func (s *Service) one(ctx context.Context, p *v1.Pod, v *v1.Volume) (path string
 
 // memoryBound is the size of a Memory medium: the smallest of the volume's
 // limit, the pod's memory limit and the node's allocatable memory (KEP-1967).
-func (s *Service) memoryBound(ctx context.Context, p *v1.Pod, v *v1.Volume) (int64, error) {
+func (s *Service) memoryBound(l lookups, p *v1.Pod, v *v1.Volume) (int64, error) {
 	if v.EmptyDir.Medium != v1.StorageMediumMemory {
 		return 0, nil
 	}
@@ -138,7 +145,7 @@ func (s *Service) memoryBound(ctx context.Context, p *v1.Pod, v *v1.Volume) (int
 	}
 	limits := pod.Limits(p)
 	smaller(limits.Memory().Value())
-	allocatable, err := lookups{ctx, s}.Allocatable()
+	allocatable, err := l.Allocatable()
 	if err != nil && bound == 0 {
 		return 0, fmt.Errorf("node allocatable: %w", err)
 	}

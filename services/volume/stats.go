@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/claim"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 )
 
@@ -180,8 +181,8 @@ func (s *Service) mounted() (paths map[volumeKey]string, all []*volumev1.VolumeS
 			}
 			paths[volumeKey{uid, v.Name}] = state.path
 			stats := &volumev1.VolumeStats{Uid: string(uid), Name: v.Name, Ephemeral: localEphemeral(v)}
-			if claim := claimOf(w.pod, v); claim != "" {
-				stats.ClaimNamespace, stats.Claim = w.pod.Namespace, claim
+			if name := claim.Name(w.pod, v); name != "" {
+				stats.ClaimNamespace, stats.Claim = w.pod.Namespace, name
 			}
 			all = append(all, stats)
 		}
@@ -193,16 +194,4 @@ func (s *Service) mounted() (paths map[volumeKey]string, all []*volumev1.VolumeS
 // storage (the kubelet's rule).
 func localEphemeral(v *v1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil || v.GitRepo != nil
-}
-
-// claimOf names the claim a volume comes from. That of an ephemeral volume is
-// named for its pod and volume (API rule).
-func claimOf(p *v1.Pod, v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return p.Name + "-" + v.Name
-	}
-	return ""
 }

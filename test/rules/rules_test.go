@@ -71,7 +71,7 @@ func TestImports(t *testing.T) {
 	// file.
 	cores := []string{
 		"services/podworker/internal/step", "services/prober/internal/schedule", "services/pleg/internal/record",
-		"services/resource/internal/admit", "services/resource/internal/pressure", "services/resource/internal/usage", "services/volume/internal/content",
+		"services/resource/internal/admit", "services/resource/internal/pressure", "services/resource/internal/usage", "services/volume/internal/content", "services/volume/internal/claim",
 		"services/config/internal/merge", "services/status/internal/nodestatus", "services/status/internal/plan",
 		"services/nodeapi/internal/metrics", "services/nodeapi/internal/stats",
 		"services/config/internal/renewal", "services/nodeapi/internal/serving",

@@ -1,0 +1,32 @@
+package volume
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/services/volume/internal/claim"
+	"github.com/sextant-node/sextant/services/volume/internal/content"
+)
+
+// claimed makes sure of the volume that a claim leads to.
+func (s *Service) claimed(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+	src, err := claim.Resolve(p, v, l)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return s.persistent(p, v, src)
+}
+
+// persistent makes sure of a persistent volume, by its plugin.
+func (s *Service) persistent(_ *v1.Pod, v *v1.Volume, src *claim.Source) (path string, refresh time.Time, err error) {
+	// A volume without a claim between it and the pod has the same sources.
+	of := &src.Volume.Spec.PersistentVolumeSource
+	direct := &v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{HostPath: of.HostPath}}
+	if plugin := content.Plugin(direct); plugin == content.HostPath && !src.Block {
+		path, err = s.host.HostPath(direct)
+		return path, time.Time{}, err
+	}
+	return "", time.Time{}, fmt.Errorf("the plugin of PV %s is not supported by this node agent", src.Volume.Name)
+}

@@ -1,0 +1,171 @@
+// Package claim decides which persistent volume a volume of a pod leads to. It
+// is pure; objects come in as lookups.
+//
+// A claim and its volume must name each other (the volume by the claim's UID),
+// the volume must be this node's (node affinity), and be used as what it is: a
+// file system or a block device. Errors say what is not so, as the kubelet does.
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+	storage "k8s.io/component-helpers/storage/volume"
+)
+
+// Objects looks up what a pod refers to. Errors say that an object is not there
+// or not known yet.
+type Objects interface {
+	Claim(namespace, name string) (*v1.PersistentVolumeClaim, error)
+	Volume(name string) (*v1.PersistentVolume, error)
+	// Node is this node's.
+	Node() (*v1.Node, error)
+}
+
+// Source is what a claim leads to.
+type Source struct {
+	Claim  *v1.PersistentVolumeClaim
+	Volume *v1.PersistentVolume
+	// Block says that containers get the device, not a file system.
+	Block bool
+	// ReadOnly is the pod's wish for all its containers.
+	ReadOnly bool
+}
+
+// Exclusive tells whether one pod only may have the volume (ReadWriteOncePod).
+func (s *Source) Exclusive() bool {
+	return slices.Contains(s.Volume.Spec.AccessModes, v1.ReadWriteOncePod)
+}
+
+// protection is the finalizer of a claim that pods use.
+const protection = "kubernetes.io/pvc-protection"
+
+// Name of the claim that a volume of a pod comes from; empty for none. The claim
+// of a generic ephemeral volume is named after pod and volume (API rule).
+func Name(p *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(p, v)
+	}
+	return ""
+}
+
+// Resolve finds what a volume of a pod leads to, or says what is missing.
+func Resolve(p *v1.Pod, v *v1.Volume, objects Objects) (*Source, error) {
+	name := Name(p, v)
+	if name == "" {
+		return nil, fmt.Errorf("volume %s comes from no claim", v.Name)
+	}
+	claim, err := bound(p.Namespace, name, objects)
+	if err != nil {
+		return nil, fmt.Errorf("error processing PVC %s/%s: %w", p.Namespace, name, err)
+	}
+	s := &Source{Claim: claim}
+	if v.Ephemeral != nil {
+		if err := ephemeral.VolumeIsForPod(p, claim); err != nil {
+			return nil, err
+		}
+	} else {
+		s.ReadOnly = v.PersistentVolumeClaim.ReadOnly
+	}
+	if s.Volume, err = volume(claim, objects); err != nil {
+		return nil, fmt.Errorf("error processing PVC %s/%s: %w", p.Namespace, name, err)
+	}
+	mode := v1.PersistentVolumeFilesystem
+	if s.Volume.Spec.VolumeMode != nil {
+		mode = *s.Volume.Spec.VolumeMode
+	}
+	s.Block = mode == v1.PersistentVolumeBlock
+	if err := used(p, v.Name, mode); err != nil {
+		return nil, err
+	}
+	if err := here(s.Volume, objects); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// bound finds a claim that has a volume.
+func bound(namespace, name string, objects Objects) (*v1.PersistentVolumeClaim, error) {
+	c, err := objects.Claim(namespace, name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+	case c.DeletionTimestamp != nil && !slices.Contains(c.Finalizers, protection):
+		return nil, errors.New("PVC is being deleted")
+	case c.Status.Phase != v1.ClaimBound:
+		return nil, errors.New("PVC is not bound")
+	case c.Spec.VolumeName == "":
+		return nil, errors.New("PVC has empty pvc.Spec.VolumeName")
+	}
+	return c, nil
+}
+
+// volume finds the volume of a claim, which must know of it.
+func volume(c *v1.PersistentVolumeClaim, objects Objects) (*v1.PersistentVolume, error) {
+	name := c.Spec.VolumeName
+	pv, err := objects.Volume(name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("failed to fetch PV %s from API server: %w", name, err)
+	case pv.Spec.ClaimRef == nil:
+		return nil, fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", name)
+	case pv.Spec.ClaimRef.UID != c.UID:
+		return nil, fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", name, pv.Spec.ClaimRef.UID, c.UID)
+	}
+	return pv, nil
+}
+
+// used makes sure that containers take the volume as what it is.
+func used(p *v1.Pod, name string, mode v1.PersistentVolumeMode) error {
+	mounts, devices := uses(p, name)
+	if mounts && mode != v1.PersistentVolumeFilesystem {
+		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", name, mode)
+	}
+	if devices && mode != v1.PersistentVolumeBlock {
+		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", name, mode)
+	}
+	return nil
+}
+
+// uses tells whether any container mounts a volume, and whether any has it as a
+// device.
+func uses(p *v1.Pod, name string) (mounts, devices bool) {
+	look := func(c *v1.EphemeralContainerCommon) {
+		for i := range c.VolumeMounts {
+			mounts = mounts || c.VolumeMounts[i].Name == name
+		}
+		for i := range c.VolumeDevices {
+			devices = devices || c.VolumeDevices[i].Name == name
+		}
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			look((*v1.EphemeralContainerCommon)(&list[i]))
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		look(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+	}
+	return mounts, devices
+}
+
+// here makes sure that the volume is to be had on this node.
+func here(pv *v1.PersistentVolume, objects Objects) error {
+	if pv.Spec.NodeAffinity == nil {
+		return nil
+	}
+	node, err := objects.Node()
+	if err != nil {
+		return fmt.Errorf("node affinity of PV %s: %w", pv.Name, err)
+	}
+	if err := storage.CheckNodeAffinity(pv, node.Labels); err != nil {
+		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: %w", pv.Name, err)
+	}
+	return nil
+}
