@@ -9,7 +9,8 @@
 // that a ConfigMap, Secret or token changes on disk in one step (a
 // symlink swapped by rename) as soon as the object
 // changes; and that a volume of one pod which hangs or fails holds up nobody
-// else's.
+// else's: what may hang is done by child processes (package child), so a file
+// system that is gone costs its pod a wait, and nobody a restart.
 //
 // How full volumes are (Stats) is measured when somebody asks, and kept for
 // volumeStatsAggPeriod.

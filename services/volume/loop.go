@@ -140,6 +140,19 @@ func (s *Service) nodeChanged(keys []string) {
 	}
 }
 
+// freed looks again at every pod with a volume that failed: what hung may answer.
+func (s *Service) freed() {
+	s.mu.Lock()
+	for _, w := range s.pods {
+		w.dirty = w.dirty || w.stuck != nil
+		for _, v := range w.volumes {
+			w.dirty = w.dirty || v.err != nil
+		}
+	}
+	s.mu.Unlock()
+	s.look()
+}
+
 func (s *Service) again(concerns func(*podWork) bool) {
 	any := false
 	s.mu.Lock()
@@ -189,6 +202,7 @@ func (s *Service) end() error {
 	case <-done:
 	case <-limit.C:
 	}
+	s.children.Close()
 	return s.file.Close()
 }
 

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 )
@@ -69,6 +70,13 @@ func (m *metrics) observe(plugin, operation string, err error, took time.Duratio
 		status = "fail-unknown"
 	}
 	m.duration.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+}
+
+// lost counts the processes that file systems without an answer hold.
+func (m *metrics) lost(children *child.Pool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sextant_volume_lost_processes", Help: "Processes that wait in the kernel for file systems that do not answer, left to themselves.",
+	}, func() float64 { return float64(len(children.Lost())) })
 }
 
 // census counts volumes when it is asked.

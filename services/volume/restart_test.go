@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"github.com/sextant-node/sextant/services/volume"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/stallfs"
 )
 
 // stuck is the real disk, but for what a test holds up or lets fail.
@@ -255,5 +257,66 @@ func TestTokens(t *testing.T) {
 	})
 	if item, _ := r.pods.Get("u"); !item.GetReady() {
 		t.Error("a token that cannot be renewed made the pod unready")
+	}
+}
+
+// TestAFileSystemThatStopsAnswering: a pod waits for it and says so; other pods,
+// readings and a restart do not.
+func TestAFileSystemThatStopsAnswering(t *testing.T) {
+	r, dead := newRig(t, nil), stallfs.Mount(t)
+	r.stop()
+	r.limit = 2 * time.Second
+	r.start(nil)
+	dead.Stall()
+	hanging := func(uid string) {
+		r.declare(of(t, uid, "\n- {name: e, emptyDir: {}}\n- {name: hang, hostPath: {path: "+dead.Dir+"/folder, type: Directory}}\n"))
+	}
+	said := func(uid string) func() bool {
+		return func() bool {
+			v := r.volume(uid, "hang")
+			return v.GetState() == volumev1.VolumeState_VOLUME_STATE_PENDING && v.GetStep() == "set up kubernetes.io/host-path" && v.GetSince() != nil &&
+				v.GetRetryAt() != nil && strings.Contains(v.GetError(), "hostPath "+dead.Dir+"/folder: no answer since ")
+		}
+	}
+	others := func(uids ...string) {
+		t.Helper()
+		for _, uid := range uids {
+			r.declare(of(t, uid, "\n- {name: e, emptyDir: {}}\n- {name: h, hostPath: {path: /dev, type: Directory}}\n"))
+		}
+		for _, uid := range uids {
+			r.ready(uid)
+		}
+		if resp, err := r.client.Stats(r.Context(), &volumev1.StatsRequest{}); err != nil || len(resp.GetVolumes()) < len(uids) {
+			t.Errorf("stats: %v, %v", resp, err)
+		}
+		for _, uid := range uids {
+			r.withdraw(uid)
+			r.gone(uid)
+		}
+	}
+	for _, uid := range []string{"hang-x", "hang-y", "hang-z"} {
+		hanging(uid)
+	}
+	others("a", "b", "c")
+	r.Eventually("hang-x waits", said("hang-x"))
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.start(nil)
+	r.Eventually("the second life", func() bool {
+		now, complete, _, _ := r.pods.State()
+		return now.Epoch != before.Epoch && complete
+	})
+	others("d", "e")
+	r.withdraw("hang-z") // nothing of it is on the dead file system
+	r.Eventually("hang-y waits", said("hang-y"))
+	r.gone("hang-z")
+	r.Eventually("an event", func() bool {
+		return slices.ContainsFunc(r.messages(), func(m string) bool {
+			return strings.HasPrefix(m, "FailedMount ns/hang-x-name: ") && strings.Contains(m, "no answer since")
+		})
+	})
+	dead.Go()
+	for _, uid := range []string{"hang-x", "hang-y"} {
+		r.ready(uid)
 	}
 }

@@ -41,6 +41,7 @@ type rig struct {
 	pods    *feed.Mirror[*volumev1.PodVolumes]
 	events  *feed.Mirror[*eventv1.Event]
 
+	limit      time.Duration // of steps in children, from the next start on
 	stopConfig func()
 	stop       func() // of the service under test
 	metrics    prometheus.Gatherer
@@ -79,6 +80,11 @@ func (k *tokens) asked() []*configv1.TokenRequest {
 	return append([]*configv1.TokenRequest(nil), k.calls...)
 }
 
+func TestMain(m *testing.M) {
+	volumetest.Child(func(root string) error { return volume.ServeSteps(root, os.Stdin, os.Stdout) })
+	os.Exit(m.Run())
+}
+
 func newRig(t *testing.T, edit func(*volume.Deps)) *rig {
 	t.Helper()
 	r := &rig{House: standin.New(t), root: volumetest.Root(t), tokens: &tokens{now: time.Now}}
@@ -105,7 +111,7 @@ func (r *rig) start(edit func(*volume.Deps)) {
 	if edit != nil {
 		edit(&deps)
 	}
-	if _, err := volume.New(volume.Config{RootDir: r.root}, deps); err != nil {
+	if _, err := volume.New(volume.Config{RootDir: r.root, Child: volumetest.Command(r.root), StepLimit: r.limit}, deps); err != nil {
 		r.Fatal(err)
 	}
 	r.stop, r.metrics = r.Start(deps.Kit), deps.Kit.Metrics

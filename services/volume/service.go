@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"io"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -17,6 +19,7 @@ import (
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
@@ -29,6 +32,16 @@ const schema = 1
 type Config struct {
 	// RootDir is the kubelet's root directory, /var/lib/kubelet by default.
 	RootDir string
+	// Child makes the command of a process that calls ServeSteps.
+	Child func() *exec.Cmd
+	// StepLimit is how long a child's step may take; zero for what suits it.
+	StepLimit time.Duration
+}
+
+// ServeSteps is a child of volume: it carries out the steps that may hang, one at
+// a time, as its parent asks.
+func ServeSteps(root string, in io.Reader, out io.Writer) error {
+	return child.Serve(in, out, setup.Steps(root))
 }
 
 // Host makes and removes volumes on disk; *setup.Host is the real one.
@@ -80,7 +93,8 @@ type Service struct {
 	kubelet *feed.Mirror[*kubeconf.Config]
 	tokens  configv1.ConfigServiceClient
 
-	stats *keeper
+	stats    *keeper
+	children *child.Pool
 
 	turns  keymutex.KeyMutex // one command at a time for a pod
 	passes sync.WaitGroup
@@ -101,8 +115,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		wake:   make(chan struct{}, 1),
 		pods:   map[types.UID]*podWork{},
 	}
+	s.children = child.NewPool(child.Config{Command: cfg.Child, Freed: s.freed, Log: kit.Log})
 	if s.host == nil {
-		s.host = setup.NewHost(cfg.RootDir)
+		s.host = setup.Apart{Host: setup.NewHost(cfg.RootDir), Children: s.children, Limit: cfg.StepLimit}
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -137,7 +152,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.stats = newKeeper(s.host.Measure, s.now, s.metrics.measured, kit.Log)
-	kit.Metrics.MustRegister(claims{s}, census{s})
+	kit.Metrics.MustRegister(claims{s}, census{s}, s.metrics.lost(s.children))
 	s.objects.Watch(s.objectsChanged)
 	s.secrets.Watch(s.objectsChanged)
 	s.node.Watch(s.nodeChanged)

@@ -29,7 +29,7 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), runCommand(), superviseCommand(),
+	root.AddCommand(upCommand(), downCommand(), runCommand(), volumeStepsCommand(), superviseCommand(),
 		statusCommand(), podsCommand(), logsCommand(), watchCommand(), profileCommand())
 	return root
 }

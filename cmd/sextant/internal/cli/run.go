@@ -13,6 +13,7 @@ import (
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/volume"
 )
 
 // runCommand holds a sub-command for each service. They are below `run` because
@@ -64,6 +65,17 @@ func runOne(s serve.Service) *cobra.Command {
 	c.Flags().StringVar(&opts.Bus, "bus", "", `"off", or the URL of a NATS server to use instead of the node's own`)
 	c.Flags().StringVar(&level, "log-level", level, "debug, info, warn or error")
 	c.Flags().SortFlags = !strings.EqualFold(string(s.Name), string(house.Config))
+	return c
+}
+
+// volumeStepsCommand is a child of volume.
+func volumeStepsCommand() *cobra.Command {
+	root := ""
+	c := &cobra.Command{
+		Use: serve.VolumeSteps, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return volume.ServeSteps(root, os.Stdin, os.Stdout) },
+	}
+	c.Flags().StringVar(&root, "root-dir", "", "the kubelet's root directory")
 	return c
 }
 

@@ -65,19 +65,17 @@ func mountMedium(p *v1.Pod, medium v1.StorageMedium, dir string, memory int64) e
 	return fmt.Errorf("emptyDir.medium: unknown medium %q", medium)
 }
 
-// emptyDirStands: what is in memory goes with a reboot, its mark stays.
+// emptyDirStands: what is in memory goes with a reboot, its mark stays. A file
+// system that a container mounted there is not asked: it may hang.
 func (h *Host) emptyDirStands(uid types.UID, v *v1.Volume, dir string) bool {
 	if mark, err := os.Lstat(h.mark(uid, v.Name)); err != nil || !mark.Mode().IsRegular() {
 		return false
 	}
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-		return false
+	if there, err := mounted(dir); there || err != nil {
+		return err == nil
 	}
-	if v.EmptyDir.Medium == v1.StorageMediumDefault {
-		return true
-	}
-	there, err := mounted(dir)
-	return err == nil && there
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir() && v.EmptyDir.Medium == v1.StorageMediumDefault
 }
 
 func (h *Host) mark(uid types.UID, name string) string {

@@ -3,9 +3,7 @@ package setup
 import (
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,33 +32,4 @@ func ensureTmpfs(dir, options string) error {
 		return ensureMount(dir, "tmpfs", options)
 	}
 	return err
-}
-
-func mounted(dir string) (bool, error) {
-	there, err := mountinfo.Mounted(dir)
-	if err != nil {
-		return false, fmt.Errorf("is %s a mount point: %w", dir, err)
-	}
-	return there, nil
-}
-
-// mountsBelow lists mount points below a folder, the newest first.
-func mountsBelow(dir string) ([]string, error) {
-	table, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
-		return nil, fmt.Errorf("mount table: %w", err)
-	}
-	var points []string
-	for _, m := range table {
-		points = append(points, m.Mountpoint)
-	}
-	slices.Reverse(points)
-	return points, nil
-}
-
-func unmount(point string) error {
-	if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW); err != nil {
-		return fmt.Errorf("unmount %s: %w", point, err)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
@@ -27,6 +28,7 @@ const (
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID}
 
 func TestMain(m *testing.M) {
+	volumetest.Child(func(root string) error { return child.Serve(os.Stdin, os.Stdout, setup.Steps(root)) })
 	if root := os.Getenv(unprivileged); root != "" {
 		if err := everyVolume(root); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -3,7 +3,9 @@
 package volumetest
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -11,6 +13,31 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
+
+const childOf = "SEXTANT_TEST_VOLUME_CHILD"
+
+// Child is for TestMain: in a process started by Command it serves and exits.
+func Child(serve func(root string) error) {
+	root, ok := os.LookupEnv(childOf)
+	if !ok {
+		return
+	}
+	if err := serve(root); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Command starts the test's own binary as a child.
+func Command(root string) func() *exec.Cmd {
+	return func() *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), childOf+"="+root)
+		cmd.Stderr = os.Stderr
+		return cmd
+	}
+}
 
 // Root makes a kubelet root directory with a pods folder in it. What is mounted
 // below it when the test ends is unmounted.

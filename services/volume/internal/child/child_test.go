@@ -1,0 +1,136 @@
+package child_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sextant-node/sextant/services/volume/internal/child"
+	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/stallfs"
+)
+
+func TestMain(m *testing.M) {
+	volumetest.Child(func(string) error {
+		return child.Serve(os.Stdin, os.Stdout, child.Steps{
+			"pid":  child.Step(func(string) (any, error) { return os.Getpid(), nil }),
+			"fail": child.Step(func(text string) (any, error) { return nil, errors.New(text) }),
+			"die":  child.Step(func(code int) (any, error) { os.Exit(code); return nil, nil }),
+			"stat": child.Step(func(path string) (any, error) { _, err := os.Stat(path); return nil, err }),
+		})
+	})
+	os.Exit(m.Run())
+}
+
+func pool(t *testing.T, freed func()) *child.Pool {
+	p := child.NewPool(child.Config{Command: volumetest.Command(""), Freed: freed, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(p.Close)
+	return p
+}
+
+// do is a step with time enough on any machine.
+func do(p *child.Pool, step, on string, args, result any) error {
+	return p.Do(child.Task{Step: step, On: on, Args: args, Limit: time.Minute}, result)
+}
+
+func TestAnswers(t *testing.T) {
+	p := pool(t, nil)
+	var first, second int
+	if err := errors.Join(do(p, "pid", "x", "", &first), do(p, "pid", "y", "", &second)); err != nil {
+		t.Fatal(err)
+	}
+	if first != second || first == os.Getpid() {
+		t.Errorf("processes %d and %d, want one other than this", first, second)
+	}
+	for step, want := range map[string]string{"fail": "some text", "nothing": `no step "nothing"`} {
+		if err := do(p, step, "x", "some text", nil); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", step, err, want)
+		}
+	}
+	if err := do(p, "pid", "x", 7, nil); err == nil || !strings.Contains(err.Error(), "cannot unmarshal") {
+		t.Errorf("wrong arguments: %v", err)
+	}
+	if err := do(p, "die", "the disk", 3, nil); err == nil || !strings.HasPrefix(err.Error(), "die the disk: its process ended") {
+		t.Errorf("a child that died: %v", err)
+	}
+	if err := do(p, "pid", "x", "", &second); err != nil || second == first {
+		t.Errorf("after that: %d, %v", second, err)
+	}
+}
+
+func TestNoCommand(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	p := child.NewPool(child.Config{Command: func() *exec.Cmd { return exec.Command(none) }, Log: slog.New(slog.DiscardHandler)})
+	if err := do(p, "pid", "x", "", nil); err == nil || !strings.HasPrefix(err.Error(), "start of a child: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAFileSystemThatStopsAnswering loses one process to it, however often it is
+// tried, and has it back when the file system answers again.
+func TestAFileSystemThatStopsAnswering(t *testing.T) {
+	dead, freed := stallfs.Mount(t), make(chan struct{}, 16)
+	p := pool(t, func() { freed <- struct{}{} })
+	folder := filepath.Join(dead.Dir, "folder")
+	if err := do(p, "stat", folder, folder, nil); err != nil {
+		t.Fatal(err)
+	}
+	dead.Stall()
+	var stuck, again *child.Stuck
+	err := p.Do(child.Task{Step: "stat", On: folder, Place: dead.Dir, Args: folder, Limit: 2 * time.Second}, nil)
+	if !errors.As(err, &stuck) || stuck.PID == 0 {
+		t.Fatalf("%v", err)
+	}
+	for !inKernel(t, stuck.PID) {
+		if t.Context().Err() != nil {
+			t.Fatal("the process does not wait in the kernel")
+		}
+		runtime.Gosched()
+	}
+	for range 3 {
+		err := p.Do(child.Task{Step: "stat", On: dead.Dir, Args: dead.Dir, Limit: time.Minute}, nil)
+		if !errors.As(err, &again) || again != stuck || err.Error() != stuck.Error() {
+			t.Errorf("tried again: %v", err)
+		}
+	}
+	if err := do(p, "stat", "/", "/", nil); err != nil {
+		t.Errorf("another place: %v", err)
+	}
+	if lost := p.Lost(); len(lost) != 1 || lost[0].PID != stuck.PID {
+		t.Errorf("lost: %v", lost)
+	}
+	dead.Go()
+	select {
+	case <-freed:
+	case <-t.Context().Done():
+		t.Fatal("not freed")
+	}
+	if err := do(p, "stat", dead.Dir, folder, nil); err != nil {
+		t.Errorf("it answers again: %v", err)
+	}
+	if lost := p.Lost(); len(lost) != 0 {
+		t.Errorf("lost: %v", lost)
+	}
+}
+
+// inKernel tells whether a thread of a process waits deaf to signals.
+func inKernel(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		if stat, err := os.ReadFile(thread); err == nil && strings.Contains(string(stat), ") D ") {
+			return true
+		}
+	}
+	return false
+}
