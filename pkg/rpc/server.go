@@ -40,7 +40,8 @@ type ServerConfig struct {
 // Server is a gRPC server on one Unix socket.
 type Server struct {
 	*grpc.Server
-	cfg ServerConfig
+	cfg       ServerConfig
+	listening chan struct{}
 }
 
 // NewServer builds a server; it listens only in Run. Services register on it
@@ -92,17 +93,21 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 			authorizeStream,
 		),
 	}, cfg.Options...)
-	return &Server{Server: grpc.NewServer(options...), cfg: cfg}, nil
+	return &Server{Server: grpc.NewServer(options...), cfg: cfg, listening: make(chan struct{})}, nil
 }
+
+// Listening is closed when clients may come.
+func (s *Server) Listening() <-chan struct{} { return s.listening }
 
 // Run listens and serves until ctx ends, then gives calls two seconds to
 // finish. Clients may come and go; only a socket that cannot be made is an
-// error.
+// error. It is called once.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := Listen(s.cfg.Socket)
 	if err != nil {
 		return err
 	}
+	close(s.listening)
 	stop := context.AfterFunc(ctx, func() {
 		done := make(chan struct{})
 		go func() { s.GracefulStop(); close(done) }()

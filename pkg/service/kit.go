@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (k *Kit) joinBus() error {
 	}
 	client, err := bus.Connect(bus.ClientConfig{
 		Service: k.Service, AddressFile: k.Paths.BusAddress(), URL: url,
-		KeyFile: bus.KeyFile(k.Paths.BusKeys(), k.Service), Log: k.Log,
+		KeyFile: k.busKey(), Log: k.Log,
 		Connected: k.announceAll,
 	})
 	if err != nil {
@@ -140,6 +141,25 @@ func (k *Kit) joinBus() error {
 	}
 	k.Bus = client
 	return nil
+}
+
+// BusCredential is the name of the credential that holds a service's NKey where
+// systemd hands it over (systemd.exec(5), LoadCredential=).
+const BusCredential = "bus-key"
+
+// busKey is the file with the service's NKey.
+func (k *Kit) busKey() string {
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		if file := filepath.Join(dir, BusCredential); exists(file) {
+			return file
+		}
+	}
+	return bus.KeyFile(k.Paths.BusKeys(), k.Service)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // announceAll tells the readers of every feed to look: what changed before the

@@ -39,13 +39,17 @@ func (k *Kit) stuck(now time.Time) []string {
 	return names
 }
 
-// watchdog tells systemd that the process is up, and goes on telling it as long
-// as every heart beats (sd_notify(3): READY=1, WATCHDOG=1). Without systemd it
-// does nothing.
+// watchdog tells systemd that the process is up once its socket listens, goes on
+// telling it as long as every heart beats, and says when the process stops
+// (sd_notify(3): READY=1, WATCHDOG=1, STOPPING=1). Without systemd it does nothing.
 func (k *Kit) watchdog(ctx context.Context) error {
-	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		k.Log.Warn("sd_notify", KeyError, err.Error())
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-k.Server.Listening():
 	}
+	k.notify(daemon.SdNotifyReady)
+	defer k.notify(daemon.SdNotifyStopping)
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval <= 0 {
 		<-ctx.Done()
@@ -62,9 +66,13 @@ func (k *Kit) watchdog(ctx context.Context) error {
 				k.Log.Error("loops are stuck: watchdog not fed", "loops", names)
 				continue
 			}
-			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
-				k.Log.Warn("sd_notify", KeyError, err.Error())
-			}
+			k.notify(daemon.SdNotifyWatchdog)
 		}
+	}
+}
+
+func (k *Kit) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		k.Log.Warn("sd_notify", KeyError, err.Error())
 	}
 }

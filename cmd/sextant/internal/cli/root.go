@@ -4,6 +4,10 @@
 package cli
 
 import (
+	"fmt"
+	"os"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -30,6 +34,7 @@ func Root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(upCommand(), downCommand(), runCommand(), volumeStepsCommand(), superviseCommand(),
+		prepareCommand(), startCommand(), gateCommand(),
 		statusCommand(), podsCommand(), logsCommand(), watchCommand(), profileCommand())
 	return root
 }
@@ -41,6 +46,20 @@ func (n *nodeFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&n.paths.Run, "run-dir", defaultRun, "the node's run directory (sockets)")
 	n.paths.State = defaultState
 	mustNot(c.MarkFlagDirname("run-dir"))
+}
+
+// serviceNamed is a service by its name.
+func serviceNamed(name string) (house.Service, error) {
+	if s := house.Service(name); house.IsService(s) {
+		return s, nil
+	}
+	return "", fmt.Errorf("there is no service %q: they are %v", name, house.Services())
+}
+
+// setenv sets a variable given as NAME=value.
+func setenv(variable string) error {
+	name, value, _ := strings.Cut(variable, "=")
+	return os.Setenv(name, value)
 }
 
 // mustNot is for errors that only a defect in this program can cause.

@@ -132,7 +132,12 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeconf.Fl
 	if err != nil {
 		return err
 	}
-	if err := node.Stop(ctx, plan.Run); err != nil {
+	if active, err := node.SliceActive(ctx, plan.Run); err != nil {
+		return err
+	} else if active {
+		return fmt.Errorf("systemd runs this node's services: systemctl stop %s first", node.Slice)
+	}
+	if err := node.StopProcesses(ctx, plan.Run); err != nil {
 		return fmt.Errorf("stop the services of an earlier start: %w", err)
 	}
 	if plan.Local != nil {

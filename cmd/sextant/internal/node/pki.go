@@ -25,13 +25,13 @@ func (p *Plan) pairFile() string { return filepath.Join(p.CertDir, "kubelet-clie
 // preparePKI lays out the certificate folder: config's, and open to nodeapi,
 // who cannot touch config's files in it. What a kubelet left there is handed to
 // the service that goes on with it.
-func (p *Plan) preparePKI(ids house.Identities) error {
+func (p *Plan) preparePKI() error {
 	if err := os.MkdirAll(p.CertDir, 0o755); err != nil {
 		return err
 	}
-	config, nodeapi := int(ids[house.Config]), int(ids[house.NodeAPI])
+	config, nodeapi := p.account(house.Config), p.account(house.NodeAPI)
 	if err := errors.Join(
-		os.Chown(p.CertDir, config, nodeapi),
+		os.Chown(p.CertDir, int(config.UID), int(nodeapi.GID)),
 		os.Chmod(p.CertDir, os.ModeSticky|0o770),
 	); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (p *Plan) preparePKI(ids house.Identities) error {
 		return err
 	}
 	for _, e := range entries {
-		var owner int
+		var owner Account
 		switch name := e.Name(); {
 		case strings.HasPrefix(name, "kubelet-client"):
 			owner = config
@@ -50,7 +50,7 @@ func (p *Plan) preparePKI(ids house.Identities) error {
 		default:
 			continue
 		}
-		if err := os.Lchown(filepath.Join(p.CertDir, e.Name()), owner, owner); err != nil {
+		if err := os.Lchown(filepath.Join(p.CertDir, e.Name()), int(owner.UID), int(owner.GID)); err != nil {
 			return err
 		}
 	}

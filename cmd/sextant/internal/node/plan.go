@@ -34,8 +34,12 @@ type Plan struct {
 	CertDir    string `json:"certDir"`
 	Bus        string `json:"bus,omitempty"`
 	LogLevel   string `json:"logLevel"`
-	// UIDBase is the first of the services' uids.
+	// UIDBase is the first of the services' uids, where they have no accounts.
 	UIDBase uint32 `json:"uidBase"`
+	// Accounts are the services' own, made by the package.
+	Accounts map[house.Service]Account `json:"accounts,omitempty"`
+	// Units is set when systemd runs the services, and not the supervisor.
+	Units bool `json:"units,omitempty"`
 	// CgroupRoot below which the pods' cgroups are made.
 	CgroupRoot string `json:"cgroupRoot"`
 	// Sockets are the addresses nodeapi listens on, by name: the supervisor holds
@@ -79,35 +83,39 @@ func planFile(run string) string { return filepath.Join(run, "node.json") }
 var ErrNoNode = errors.New("no node was started here")
 
 // ReadPlan reads the plan of the node in a run directory.
-func ReadPlan(run string) (*Plan, error) {
-	data, err := os.ReadFile(planFile(run))
+func ReadPlan(run string) (*Plan, error) { return readPlanFile(planFile(run)) }
+
+func readPlanFile(path string) (*Plan, error) {
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w", run, ErrNoNode)
+		return nil, fmt.Errorf("%s: %w", filepath.Dir(path), ErrNoNode)
 	}
 	if err != nil {
 		return nil, err
 	}
 	p := &Plan{}
 	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("%s: %w", planFile(run), err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
 }
 
 // Write stores the plan.
-func (p *Plan) Write() error {
+func (p *Plan) Write() error { return writePlan(planFile(p.Run), p) }
+
+func writePlan(path string, p *Plan) error {
 	data, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(planFile(p.Run), append(data, '\n'), 0o644)
+	return writeFile(path, append(data, '\n'), 0o644)
 }
 
 // Identities gives each service its uid.
 func (p *Plan) Identities() house.Identities {
 	ids := house.Identities{}
-	for i, s := range house.Services() {
-		ids[s] = p.UIDBase + uint32(i)
+	for _, s := range house.Services() {
+		ids[s] = p.account(s).UID
 	}
 	return ids
 }

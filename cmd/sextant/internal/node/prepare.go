@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -15,12 +16,16 @@ import (
 // Idempotent.
 func (p *Plan) Prepare() error {
 	ids := p.Identities()
-	for _, dir := range []string{p.Run, p.State, p.LogDir, p.RootDir, filepath.Dir(p.PodLogsDir)} {
+	folders := []string{p.Run, p.State, p.RootDir, filepath.Dir(p.PodLogsDir)}
+	if p.LogDir != "" {
+		folders = append(folders, p.LogDir)
+	}
+	for _, dir := range folders {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	worker := ids[house.PodWorker]
+	worker := p.account(house.PodWorker)
 	owned := []ownedFolder{
 		{filepath.Join(p.RootDir, "pods"), 0o751, worker},
 		{filepath.Join(p.RootDir, "image_manager"), 0o755, worker},
@@ -28,10 +33,10 @@ func (p *Plan) Prepare() error {
 		{p.PodLogsDir, 0o755, worker},
 		{p.LinksDir, 0o755, worker},
 	}
-	for s, uid := range ids {
+	for _, s := range house.Services() {
 		owned = append(owned,
-			ownedFolder{filepath.Join(p.Run, string(s)), 0o755, uid},
-			ownedFolder{p.Paths().StateOf(s), 0o700, uid})
+			ownedFolder{filepath.Join(p.Run, string(s)), 0o755, p.account(s)},
+			ownedFolder{p.Paths().StateOf(s), 0o700, p.account(s)})
 	}
 	for _, dir := range owned {
 		if err := dir.ensure(); err != nil {
@@ -45,10 +50,10 @@ func (p *Plan) Prepare() error {
 	if err := writeFile(p.Paths().Identities(), append(data, '\n'), 0o644); err != nil {
 		return err
 	}
-	if err := p.keys(ids); err != nil {
+	if err := p.keys(p.keyOwners()); err != nil {
 		return err
 	}
-	if err := p.preparePKI(ids); err != nil {
+	if err := p.preparePKI(); err != nil {
 		return err
 	}
 	if err := traversable(p.RootDir, filepath.Dir(p.CertDir)); err != nil {
@@ -57,17 +62,66 @@ func (p *Plan) Prepare() error {
 	return p.Write()
 }
 
+// Credential tells whether systemd hands a service its NKey, which is root's
+// then. volume shares the node's mount namespace, where a credential's folder
+// would be one more mount; the bus has no key.
+func Credential(s house.Service) bool { return s != house.Volume && s != house.Bus }
+
+// keyOwners are the uids that may read the NKeys.
+func (p *Plan) keyOwners() house.Identities {
+	owners := p.Identities()
+	for s := range owners {
+		if p.Units && Credential(s) {
+			owners[s] = 0
+		}
+	}
+	return owners
+}
+
 type ownedFolder struct {
 	path string
 	mode fs.FileMode
-	uid  uint32
+	own  Account
 }
 
 func (o ownedFolder) ensure() error {
 	if err := os.MkdirAll(o.path, o.mode); err != nil {
 		return err
 	}
-	return errors.Join(os.Chmod(o.path, o.mode), os.Chown(o.path, int(o.uid), int(o.uid)))
+	if err := o.adopt(); err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(o.path, o.mode), os.Chown(o.path, int(o.own.UID), int(o.own.GID)))
+}
+
+// adopt hands over what is in a folder that belonged to another uid of the same
+// service: the node was run by the supervisor before, or is again. What a kubelet
+// left is root's and stays so; volumes hold what is the pods'. Links are not followed.
+func (o ownedFolder) adopt() error {
+	info, err := os.Lstat(o.path)
+	if err != nil {
+		return err
+	}
+	before := info.Sys().(*syscall.Stat_t).Uid
+	if before == o.own.UID || before == 0 {
+		return nil
+	}
+	return filepath.WalkDir(o.path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "volumes" || d.Name() == "volume-subpaths") {
+			return fs.SkipDir
+		}
+		info, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		if info.Sys().(*syscall.Stat_t).Uid != before {
+			return nil
+		}
+		return os.Lchown(path, int(o.own.UID), int(o.own.GID))
+	})
 }
 
 // keys are kept with the state, so that a reboot keeps them, and linked into the

@@ -18,8 +18,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
-// args of one service's process.
-func (p *Plan) args(s house.Service) []string {
+// Args of one service's process.
+func (p *Plan) Args(s house.Service) []string {
 	args := []string{"run", string(s), "--run-dir=" + p.Run, "--state-dir=" + p.State, "--log-level=" + p.LogLevel}
 	if p.Bus != "" {
 		args = append(args, "--bus="+p.Bus)
@@ -46,6 +46,14 @@ func (p *Plan) args(s house.Service) []string {
 		}
 	}
 	return args
+}
+
+// Environ is what a service's process is told besides: its way to the system bus.
+func (p *Plan) Environ(s house.Service) []string {
+	if gate := p.gateOf(s); gate != "" && systemd.IsRunningSystemd() {
+		return []string{"DBUS_SYSTEM_BUS_ADDRESS=unix:path=" + dbus.EscapeBusAddressValue(gate)}
+	}
+	return nil
 }
 
 func (p *Plan) pidFile(s house.Service) string {
@@ -87,16 +95,14 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service, log *sl
 		return err
 	}
 	defer out.Close() //nolint:errcheck // the process has its own descriptor
-	cmd := exec.CommandContext(ctx, binary, p.args(s)...)
+	cmd := exec.CommandContext(ctx, binary, p.Args(s)...)
 	cmd.SysProcAttr = rights
 	cmd.Dir = p.WorkDir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(withoutSockets(os.Environ()), "HOME=/nonexistent", "GOTRACEBACK=all")
+	cmd.Env = append(cmd.Env, p.Environ(s)...)
 	if s == house.NodeAPI {
 		p.sockets.pass(cmd, p.Sockets, log)
-	}
-	if gate := p.gateOf(s); gate != "" && systemd.IsRunningSystemd() {
-		cmd.Env = append(cmd.Env, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+dbus.EscapeBusAddressValue(gate))
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 7 * time.Second

@@ -84,6 +84,9 @@ func (p *Plan) Purge(ctx context.Context, pods []string) error {
 		all = append(all, removePods(ctx, p.Endpoint, pods))
 	}
 	all = append(all, unmountBelow(p.RootDir), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(), p.removePodFiles(pods))
+	if p.Units {
+		all = append(all, p.removePrepared())
+	}
 	for _, dir := range append([]string{p.Run}, p.Disposable...) {
 		all = append(all, unmountBelow(dir), os.RemoveAll(dir))
 	}

@@ -15,41 +15,28 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
-// capabilities are what a service may do beyond its uid; those not listed have
-// none (docs/architecture.md, the owner table).
-var capabilities = map[house.Service][]uintptr{
-	// The operator's files are root's: manifests, kubeconfigs, keys (decision 0008).
-	house.Config: {unix.CAP_DAC_READ_SEARCH},
-	// FSETID keeps the setgid bit of folders given to a pod's fsGroup.
-	house.Volume:   {unix.CAP_SYS_ADMIN, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID},
-	house.Resource: {unix.CAP_DAC_OVERRIDE},
-}
-
 // rights are how a service's process is started.
 func (p *Plan) rights(s house.Service) (*syscall.SysProcAttr, error) {
-	uid := p.Identities()[s]
-	cred := &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{}}
-	switch s {
-	case house.PodWorker:
-		groups, err := runtimeGroups(uid, p.Endpoint, p.ImageEndpoint)
+	own, may := p.account(s), house.RightsOf(s)
+	cred := &syscall.Credential{Uid: own.UID, Gid: own.GID, Groups: groupsNamed(may.Groups)}
+	if may.RuntimeSocket {
+		groups, err := runtimeGroups(own, p.Endpoint, p.ImageEndpoint)
 		if err != nil {
 			return nil, err
 		}
-		cred.Groups = groups
-	case house.NodeAPI:
-		cred.Groups = logGroups()
+		cred.Groups = append(cred.Groups, groups...)
 	}
-	return &syscall.SysProcAttr{Setsid: true, Credential: cred, AmbientCaps: capabilities[s]}, nil
+	attr := &syscall.SysProcAttr{Setsid: true, Credential: cred}
+	for _, c := range may.Capabilities {
+		attr.AmbientCaps = append(attr.AmbientCaps, uintptr(c))
+	}
+	return attr, nil
 }
 
-// logReaders are the groups that distributions let read the node's logs: files
-// below /var/log, and the journal.
-var logReaders = []string{"adm", "systemd-journal"}
-
-// logGroups are those of them that the node has.
-func logGroups() []uint32 {
+// groupsNamed are those of the groups that the node has.
+func groupsNamed(names []string) []uint32 {
 	groups := []uint32{}
-	for _, name := range logReaders {
+	for _, name := range names {
 		g, err := user.LookupGroup(name)
 		if err != nil {
 			continue
@@ -79,7 +66,7 @@ func startForGood(cmd *exec.Cmd) error {
 
 // runtimeGroups are the groups that may open the runtime's sockets. The right
 // to connect is all podworker gets of them.
-func runtimeGroups(uid uint32, endpoints ...string) ([]uint32, error) {
+func runtimeGroups(own Account, endpoints ...string) ([]uint32, error) {
 	var groups []uint32
 	for _, endpoint := range endpoints {
 		path := strings.TrimPrefix(endpoint, "unix://")
@@ -93,7 +80,7 @@ func runtimeGroups(uid uint32, endpoints ...string) ([]uint32, error) {
 		owner := info.Sys().(*syscall.Stat_t)
 		mode := info.Mode().Perm()
 		switch {
-		case owner.Uid == uid, mode&0o006 == 0o006, owner.Gid == uid:
+		case owner.Uid == own.UID, mode&0o006 == 0o006, owner.Gid == own.GID:
 		case mode&0o060 == 0o060:
 			groups = append(groups, owner.Gid)
 		default:

@@ -69,8 +69,16 @@ func (p *Plan) Detach() error {
 	return cmd.Process.Release()
 }
 
-// Stop ends the supervisor and every service. Pods go on running.
+// Stop ends the supervisor and every service, whoever keeps them. Pods go on running.
 func Stop(ctx context.Context, run string) error {
+	if p, err := ReadPlan(run); err == nil && p.Units {
+		return stopUnit(ctx, Slice)
+	}
+	return StopProcesses(ctx, run)
+}
+
+// StopProcesses ends the supervisor and the services it started.
+func StopProcesses(ctx context.Context, run string) error {
 	marker := "--run-dir=" + run
 	files := []string{supervisorFile(run)} // first, or it starts the others again
 	for _, s := range house.Services() {

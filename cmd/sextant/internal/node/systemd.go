@@ -3,14 +3,12 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/dbus"
 	"github.com/opencontainers/cgroups/systemd"
 
 	"github.com/sextant-node/sextant/cmd/sextant/internal/gate"
@@ -19,13 +17,9 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 )
 
-// gated are the services that ask root's things of the system bus, each with its
-// socket below the run directory.
-var gated = map[house.Service]string{house.Resource: "systemd.sock", house.PodWorker: "logind.sock"}
-
 // gateOf is a service's way to the system bus; empty for none.
 func (p *Plan) gateOf(s house.Service) string {
-	if name, ok := gated[s]; ok {
+	if name := house.RightsOf(s).Gate; name != "" {
 		return filepath.Join(p.Run, string(s), name)
 	}
 	return ""
@@ -76,22 +70,5 @@ func (p *Plan) stopSlices(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", root.Path(pod.Systemd))); errors.Is(err, fs.ErrNotExist) && len(found) == 0 {
 		return nil
 	}
-	conn, err := dbus.NewWithContext(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", root.Slice(), err)
-	}
-	defer conn.Close()
-	done := make(chan string, 1)
-	if _, err := conn.StopUnitContext(ctx, root.Slice(), "replace", done); err != nil {
-		return fmt.Errorf("%s: %w", root.Slice(), err)
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case result := <-done:
-		if result != "done" {
-			return fmt.Errorf("%s: stopping it ended as %s", root.Slice(), result)
-		}
-	}
-	return nil
+	return stopUnit(ctx, root.Slice())
 }

@@ -1,0 +1,165 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/coreos/go-systemd/v22/dbus"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+)
+
+// Slice is the unit that holds every unit of the node: starting and stopping it
+// starts and stops them.
+const Slice = "sextant.slice"
+
+// UnitOf is the unit of a service.
+func UnitOf(s house.Service) string { return "sextant-" + string(s) + ".service" }
+
+// keptPlan is where the plan outlives a reboot.
+func keptPlan(state string) string { return filepath.Join(state, filepath.Base(planFile(""))) }
+
+// Keep stores the plan with the state as well, for a start with a configuration
+// that cannot be read.
+func (p *Plan) Keep() error { return writePlan(keptPlan(p.State), p) }
+
+// ReadKeptPlan reads the plan of the last good start.
+func ReadKeptPlan(state string) (*Plan, error) { return readPlanFile(keptPlan(state)) }
+
+// planPause is how often a service that is started before the plan looks for it.
+const planPause = 500 * time.Millisecond
+
+// AwaitPlan reads the node's plan as soon as there is one, and tells whether it
+// had to wait for it.
+func AwaitPlan(ctx context.Context, run string, log *slog.Logger) (p *Plan, waited bool, err error) {
+	tick := time.NewTicker(planPause)
+	defer tick.Stop()
+	for ; ; waited = true {
+		p, err := ReadPlan(run)
+		if !errors.Is(err, ErrNoNode) {
+			return p, waited, err
+		}
+		if !waited {
+			log.Warn("waiting for sextant-prepare.service, which has not said yet how this node is run", "run-dir", run)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, waited, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// KeepGates is what is left for root while systemd runs the services: the gates
+// to the system bus, and the kubeconfig after a bootstrap.
+func (p *Plan) KeepGates(ctx context.Context, log *slog.Logger) error {
+	tasks := []service.Task{
+		{Name: "gates", Run: func(ctx context.Context) error { return p.keepGates(ctx, log) }},
+		{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
+	}
+	if p.Bootstrap != "" && p.KubeConfig != "" {
+		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: func(ctx context.Context) error { return p.keepKubeconfig(ctx, log) }})
+	}
+	return service.RunTasks(ctx, 10*time.Second, tasks...)
+}
+
+// notify tells systemd that the process lives (sd_notify(3)).
+func notify(ctx context.Context, log *slog.Logger) error {
+	say := func(state string) {
+		if _, err := daemon.SdNotify(false, state); err != nil {
+			log.Warn("sd_notify", "error", err.Error())
+		}
+	}
+	say(daemon.SdNotifyReady)
+	defer say(daemon.SdNotifyStopping)
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval <= 0 {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			say(daemon.SdNotifyWatchdog)
+		}
+	}
+}
+
+// unitJob has systemd start, stop or restart a unit, and waits for the end of it.
+func unitJob(ctx context.Context, what func(*dbus.Conn, chan<- string) (int, error), unit string) error {
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", unit, err)
+	}
+	defer conn.Close()
+	done := make(chan string, 1)
+	if _, err := what(conn, done); err != nil {
+		return fmt.Errorf("%s: %w", unit, err)
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", unit, ctx.Err())
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("%s: the job ended as %s: see journalctl -u %s", unit, result, unit)
+		}
+		return nil
+	}
+}
+
+func stopUnit(ctx context.Context, unit string) error {
+	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, unit, "replace", done)
+	}, unit)
+}
+
+func restartUnit(ctx context.Context, unit string) error {
+	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.RestartUnitContext(ctx, unit, "replace", done)
+	}, unit)
+}
+
+// SliceActive tells whether systemd runs the services of the node in a run directory.
+func SliceActive(ctx context.Context, run string) (bool, error) {
+	if p, err := ReadPlan(run); err != nil || !p.Units {
+		return false, nil // nobody's, or the supervisor's
+	}
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", Slice, err)
+	}
+	defer conn.Close()
+	state, err := conn.GetUnitPropertyContext(ctx, Slice, "ActiveState")
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", Slice, err)
+	}
+	return state.Value.Value() == "active", nil
+}
+
+// removePrepared removes what Prepare laid out for pods, as far as nothing is in it.
+func (p *Plan) removePrepared() error {
+	var all []error
+	for _, dir := range []string{
+		filepath.Join(p.RootDir, "pods"), filepath.Join(p.RootDir, "image_manager"), filepath.Join(p.RootDir, "checkpoints"),
+		p.CertDir, p.RootDir, p.PodLogsDir, p.LinksDir,
+	} {
+		empty, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) || len(empty) > 0 {
+			continue
+		}
+		all = append(all, err, os.Remove(dir))
+	}
+	return errors.Join(all...)
+}
