@@ -46,7 +46,7 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
 	s.tokens = token.New(token.Config{
-		Issue: s.issue, Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
+		Issue: token.Patient(s.issue), Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
 		Renewal: func(r token.Request, err error) {
 			s.log.Warn("token not renewed", service.KeyPod, r.Namespace+"/"+r.PodName, service.KeyError, err.Error())
 		},

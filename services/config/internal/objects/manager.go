@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
@@ -25,8 +26,14 @@ type Config struct {
 	// Changed tells that an object which names others changed, or that the
 	// services were read for the first time.
 	Changed func()
-	Log     *slog.Logger
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	Log *slog.Logger
 }
+
+// lag is how long the node authorizer may take to learn of a pod that the node
+// was told of: until then "forbidden" is not yet an answer.
+const lag = 2 * time.Second
 
 // Manager keeps objects. Make it with New.
 type Manager struct {
@@ -43,6 +50,7 @@ type item struct {
 	ref    refs.Ref
 	object Object // nil when never read or absent
 	told   *configv1.Object
+	since  time.Time          // when it was first asked for
 	cancel context.CancelFunc // of the goroutine that follows it
 }
 
@@ -56,6 +64,9 @@ type session struct {
 
 // New makes a manager that wants nothing.
 func New(cfg Config) *Manager {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Manager{cfg: cfg, items: map[refs.Ref]*item{}, services: newServices()}
 }
 
@@ -142,6 +153,9 @@ func (m *Manager) start(it *item) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	it.cancel = cancel
+	if it.since.IsZero() {
+		it.since = m.cfg.Now()
+	}
 	s.parts.Go(func() {
 		defer cancel()
 		m.follow(ctx, s, it.ref)
@@ -179,7 +193,8 @@ func (m *Manager) take(ctx context.Context, ref refs.Ref, object Object) {
 }
 
 // fail takes in that an object could not be read. What was read before stays;
-// while the API server cannot be reached at all, nothing more is said of it.
+// while the API server cannot be reached at all, nothing more is said of it. It
+// is asked for again in any case, and soon.
 func (m *Manager) fail(ctx context.Context, ref refs.Ref, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +203,7 @@ func (m *Manager) fail(ctx context.Context, ref refs.Ref, err error) {
 		return
 	}
 	read := it.object != nil || it.told.GetAbsent()
-	if read && !answered(err) {
+	if read && !answered(err) || !read && apierrors.IsForbidden(err) && m.cfg.Now().Sub(it.since) < lag {
 		return
 	}
 	m.tell(it, it.told.GetAbsent(), cluster.Text(err))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,6 +194,44 @@ func TestErrors(t *testing.T) {
 		o := all[refMap]
 		return strings.Contains(o.GetError(), "forbidden") && strings.Contains(string(o.GetObject()), "one")
 	})
+}
+
+// TestForbiddenAtFirst: the node authorizer learns of a pod a moment after the
+// node: what it says until then is no answer.
+func TestForbiddenAtFirst(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	var ahead atomic.Int64
+	asked := make(chan struct{})
+	m.cfg.Now = func() time.Time {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return time.Unix(ahead.Load(), 0)
+	}
+	server.Put("configmaps", configMap("m", "one"))
+	server.Refuse("configmaps", "ns", "m", true)
+	m.Want(set(refMap), false)
+	connect(t, m, server, 0)
+	for range 2 {
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatal("not asked again")
+		}
+	}
+	told.mu.Lock()
+	if text := told.objects[refMap].GetError(); text != "" {
+		t.Errorf("told at once: %s", text)
+	}
+	told.mu.Unlock()
+	ahead.Store(3)
+	told.until(t, "forbidden", func(all map[refs.Ref]*configv1.Object) bool {
+		return strings.Contains(all[refMap].GetError(), "forbidden")
+	})
+	server.Refuse("configmaps", "ns", "m", false)
+	told.has(t, refMap, "one")
 }
 
 func TestNeverReadWhileAway(t *testing.T) {
