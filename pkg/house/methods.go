@@ -23,6 +23,8 @@ var methods = map[string][]Service{
 	"/sextant.volume.v1.VolumeService/Stats":               {NodeAPI, Operator},
 	"/sextant.resource.v1.ResourceService/Admit":           {PodWorker},
 	"/sextant.resource.v1.ResourceService/Release":         {PodWorker},
+	"/sextant.resource.v1.ResourceService/Resize":          {PodWorker},
+	"/sextant.resource.v1.ResourceService/Settle":          {PodWorker},
 	"/sextant.resource.v1.ResourceService/Usage":           {NodeAPI, Operator},
 	"/runtime.v1.RuntimeService/Version":                   {"*"},
 	"/runtime.v1.RuntimeService/Status":                    {Pleg, Resource, NodeAPI, Operator},

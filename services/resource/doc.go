@@ -10,6 +10,11 @@
 // A pod's cgroup exists when Admit has answered, and is gone, or the item says
 // why not, after Release.
 //
+// What a running pod asks to be changed of its resources (Resize) is judged here
+// and nowhere else: allocated at once, or Deferred and judged again when something
+// becomes free, or Infeasible. Its cgroup has room for the old and the new until
+// podworker says that the containers have the new (Settle).
+//
 // What the node, its pods and their containers use is read from cgroups when
 // somebody asks (Usage), at most once a second, and never by itself.
 //

@@ -39,6 +39,7 @@ func (s *Service) loop(ctx context.Context) error {
 			s.kit.Serving()
 		}
 		s.releaseAll(ctx)
+		s.resizeAgain(ctx)
 		select {
 		case <-ctx.Done():
 			return s.file.Close()

@@ -17,6 +17,8 @@ type metrics struct {
 	cgroupDuration *prometheus.HistogramVec
 	cgroupVersion  prometheus.Gauge
 	rejections     *prometheus.CounterVec
+
+	requestedResizes, infeasibleResizes, acceptedResizes *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -28,8 +30,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_admission_rejections_total", Help: "Pods refused, by reason.",
 		}, []string{"reason"}),
+		requestedResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_container_requested_resizes_total", Help: "Values that pods asked to be changed while they run.",
+		}, []string{"resource", "requirement", "operation"}),
+		infeasibleResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_pod_infeasible_resizes_total", Help: "Resizes that this node never allows, by reason.",
+		}, []string{"reason_detail"}),
+		acceptedResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_pod_deferred_accepted_resizes_total", Help: "Resizes allocated after they had been put off, by what made them be judged again.",
+		}, []string{"retry_trigger"}),
 	}
-	r.MustRegister(m.cgroupDuration, m.cgroupVersion, m.rejections)
+	r.MustRegister(m.cgroupDuration, m.cgroupVersion, m.rejections, m.requestedResizes, m.infeasibleResizes, m.acceptedResizes)
 	return m
 }
 
@@ -67,4 +78,35 @@ func (l logSizes) Collect(to chan<- prometheus.Metric) {
 				p.GetUid(), p.GetNamespace(), p.GetName(), c.GetContainer())
 		}
 	}
+}
+
+// resizeCensus counts the pods that are being resized, when it is asked for.
+type resizeCensus struct{ s *Service }
+
+var (
+	pendingResizesDesc  = prometheus.NewDesc("kubelet_pod_pending_resizes", "Pods whose resize is not allocated, by reason.", []string{"reason"}, nil)
+	progressResizesDesc = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "Pods whose containers do not have yet what is allocated.", nil, nil)
+)
+
+func (resizeCensus) Describe(to chan<- *prometheus.Desc) {
+	to <- pendingResizesDesc
+	to <- progressResizesDesc
+}
+
+func (c resizeCensus) Collect(to chan<- prometheus.Metric) {
+	pending, progress := map[string]float64{}, 0.0
+	c.s.mu.Lock()
+	for _, h := range c.s.held {
+		if h.Pending != nil {
+			pending[strings.ToLower(h.Pending.Reason)]++
+		}
+		if h.Allocation > h.Settled {
+			progress++
+		}
+	}
+	c.s.mu.Unlock()
+	for reason, n := range pending {
+		to <- prometheus.MustNewConstMetric(pendingResizesDesc, prometheus.GaugeValue, n, reason)
+	}
+	to <- prometheus.MustNewConstMetric(progressResizesDesc, prometheus.GaugeValue, progress)
 }

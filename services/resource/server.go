@@ -10,10 +10,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/admit"
 	"github.com/sextant-node/sextant/services/resource/internal/pressure"
+	"github.com/sextant-node/sextant/services/resource/internal/resize"
 )
 
 // Admit implements ResourceService.
@@ -64,7 +66,7 @@ func (s *Service) decide(p *v1.Pod, running bool) (*held, *settings, *resourcev1
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	h = newHeld(allocation{Pod: data, Cgroup: now.cgroupOf(p), Driver: now.driver}, p)
+	h = newHeld(allocation{Pod: data, Cgroup: now.cgroupOf(p), Driver: now.driver, resizing: resizing{Asked: pod.SizesID(p)}}, p)
 	s.held[uid] = h
 	return h, now, nil, nil
 }
@@ -75,6 +77,20 @@ func notYet(message string) *resourcev1.AdmitResponse {
 
 // judge returns the answer to a pod that is not admitted now, or nil.
 func (s *Service) judge(p *v1.Pod, now *settings) *resourcev1.AdmitResponse {
+	node, missing := s.admitNode(p, now)
+	if missing != nil {
+		return missing
+	}
+	if r := admit.Judge(p, s.others(string(p.UID)), node); r != nil {
+		s.metrics.rejections.WithLabelValues(rejectionLabel(r.Reason)).Inc()
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: r.Reason, Message: r.Message}
+	}
+	return nil
+}
+
+// admitNode is the node a pod is judged against, or the answer while it is not
+// known; callers hold Service.mu.
+func (s *Service) admitNode(p *v1.Pod, now *settings) (admit.Node, *resourcev1.AdmitResponse) {
 	node := admit.Node{
 		Name: now.conf.Node.Name, Allocatable: now.allocatable, Sysctls: now.sysctls,
 		Labels: map[string]string{
@@ -91,17 +107,20 @@ func (s *Service) judge(p *v1.Pod, now *settings) *resourcev1.AdmitResponse {
 	if object := s.nodeObject(now.conf.Node.Name); object != nil {
 		node.Labels, node.Taints = object.Labels, object.Spec.Taints
 	} else if !now.conf.Standalone() && !isStatic(p) {
-		return notYet("the Node object is not known yet")
+		return node, notYet("the Node object is not known yet")
 	}
-	var others []*v1.Pod
-	for _, h := range s.held {
-		others = append(others, h.pod)
+	return node, nil
+}
+
+// others are the pods that hold something beside one; callers hold Service.mu.
+func (s *Service) others(uid string) []*v1.Pod {
+	var all []*v1.Pod
+	for other, h := range s.held {
+		if other != uid {
+			all = append(all, h.pod)
+		}
 	}
-	if r := admit.Judge(p, others, node); r != nil {
-		s.metrics.rejections.WithLabelValues(rejectionLabel(r.Reason)).Inc()
-		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: r.Reason, Message: r.Message}
-	}
-	return nil
+	return all
 }
 
 // strictGroups tells whether the runtime knows supplementalGroupsPolicy Strict.
@@ -161,7 +180,11 @@ func (s *Service) ensurePod(h *held, now *settings) error {
 	if len(h.Cgroup) == 0 {
 		return nil
 	}
-	return s.tree(h.Driver).Ensure(h.Cgroup, podValues(now, h.pod))
+	values := podValues(now, h.pod)
+	if h.Room != nil { // containers may have what was allocated before
+		values.CgroupResources = resize.Room(*h.Room, values.CgroupResources)
+	}
+	return s.tree(h.Driver).Ensure(h.Cgroup, values)
 }
 
 func (s *Service) admitted(h *held) *resourcev1.AdmitResponse {
@@ -212,6 +235,7 @@ func (s *Service) release(ctx context.Context, uid string, h *held) {
 	if err == nil {
 		s.forget(uid)
 		s.pods.Delete(ctx, uid)
+		s.free(podTerminated)
 		s.mu.Lock()
 		now := s.settings
 		s.mu.Unlock()

@@ -69,26 +69,34 @@ type allocation struct {
 	Driver pod.CgroupDriver `json:"driver"`
 	// Releasing: the pod is to lose what it holds.
 	Releasing bool `json:"releasing,omitempty"`
+	resizing
 }
 
-// held is an allocation in memory. Releasing and err are guarded by
-// Service.mu and written in the pod's turn; stored belongs to the turn.
+// held is an allocation in memory. But for stored, which belongs to the pod's
+// turn, it is guarded by Service.mu and written in the pod's turn.
 type held struct {
 	allocation
 	pod    *v1.Pod
 	stored bool   // the checkpoint has it
 	err    string // what holds the release up
+	// wish is the pod with what it asks for in vain, so far; blocked is why its
+	// cgroup has no room for its allocation.
+	wish    *v1.Pod
+	blocked string
 	// burstableMilli is the CPU a Burstable pod asks for, 0 for others.
 	burstableMilli int64
 }
 
 func newHeld(a allocation, p *v1.Pod) *held {
-	h := &held{allocation: a, pod: p}
-	if pod.QOS(p) == v1.PodQOSBurstable {
-		requests := pod.Requests(p)
-		h.burstableMilli = requests.Cpu().MilliValue()
+	return &held{allocation: a, pod: p, burstableMilli: burstableMilli(p)}
+}
+
+func burstableMilli(p *v1.Pod) int64 {
+	if pod.QOS(p) != v1.PodQOSBurstable {
+		return 0
 	}
-	return h
+	requests := pod.Requests(p)
+	return requests.Cpu().MilliValue()
 }
 
 // settings is what a configuration and the machine come to.
@@ -127,12 +135,17 @@ type Service struct {
 	turns keymutex.KeyMutex // one command at a time for a pod
 	// burstable orders the writers of that class's shares.
 	burstable sync.Mutex
+	// resizes orders those who judge them.
+	resizes sync.Mutex
 
 	mu       sync.Mutex
 	settings *settings // nil until config and pleg have spoken
 	waiting  string    // for what, meanwhile
 	held     map[string]*held
-	pressure map[pressure.Condition]pressure.State
+	// rejudgeAt is when resizes that wait are judged again; freed is why earlier.
+	rejudgeAt time.Time
+	freed     string
+	pressure  map[pressure.Condition]pressure.State
 }
 
 // New wires resource into its process; everything runs in the kit.
@@ -172,6 +185,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.images = runtimeapi.NewImageServiceClient(deps.Images)
 	kit.Metrics.MustRegister(logSizes{s})
+	kit.Metrics.MustRegister(resizeCensus{s})
+	s.rejudgeAt = s.now().Add(firstRejudge)
 	s.metrics.cgroupVersion.Set(float64(s.facts.CgroupVersion))
 	if err := s.restore(); err != nil {
 		return nil, err
@@ -219,6 +234,18 @@ func (s *Service) restore() error {
 		}
 		h := newHeld(a, p)
 		h.stored = true
+		if h.Asked == "" { // kept by a version that knew no resize
+			h.Asked = pod.SizesID(p)
+		}
+		if len(a.Wish) > 0 {
+			sizes := &v1.PodSpec{}
+			if err := sizes.Unmarshal(a.Wish); err != nil {
+				s.kit.Log.Error("resize forgotten", "uid", uid, "error", err.Error())
+				h.Asked, h.Wish = "", nil
+			} else {
+				h.wish = pod.WithSizes(p, sizes)
+			}
+		}
 		s.held[uid] = h
 	}
 	ctx := context.Background()
@@ -247,10 +274,14 @@ func (s *Service) uids() []string {
 
 // publish writes a pod's item; callers have the pod's turn or are alone.
 func (s *Service) publish(ctx context.Context, uid string, h *held) error {
-	_, err := s.pods.Set(ctx, uid, &resourcev1.PodAllocation{
+	item := &resourcev1.PodAllocation{
 		Uid: uid, Namespace: h.pod.Namespace, Name: h.pod.Name,
 		CgroupParent: h.parent(), Releasing: h.Releasing, Error: h.err,
-	})
+	}
+	if err := h.resizeItem(item); err != nil {
+		return err
+	}
+	_, err := s.pods.Set(ctx, uid, item)
 	return err
 }
 

@@ -198,7 +198,9 @@ type PodState struct {
 	// A RestartAllContainers rule is being carried out.
 	AllContainersRestarting bool `protobuf:"varint,17,opt,name=all_containers_restarting,json=allContainersRestarting,proto3" json:"all_containers_restarting,omitempty"`
 	// What podworker counts about each container, by name.
-	Containers    []*ContainerFacts `protobuf:"bytes,18,rep,name=containers,proto3" json:"containers,omitempty"`
+	Containers []*ContainerFacts `protobuf:"bytes,18,rep,name=containers,proto3" json:"containers,omitempty"`
+	// Unset when nothing about the pod's resources is to change.
+	Resize        *Resize `protobuf:"bytes,19,opt,name=resize,proto3" json:"resize,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -359,6 +361,103 @@ func (x *PodState) GetContainers() []*ContainerFacts {
 	return nil
 }
 
+func (x *PodState) GetResize() *Resize {
+	if x != nil {
+		return x.Resize
+	}
+	return nil
+}
+
+// Resize is a change of a running pod's resources (KEP-1287). The specification
+// being run has the resources that are allocated.
+type Resize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Deferred" or "Infeasible" while what is asked for is not allocated.
+	PendingReason  string `protobuf:"bytes,1,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
+	PendingMessage string `protobuf:"bytes,2,opt,name=pending_message,json=pendingMessage,proto3" json:"pending_message,omitempty"`
+	// metadata.generation that asked for it.
+	PendingGeneration int64 `protobuf:"varint,3,opt,name=pending_generation,json=pendingGeneration,proto3" json:"pending_generation,omitempty"`
+	// What is allocated has not been given to all containers yet; error is what
+	// the last attempt said.
+	InProgress    bool   `protobuf:"varint,4,opt,name=in_progress,json=inProgress,proto3" json:"in_progress,omitempty"`
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Generation    int64  `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resize) Reset() {
+	*x = Resize{}
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resize) ProtoMessage() {}
+
+func (x *Resize) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resize.ProtoReflect.Descriptor instead.
+func (*Resize) Descriptor() ([]byte, []int) {
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Resize) GetPendingReason() string {
+	if x != nil {
+		return x.PendingReason
+	}
+	return ""
+}
+
+func (x *Resize) GetPendingMessage() string {
+	if x != nil {
+		return x.PendingMessage
+	}
+	return ""
+}
+
+func (x *Resize) GetPendingGeneration() int64 {
+	if x != nil {
+		return x.PendingGeneration
+	}
+	return 0
+}
+
+func (x *Resize) GetInProgress() bool {
+	if x != nil {
+		return x.InProgress
+	}
+	return false
+}
+
+func (x *Resize) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Resize) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Verdict is an end the node decided on against the wish of the pod's owner.
 type Verdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -373,7 +472,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +484,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[1]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +497,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{1}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Verdict) GetKind() string {
@@ -429,14 +528,16 @@ type ContainerFacts struct {
 	// Restart count of the newest instance, or of the first if none was made.
 	RestartCount int32 `protobuf:"varint,2,opt,name=restart_count,json=restartCount,proto3" json:"restart_count,omitempty"`
 	// No instance was ever made.
-	Unstarted     bool `protobuf:"varint,3,opt,name=unstarted,proto3" json:"unstarted,omitempty"`
+	Unstarted bool `protobuf:"varint,3,opt,name=unstarted,proto3" json:"unstarted,omitempty"`
+	// What the newest instance was given; unset when it is not known.
+	Size          *ContainerSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerFacts) Reset() {
 	*x = ContainerFacts{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +549,7 @@ func (x *ContainerFacts) String() string {
 func (*ContainerFacts) ProtoMessage() {}
 
 func (x *ContainerFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[2]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +562,7 @@ func (x *ContainerFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerFacts.ProtoReflect.Descriptor instead.
 func (*ContainerFacts) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{2}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ContainerFacts) GetContainer() string {
@@ -485,6 +586,84 @@ func (x *ContainerFacts) GetUnstarted() bool {
 	return false
 }
 
+func (x *ContainerFacts) GetSize() *ContainerSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+// ContainerSize is what of a container's resources can change while it runs; 0
+// for none.
+type ContainerSize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CPU in thousandths, memory in bytes.
+	CpuRequest    int64 `protobuf:"varint,1,opt,name=cpu_request,json=cpuRequest,proto3" json:"cpu_request,omitempty"`
+	CpuLimit      int64 `protobuf:"varint,2,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
+	MemoryRequest int64 `protobuf:"varint,3,opt,name=memory_request,json=memoryRequest,proto3" json:"memory_request,omitempty"`
+	MemoryLimit   int64 `protobuf:"varint,4,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerSize) Reset() {
+	*x = ContainerSize{}
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerSize) ProtoMessage() {}
+
+func (x *ContainerSize) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerSize.ProtoReflect.Descriptor instead.
+func (*ContainerSize) Descriptor() ([]byte, []int) {
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ContainerSize) GetCpuRequest() int64 {
+	if x != nil {
+		return x.CpuRequest
+	}
+	return 0
+}
+
+func (x *ContainerSize) GetCpuLimit() int64 {
+	if x != nil {
+		return x.CpuLimit
+	}
+	return 0
+}
+
+func (x *ContainerSize) GetMemoryRequest() int64 {
+	if x != nil {
+		return x.MemoryRequest
+	}
+	return 0
+}
+
+func (x *ContainerSize) GetMemoryLimit() int64 {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return 0
+}
+
 // ContainerMessage is the termination message of one instance of a container.
 type ContainerMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -496,7 +675,7 @@ type ContainerMessage struct {
 
 func (x *ContainerMessage) Reset() {
 	*x = ContainerMessage{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +687,7 @@ func (x *ContainerMessage) String() string {
 func (*ContainerMessage) ProtoMessage() {}
 
 func (x *ContainerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[3]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +700,7 @@ func (x *ContainerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerMessage.ProtoReflect.Descriptor instead.
 func (*ContainerMessage) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{3}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ContainerMessage) GetContainerId() string {
@@ -557,7 +736,7 @@ type ContainerWait struct {
 
 func (x *ContainerWait) Reset() {
 	*x = ContainerWait{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +748,7 @@ func (x *ContainerWait) String() string {
 func (*ContainerWait) ProtoMessage() {}
 
 func (x *ContainerWait) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[4]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +761,7 @@ func (x *ContainerWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerWait.ProtoReflect.Descriptor instead.
 func (*ContainerWait) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{4}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ContainerWait) GetContainer() string {
@@ -643,7 +822,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +834,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[5]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +847,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{5}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Wait) GetOwner() string {
@@ -732,7 +911,7 @@ type ContainerLogsRequest struct {
 
 func (x *ContainerLogsRequest) Reset() {
 	*x = ContainerLogsRequest{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +923,7 @@ func (x *ContainerLogsRequest) String() string {
 func (*ContainerLogsRequest) ProtoMessage() {}
 
 func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[6]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +936,7 @@ func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsRequest.ProtoReflect.Descriptor instead.
 func (*ContainerLogsRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{6}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ContainerLogsRequest) GetNamespace() string {
@@ -855,7 +1034,7 @@ type ContainerLogsResponse struct {
 
 func (x *ContainerLogsResponse) Reset() {
 	*x = ContainerLogsResponse{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1046,7 @@ func (x *ContainerLogsResponse) String() string {
 func (*ContainerLogsResponse) ProtoMessage() {}
 
 func (x *ContainerLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[7]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1059,7 @@ func (x *ContainerLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsResponse.ProtoReflect.Descriptor instead.
 func (*ContainerLogsResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{7}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ContainerLogsResponse) GetData() []byte {
@@ -911,7 +1090,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[8]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1102,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[8]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1115,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{8}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckpointRequest) GetUid() string {
@@ -970,7 +1149,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[9]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1161,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[9]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1174,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{9}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckpointResponse) GetLocation() string {
@@ -1015,7 +1194,7 @@ type Images struct {
 
 func (x *Images) Reset() {
 	*x = Images{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[10]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1206,7 @@ func (x *Images) String() string {
 func (*Images) ProtoMessage() {}
 
 func (x *Images) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[10]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1219,7 @@ func (x *Images) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Images.ProtoReflect.Descriptor instead.
 func (*Images) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{10}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Images) GetImages() []*Image {
@@ -1062,7 +1241,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[11]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1253,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[11]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1266,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{11}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Image) GetNames() []string {
@@ -1130,7 +1309,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[12]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1321,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[12]
+	mi := &file_sextant_podworker_v1_podworker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1334,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{12}
+	return file_sextant_podworker_v1_podworker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeState) GetStage() ShutdownStage {
@@ -1197,7 +1376,7 @@ var File_sextant_podworker_v1_podworker_proto protoreflect.FileDescriptor
 
 const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
-	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x06\n" +
+	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x06\n" +
 	"\bPodState\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1221,17 +1400,35 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\x19all_containers_restarting\x18\x11 \x01(\bR\x17allContainersRestarting\x12D\n" +
 	"\n" +
 	"containers\x18\x12 \x03(\v2$.sextant.podworker.v1.ContainerFactsR\n" +
-	"containers\"m\n" +
+	"containers\x124\n" +
+	"\x06resize\x18\x13 \x01(\v2\x1c.sextant.podworker.v1.ResizeR\x06resize\"\xde\x01\n" +
+	"\x06Resize\x12%\n" +
+	"\x0epending_reason\x18\x01 \x01(\tR\rpendingReason\x12'\n" +
+	"\x0fpending_message\x18\x02 \x01(\tR\x0ependingMessage\x12-\n" +
+	"\x12pending_generation\x18\x03 \x01(\x03R\x11pendingGeneration\x12\x1f\n" +
+	"\vin_progress\x18\x04 \x01(\bR\n" +
+	"inProgress\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\x03R\n" +
+	"generation\"m\n" +
 	"\aVerdict\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1e\n" +
 	"\n" +
 	"disruption\x18\x02 \x01(\bR\n" +
 	"disruption\x12.\n" +
-	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"q\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xaa\x01\n" +
 	"\x0eContainerFacts\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12#\n" +
 	"\rrestart_count\x18\x02 \x01(\x05R\frestartCount\x12\x1c\n" +
-	"\tunstarted\x18\x03 \x01(\bR\tunstarted\"O\n" +
+	"\tunstarted\x18\x03 \x01(\bR\tunstarted\x127\n" +
+	"\x04size\x18\x04 \x01(\v2#.sextant.podworker.v1.ContainerSizeR\x04size\"\x97\x01\n" +
+	"\rContainerSize\x12\x1f\n" +
+	"\vcpu_request\x18\x01 \x01(\x03R\n" +
+	"cpuRequest\x12\x1b\n" +
+	"\tcpu_limit\x18\x02 \x01(\x03R\bcpuLimit\x12%\n" +
+	"\x0ememory_request\x18\x03 \x01(\x03R\rmemoryRequest\x12!\n" +
+	"\fmemory_limit\x18\x04 \x01(\x03R\vmemoryLimit\"O\n" +
 	"\x10ContainerMessage\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xeb\x01\n" +
@@ -1325,56 +1522,60 @@ func file_sextant_podworker_v1_podworker_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_podworker_v1_podworker_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sextant_podworker_v1_podworker_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_sextant_podworker_v1_podworker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_sextant_podworker_v1_podworker_proto_goTypes = []any{
 	(Lifecycle)(0),                // 0: sextant.podworker.v1.Lifecycle
 	(ShutdownStage)(0),            // 1: sextant.podworker.v1.ShutdownStage
 	(*PodState)(nil),              // 2: sextant.podworker.v1.PodState
-	(*Verdict)(nil),               // 3: sextant.podworker.v1.Verdict
-	(*ContainerFacts)(nil),        // 4: sextant.podworker.v1.ContainerFacts
-	(*ContainerMessage)(nil),      // 5: sextant.podworker.v1.ContainerMessage
-	(*ContainerWait)(nil),         // 6: sextant.podworker.v1.ContainerWait
-	(*Wait)(nil),                  // 7: sextant.podworker.v1.Wait
-	(*ContainerLogsRequest)(nil),  // 8: sextant.podworker.v1.ContainerLogsRequest
-	(*ContainerLogsResponse)(nil), // 9: sextant.podworker.v1.ContainerLogsResponse
-	(*CheckpointRequest)(nil),     // 10: sextant.podworker.v1.CheckpointRequest
-	(*CheckpointResponse)(nil),    // 11: sextant.podworker.v1.CheckpointResponse
-	(*Images)(nil),                // 12: sextant.podworker.v1.Images
-	(*Image)(nil),                 // 13: sextant.podworker.v1.Image
-	(*NodeState)(nil),             // 14: sextant.podworker.v1.NodeState
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*Resize)(nil),                // 3: sextant.podworker.v1.Resize
+	(*Verdict)(nil),               // 4: sextant.podworker.v1.Verdict
+	(*ContainerFacts)(nil),        // 5: sextant.podworker.v1.ContainerFacts
+	(*ContainerSize)(nil),         // 6: sextant.podworker.v1.ContainerSize
+	(*ContainerMessage)(nil),      // 7: sextant.podworker.v1.ContainerMessage
+	(*ContainerWait)(nil),         // 8: sextant.podworker.v1.ContainerWait
+	(*Wait)(nil),                  // 9: sextant.podworker.v1.Wait
+	(*ContainerLogsRequest)(nil),  // 10: sextant.podworker.v1.ContainerLogsRequest
+	(*ContainerLogsResponse)(nil), // 11: sextant.podworker.v1.ContainerLogsResponse
+	(*CheckpointRequest)(nil),     // 12: sextant.podworker.v1.CheckpointRequest
+	(*CheckpointResponse)(nil),    // 13: sextant.podworker.v1.CheckpointResponse
+	(*Images)(nil),                // 14: sextant.podworker.v1.Images
+	(*Image)(nil),                 // 15: sextant.podworker.v1.Image
+	(*NodeState)(nil),             // 16: sextant.podworker.v1.NodeState
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
 }
 var file_sextant_podworker_v1_podworker_proto_depIdxs = []int32{
 	0,  // 0: sextant.podworker.v1.PodState.lifecycle:type_name -> sextant.podworker.v1.Lifecycle
-	6,  // 1: sextant.podworker.v1.PodState.waits:type_name -> sextant.podworker.v1.ContainerWait
-	7,  // 2: sextant.podworker.v1.PodState.wait:type_name -> sextant.podworker.v1.Wait
-	15, // 3: sextant.podworker.v1.PodState.admitted_at:type_name -> google.protobuf.Timestamp
-	15, // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
-	5,  // 5: sextant.podworker.v1.PodState.messages:type_name -> sextant.podworker.v1.ContainerMessage
-	15, // 6: sextant.podworker.v1.PodState.started_at:type_name -> google.protobuf.Timestamp
-	3,  // 7: sextant.podworker.v1.PodState.verdict:type_name -> sextant.podworker.v1.Verdict
-	4,  // 8: sextant.podworker.v1.PodState.containers:type_name -> sextant.podworker.v1.ContainerFacts
-	15, // 9: sextant.podworker.v1.Verdict.time:type_name -> google.protobuf.Timestamp
-	15, // 10: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
-	16, // 11: sextant.podworker.v1.ContainerWait.back_off:type_name -> google.protobuf.Duration
-	15, // 12: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	15, // 13: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
-	15, // 14: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	16, // 15: sextant.podworker.v1.CheckpointRequest.timeout:type_name -> google.protobuf.Duration
-	13, // 16: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
-	1,  // 17: sextant.podworker.v1.NodeState.stage:type_name -> sextant.podworker.v1.ShutdownStage
-	15, // 18: sextant.podworker.v1.NodeState.since:type_name -> google.protobuf.Timestamp
-	15, // 19: sextant.podworker.v1.NodeState.ended_at:type_name -> google.protobuf.Timestamp
-	8,  // 20: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
-	10, // 21: sextant.podworker.v1.PodWorkerService.Checkpoint:input_type -> sextant.podworker.v1.CheckpointRequest
-	9,  // 22: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
-	11, // 23: sextant.podworker.v1.PodWorkerService.Checkpoint:output_type -> sextant.podworker.v1.CheckpointResponse
-	22, // [22:24] is the sub-list for method output_type
-	20, // [20:22] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	8,  // 1: sextant.podworker.v1.PodState.waits:type_name -> sextant.podworker.v1.ContainerWait
+	9,  // 2: sextant.podworker.v1.PodState.wait:type_name -> sextant.podworker.v1.Wait
+	17, // 3: sextant.podworker.v1.PodState.admitted_at:type_name -> google.protobuf.Timestamp
+	17, // 4: sextant.podworker.v1.PodState.terminating_at:type_name -> google.protobuf.Timestamp
+	7,  // 5: sextant.podworker.v1.PodState.messages:type_name -> sextant.podworker.v1.ContainerMessage
+	17, // 6: sextant.podworker.v1.PodState.started_at:type_name -> google.protobuf.Timestamp
+	4,  // 7: sextant.podworker.v1.PodState.verdict:type_name -> sextant.podworker.v1.Verdict
+	5,  // 8: sextant.podworker.v1.PodState.containers:type_name -> sextant.podworker.v1.ContainerFacts
+	3,  // 9: sextant.podworker.v1.PodState.resize:type_name -> sextant.podworker.v1.Resize
+	17, // 10: sextant.podworker.v1.Verdict.time:type_name -> google.protobuf.Timestamp
+	6,  // 11: sextant.podworker.v1.ContainerFacts.size:type_name -> sextant.podworker.v1.ContainerSize
+	17, // 12: sextant.podworker.v1.ContainerWait.retry_at:type_name -> google.protobuf.Timestamp
+	18, // 13: sextant.podworker.v1.ContainerWait.back_off:type_name -> google.protobuf.Duration
+	17, // 14: sextant.podworker.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	17, // 15: sextant.podworker.v1.Wait.retry_at:type_name -> google.protobuf.Timestamp
+	17, // 16: sextant.podworker.v1.ContainerLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	18, // 17: sextant.podworker.v1.CheckpointRequest.timeout:type_name -> google.protobuf.Duration
+	15, // 18: sextant.podworker.v1.Images.images:type_name -> sextant.podworker.v1.Image
+	1,  // 19: sextant.podworker.v1.NodeState.stage:type_name -> sextant.podworker.v1.ShutdownStage
+	17, // 20: sextant.podworker.v1.NodeState.since:type_name -> google.protobuf.Timestamp
+	17, // 21: sextant.podworker.v1.NodeState.ended_at:type_name -> google.protobuf.Timestamp
+	10, // 22: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
+	12, // 23: sextant.podworker.v1.PodWorkerService.Checkpoint:input_type -> sextant.podworker.v1.CheckpointRequest
+	11, // 24: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
+	13, // 25: sextant.podworker.v1.PodWorkerService.Checkpoint:output_type -> sextant.podworker.v1.CheckpointResponse
+	24, // [24:26] is the sub-list for method output_type
+	22, // [22:24] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_sextant_podworker_v1_podworker_proto_init() }
@@ -1382,14 +1583,14 @@ func file_sextant_podworker_v1_podworker_proto_init() {
 	if File_sextant_podworker_v1_podworker_proto != nil {
 		return
 	}
-	file_sextant_podworker_v1_podworker_proto_msgTypes[6].OneofWrappers = []any{}
+	file_sextant_podworker_v1_podworker_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_podworker_v1_podworker_proto_rawDesc), len(file_sextant_podworker_v1_podworker_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

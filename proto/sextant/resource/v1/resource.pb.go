@@ -305,6 +305,192 @@ func (x *ReleaseResponse) GetRevision() *v1.Revision {
 	return nil
 }
 
+type ResizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kubernetes protobuf of the pod with the resources it asks for.
+	Pod           []byte `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ResizeRequest) GetPod() []byte {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+type ResizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From this revision on, PodAllocation.asked is what was asked.
+	Revision      *v1.Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeResponse) Reset() {
+	*x = ResizeResponse{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeResponse) ProtoMessage() {}
+
+func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
+func (*ResizeResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ResizeResponse) GetRevision() *v1.Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+type SettleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Allocation    uint64                 `protobuf:"varint,2,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRequest) Reset() {
+	*x = SettleRequest{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRequest) ProtoMessage() {}
+
+func (x *SettleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
+func (*SettleRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SettleRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *SettleRequest) GetAllocation() uint64 {
+	if x != nil {
+		return x.Allocation
+	}
+	return 0
+}
+
+type SettleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      *v1.Revision           `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResponse) Reset() {
+	*x = SettleResponse{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResponse) ProtoMessage() {}
+
+func (x *SettleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
+func (*SettleResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SettleResponse) GetRevision() *v1.Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
 // PodAllocation is what an admitted pod holds.
 type PodAllocation struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -317,14 +503,34 @@ type PodAllocation struct {
 	Releasing bool   `protobuf:"varint,5,opt,name=releasing,proto3" json:"releasing,omitempty"`
 	Error     string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	// Set when this pod must go for the node's sake.
-	Eviction      *Eviction `protobuf:"bytes,7,opt,name=eviction,proto3" json:"eviction,omitempty"`
+	Eviction *Eviction `protobuf:"bytes,7,opt,name=eviction,proto3" json:"eviction,omitempty"`
+	// What the pod and its containers may use: Kubernetes protobuf of a PodSpec
+	// that holds no more than names and resources.
+	Sizes []byte `protobuf:"bytes,8,opt,name=sizes,proto3" json:"sizes,omitempty"`
+	// Identifies the resources that were asked for last, at admission or by Resize.
+	Asked string `protobuf:"bytes,9,opt,name=asked,proto3" json:"asked,omitempty"`
+	// allocation counts how often the sizes were changed since admission; settled
+	// is the newest that the containers are known to have. While they differ, the
+	// pod's cgroup has room for both.
+	Allocation uint64 `protobuf:"varint,10,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	Settled    uint64 `protobuf:"varint,11,opt,name=settled,proto3" json:"settled,omitempty"`
+	// metadata.generation the allocation was made for.
+	Generation int64 `protobuf:"varint,12,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Why what was asked for last is not allocated; unset when it is.
+	Pending *PendingResize `protobuf:"bytes,13,opt,name=pending,proto3" json:"pending,omitempty"`
+	// Why containers may not be given the newest allocation yet, for example that
+	// the pod's cgroup could not grow.
+	Blocked string `protobuf:"bytes,14,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	// Memory limit the pod's cgroup has until the allocation is settled, in bytes; 0
+	// for none.
+	MemoryLimit   int64 `protobuf:"varint,15,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +542,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +555,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -401,6 +607,125 @@ func (x *PodAllocation) GetEviction() *Eviction {
 	return nil
 }
 
+func (x *PodAllocation) GetSizes() []byte {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+func (x *PodAllocation) GetAsked() string {
+	if x != nil {
+		return x.Asked
+	}
+	return ""
+}
+
+func (x *PodAllocation) GetAllocation() uint64 {
+	if x != nil {
+		return x.Allocation
+	}
+	return 0
+}
+
+func (x *PodAllocation) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
+func (x *PodAllocation) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PodAllocation) GetPending() *PendingResize {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+func (x *PodAllocation) GetBlocked() string {
+	if x != nil {
+		return x.Blocked
+	}
+	return ""
+}
+
+func (x *PodAllocation) GetMemoryLimit() int64 {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return 0
+}
+
+// PendingResize is a resize that is not allocated.
+type PendingResize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Deferred" or "Infeasible".
+	Reason  string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// metadata.generation that asked for it.
+	Generation    int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingResize) Reset() {
+	*x = PendingResize{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingResize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingResize) ProtoMessage() {}
+
+func (x *PendingResize) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingResize.ProtoReflect.Descriptor instead.
+func (*PendingResize) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PendingResize) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PendingResize) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *PendingResize) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Eviction is resource's verdict that podworker obeys.
 type Eviction struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -416,7 +741,7 @@ type Eviction struct {
 
 func (x *Eviction) Reset() {
 	*x = Eviction{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +753,7 @@ func (x *Eviction) String() string {
 func (*Eviction) ProtoMessage() {}
 
 func (x *Eviction) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +766,7 @@ func (x *Eviction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Eviction.ProtoReflect.Descriptor instead.
 func (*Eviction) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Eviction) GetReason() string {
@@ -509,7 +834,7 @@ type NodeResources struct {
 
 func (x *NodeResources) Reset() {
 	*x = NodeResources{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +846,7 @@ func (x *NodeResources) String() string {
 func (*NodeResources) ProtoMessage() {}
 
 func (x *NodeResources) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +859,7 @@ func (x *NodeResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeResources.ProtoReflect.Descriptor instead.
 func (*NodeResources) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeResources) GetCapacity() map[string]string {
@@ -661,7 +986,7 @@ type Pressure struct {
 
 func (x *Pressure) Reset() {
 	*x = Pressure{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +998,7 @@ func (x *Pressure) String() string {
 func (*Pressure) ProtoMessage() {}
 
 func (x *Pressure) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +1011,7 @@ func (x *Pressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pressure.ProtoReflect.Descriptor instead.
 func (*Pressure) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Pressure) GetUnderPressure() bool {
@@ -720,7 +1045,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +1057,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +1070,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UsageRequest) GetDisk() bool {
@@ -772,7 +1097,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +1109,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +1122,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UsageResponse) GetMachine() *Machine {
@@ -862,7 +1187,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1199,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1212,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Machine) GetMachineId() string {
@@ -977,7 +1302,7 @@ type NodeUsage struct {
 
 func (x *NodeUsage) Reset() {
 	*x = NodeUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1314,7 @@ func (x *NodeUsage) String() string {
 func (*NodeUsage) ProtoMessage() {}
 
 func (x *NodeUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1327,7 @@ func (x *NodeUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsage.ProtoReflect.Descriptor instead.
 func (*NodeUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeUsage) GetCgroup() *CgroupUsage {
@@ -1063,7 +1388,7 @@ type PodUsage struct {
 
 func (x *PodUsage) Reset() {
 	*x = PodUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1400,7 @@ func (x *PodUsage) String() string {
 func (*PodUsage) ProtoMessage() {}
 
 func (x *PodUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1413,7 @@ func (x *PodUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodUsage.ProtoReflect.Descriptor instead.
 func (*PodUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PodUsage) GetUid() string {
@@ -1155,7 +1480,7 @@ type CgroupUsage struct {
 
 func (x *CgroupUsage) Reset() {
 	*x = CgroupUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1492,7 @@ func (x *CgroupUsage) String() string {
 func (*CgroupUsage) ProtoMessage() {}
 
 func (x *CgroupUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1505,7 @@ func (x *CgroupUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CgroupUsage.ProtoReflect.Descriptor instead.
 func (*CgroupUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CgroupUsage) GetPath() string {
@@ -1272,7 +1597,7 @@ type CpuUsage struct {
 
 func (x *CpuUsage) Reset() {
 	*x = CpuUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1609,7 @@ func (x *CpuUsage) String() string {
 func (*CpuUsage) ProtoMessage() {}
 
 func (x *CpuUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1622,7 @@ func (x *CpuUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuUsage.ProtoReflect.Descriptor instead.
 func (*CpuUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CpuUsage) GetUsage() uint64 {
@@ -1420,7 +1745,7 @@ type MemoryUsage struct {
 
 func (x *MemoryUsage) Reset() {
 	*x = MemoryUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1757,7 @@ func (x *MemoryUsage) String() string {
 func (*MemoryUsage) ProtoMessage() {}
 
 func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1770,7 @@ func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryUsage.ProtoReflect.Descriptor instead.
 func (*MemoryUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MemoryUsage) GetUsage() uint64 {
@@ -1585,7 +1910,7 @@ type Stalls struct {
 
 func (x *Stalls) Reset() {
 	*x = Stalls{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1922,7 @@ func (x *Stalls) String() string {
 func (*Stalls) ProtoMessage() {}
 
 func (x *Stalls) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1935,7 @@ func (x *Stalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalls.ProtoReflect.Descriptor instead.
 func (*Stalls) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stalls) GetSome() *Stall {
@@ -1641,7 +1966,7 @@ type Stall struct {
 
 func (x *Stall) Reset() {
 	*x = Stall{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1978,7 @@ func (x *Stall) String() string {
 func (*Stall) ProtoMessage() {}
 
 func (x *Stall) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1991,7 @@ func (x *Stall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stall.ProtoReflect.Descriptor instead.
 func (*Stall) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stall) GetTotal() uint64 {
@@ -1715,7 +2040,7 @@ type DeviceIO struct {
 
 func (x *DeviceIO) Reset() {
 	*x = DeviceIO{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +2052,7 @@ func (x *DeviceIO) String() string {
 func (*DeviceIO) ProtoMessage() {}
 
 func (x *DeviceIO) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +2065,7 @@ func (x *DeviceIO) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceIO.ProtoReflect.Descriptor instead.
 func (*DeviceIO) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeviceIO) GetDevice() string {
@@ -1801,7 +2126,7 @@ type ProcessUsage struct {
 
 func (x *ProcessUsage) Reset() {
 	*x = ProcessUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2138,7 @@ func (x *ProcessUsage) String() string {
 func (*ProcessUsage) ProtoMessage() {}
 
 func (x *ProcessUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2151,7 @@ func (x *ProcessUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessUsage.ProtoReflect.Descriptor instead.
 func (*ProcessUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ProcessUsage) GetProcesses() uint64 {
@@ -1881,7 +2206,7 @@ type NetworkInterface struct {
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2218,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2231,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -1995,7 +2320,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2332,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2345,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Disk) GetDevice() string {
@@ -2130,7 +2455,7 @@ type FileSystem struct {
 
 func (x *FileSystem) Reset() {
 	*x = FileSystem{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2467,7 @@ func (x *FileSystem) String() string {
 func (*FileSystem) ProtoMessage() {}
 
 func (x *FileSystem) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2480,7 @@ func (x *FileSystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSystem.ProtoReflect.Descriptor instead.
 func (*FileSystem) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FileSystem) GetMountpoint() string {
@@ -2224,7 +2549,7 @@ type DiskUsage struct {
 
 func (x *DiskUsage) Reset() {
 	*x = DiskUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2561,7 @@ func (x *DiskUsage) String() string {
 func (*DiskUsage) ProtoMessage() {}
 
 func (x *DiskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2574,7 @@ func (x *DiskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsage.ProtoReflect.Descriptor instead.
 func (*DiskUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DiskUsage) GetTime() *timestamppb.Timestamp {
@@ -2310,7 +2635,7 @@ type PodFiles struct {
 
 func (x *PodFiles) Reset() {
 	*x = PodFiles{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2647,7 @@ func (x *PodFiles) String() string {
 func (*PodFiles) ProtoMessage() {}
 
 func (x *PodFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2660,7 @@ func (x *PodFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFiles.ProtoReflect.Descriptor instead.
 func (*PodFiles) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PodFiles) GetUid() string {
@@ -2392,7 +2717,7 @@ type ContainerLogs struct {
 
 func (x *ContainerLogs) Reset() {
 	*x = ContainerLogs{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2729,7 @@ func (x *ContainerLogs) String() string {
 func (*ContainerLogs) ProtoMessage() {}
 
 func (x *ContainerLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2742,7 @@ func (x *ContainerLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogs.ProtoReflect.Descriptor instead.
 func (*ContainerLogs) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ContainerLogs) GetContainer() string {
@@ -2458,7 +2783,18 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\"H\n" +
 	"\x0fReleaseResponse\x125\n" +
-	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\xe7\x01\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"!\n" +
+	"\rResizeRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\fR\x03pod\"G\n" +
+	"\x0eResizeResponse\x125\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"A\n" +
+	"\rSettleRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x02 \x01(\x04R\n" +
+	"allocation\"G\n" +
+	"\x0eSettleResponse\x125\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\xe8\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2466,7 +2802,26 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\rcgroup_parent\x18\x04 \x01(\tR\fcgroupParent\x12\x1c\n" +
 	"\treleasing\x18\x05 \x01(\bR\treleasing\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x129\n" +
-	"\beviction\x18\a \x01(\v2\x1d.sextant.resource.v1.EvictionR\beviction\"\xa9\x01\n" +
+	"\beviction\x18\a \x01(\v2\x1d.sextant.resource.v1.EvictionR\beviction\x12\x14\n" +
+	"\x05sizes\x18\b \x01(\fR\x05sizes\x12\x14\n" +
+	"\x05asked\x18\t \x01(\tR\x05asked\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\n" +
+	" \x01(\x04R\n" +
+	"allocation\x12\x18\n" +
+	"\asettled\x18\v \x01(\x04R\asettled\x12\x1e\n" +
+	"\n" +
+	"generation\x18\f \x01(\x03R\n" +
+	"generation\x12<\n" +
+	"\apending\x18\r \x01(\v2\".sextant.resource.v1.PendingResizeR\apending\x12\x18\n" +
+	"\ablocked\x18\x0e \x01(\tR\ablocked\x12!\n" +
+	"\fmemory_limit\x18\x0f \x01(\x03R\vmemoryLimit\"a\n" +
+	"\rPendingResize\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x03R\n" +
+	"generation\"\xa9\x01\n" +
 	"\bEviction\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
@@ -2692,10 +3047,12 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DECISION_ADMITTED\x10\x01\x12\x15\n" +
 	"\x11DECISION_REJECTED\x10\x02\x12\x14\n" +
-	"\x10DECISION_NOT_YET\x10\x032\x87\x02\n" +
+	"\x10DECISION_NOT_YET\x10\x032\xad\x03\n" +
 	"\x0fResourceService\x12N\n" +
 	"\x05Admit\x12!.sextant.resource.v1.AdmitRequest\x1a\".sextant.resource.v1.AdmitResponse\x12T\n" +
-	"\aRelease\x12#.sextant.resource.v1.ReleaseRequest\x1a$.sextant.resource.v1.ReleaseResponse\x12N\n" +
+	"\aRelease\x12#.sextant.resource.v1.ReleaseRequest\x1a$.sextant.resource.v1.ReleaseResponse\x12Q\n" +
+	"\x06Resize\x12\".sextant.resource.v1.ResizeRequest\x1a#.sextant.resource.v1.ResizeResponse\x12Q\n" +
+	"\x06Settle\x12\".sextant.resource.v1.SettleRequest\x1a#.sextant.resource.v1.SettleResponse\x12N\n" +
 	"\x05Usage\x12!.sextant.resource.v1.UsageRequest\x1a\".sextant.resource.v1.UsageResponseBFZDgithub.com/sextant-node/sextant/proto/sextant/resource/v1;resourcev1b\x06proto3"
 
 var (
@@ -2711,96 +3068,108 @@ func file_sextant_resource_v1_resource_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_resource_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_resource_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_sextant_resource_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_sextant_resource_v1_resource_proto_goTypes = []any{
 	(Decision)(0),                 // 0: sextant.resource.v1.Decision
 	(*AdmitRequest)(nil),          // 1: sextant.resource.v1.AdmitRequest
 	(*AdmitResponse)(nil),         // 2: sextant.resource.v1.AdmitResponse
 	(*ReleaseRequest)(nil),        // 3: sextant.resource.v1.ReleaseRequest
 	(*ReleaseResponse)(nil),       // 4: sextant.resource.v1.ReleaseResponse
-	(*PodAllocation)(nil),         // 5: sextant.resource.v1.PodAllocation
-	(*Eviction)(nil),              // 6: sextant.resource.v1.Eviction
-	(*NodeResources)(nil),         // 7: sextant.resource.v1.NodeResources
-	(*Pressure)(nil),              // 8: sextant.resource.v1.Pressure
-	(*UsageRequest)(nil),          // 9: sextant.resource.v1.UsageRequest
-	(*UsageResponse)(nil),         // 10: sextant.resource.v1.UsageResponse
-	(*Machine)(nil),               // 11: sextant.resource.v1.Machine
-	(*NodeUsage)(nil),             // 12: sextant.resource.v1.NodeUsage
-	(*PodUsage)(nil),              // 13: sextant.resource.v1.PodUsage
-	(*CgroupUsage)(nil),           // 14: sextant.resource.v1.CgroupUsage
-	(*CpuUsage)(nil),              // 15: sextant.resource.v1.CpuUsage
-	(*MemoryUsage)(nil),           // 16: sextant.resource.v1.MemoryUsage
-	(*Stalls)(nil),                // 17: sextant.resource.v1.Stalls
-	(*Stall)(nil),                 // 18: sextant.resource.v1.Stall
-	(*DeviceIO)(nil),              // 19: sextant.resource.v1.DeviceIO
-	(*ProcessUsage)(nil),          // 20: sextant.resource.v1.ProcessUsage
-	(*NetworkInterface)(nil),      // 21: sextant.resource.v1.NetworkInterface
-	(*Disk)(nil),                  // 22: sextant.resource.v1.Disk
-	(*FileSystem)(nil),            // 23: sextant.resource.v1.FileSystem
-	(*DiskUsage)(nil),             // 24: sextant.resource.v1.DiskUsage
-	(*PodFiles)(nil),              // 25: sextant.resource.v1.PodFiles
-	(*ContainerLogs)(nil),         // 26: sextant.resource.v1.ContainerLogs
-	nil,                           // 27: sextant.resource.v1.NodeResources.CapacityEntry
-	nil,                           // 28: sextant.resource.v1.NodeResources.AllocatableEntry
-	nil,                           // 29: sextant.resource.v1.DeviceIO.BytesEntry
-	(*v1.Revision)(nil),           // 30: sextant.feed.v1.Revision
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*ResizeRequest)(nil),         // 5: sextant.resource.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 6: sextant.resource.v1.ResizeResponse
+	(*SettleRequest)(nil),         // 7: sextant.resource.v1.SettleRequest
+	(*SettleResponse)(nil),        // 8: sextant.resource.v1.SettleResponse
+	(*PodAllocation)(nil),         // 9: sextant.resource.v1.PodAllocation
+	(*PendingResize)(nil),         // 10: sextant.resource.v1.PendingResize
+	(*Eviction)(nil),              // 11: sextant.resource.v1.Eviction
+	(*NodeResources)(nil),         // 12: sextant.resource.v1.NodeResources
+	(*Pressure)(nil),              // 13: sextant.resource.v1.Pressure
+	(*UsageRequest)(nil),          // 14: sextant.resource.v1.UsageRequest
+	(*UsageResponse)(nil),         // 15: sextant.resource.v1.UsageResponse
+	(*Machine)(nil),               // 16: sextant.resource.v1.Machine
+	(*NodeUsage)(nil),             // 17: sextant.resource.v1.NodeUsage
+	(*PodUsage)(nil),              // 18: sextant.resource.v1.PodUsage
+	(*CgroupUsage)(nil),           // 19: sextant.resource.v1.CgroupUsage
+	(*CpuUsage)(nil),              // 20: sextant.resource.v1.CpuUsage
+	(*MemoryUsage)(nil),           // 21: sextant.resource.v1.MemoryUsage
+	(*Stalls)(nil),                // 22: sextant.resource.v1.Stalls
+	(*Stall)(nil),                 // 23: sextant.resource.v1.Stall
+	(*DeviceIO)(nil),              // 24: sextant.resource.v1.DeviceIO
+	(*ProcessUsage)(nil),          // 25: sextant.resource.v1.ProcessUsage
+	(*NetworkInterface)(nil),      // 26: sextant.resource.v1.NetworkInterface
+	(*Disk)(nil),                  // 27: sextant.resource.v1.Disk
+	(*FileSystem)(nil),            // 28: sextant.resource.v1.FileSystem
+	(*DiskUsage)(nil),             // 29: sextant.resource.v1.DiskUsage
+	(*PodFiles)(nil),              // 30: sextant.resource.v1.PodFiles
+	(*ContainerLogs)(nil),         // 31: sextant.resource.v1.ContainerLogs
+	nil,                           // 32: sextant.resource.v1.NodeResources.CapacityEntry
+	nil,                           // 33: sextant.resource.v1.NodeResources.AllocatableEntry
+	nil,                           // 34: sextant.resource.v1.DeviceIO.BytesEntry
+	(*v1.Revision)(nil),           // 35: sextant.feed.v1.Revision
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
 }
 var file_sextant_resource_v1_resource_proto_depIdxs = []int32{
 	0,  // 0: sextant.resource.v1.AdmitResponse.decision:type_name -> sextant.resource.v1.Decision
-	30, // 1: sextant.resource.v1.AdmitResponse.revision:type_name -> sextant.feed.v1.Revision
-	30, // 2: sextant.resource.v1.ReleaseResponse.revision:type_name -> sextant.feed.v1.Revision
-	6,  // 3: sextant.resource.v1.PodAllocation.eviction:type_name -> sextant.resource.v1.Eviction
-	31, // 4: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
-	27, // 5: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
-	28, // 6: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
-	8,  // 7: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
-	8,  // 8: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
-	8,  // 9: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
-	31, // 10: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
-	11, // 11: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
-	12, // 12: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
-	14, // 13: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
-	13, // 14: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
-	24, // 15: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
-	14, // 16: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
-	21, // 17: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
-	31, // 18: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
-	22, // 19: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
-	14, // 20: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
-	14, // 21: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
-	21, // 22: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
-	31, // 23: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
-	31, // 24: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
-	15, // 25: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
-	16, // 26: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
-	19, // 27: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
-	20, // 28: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
-	17, // 29: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
-	17, // 30: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
-	17, // 31: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
-	18, // 32: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
-	18, // 33: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
-	29, // 34: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
-	23, // 35: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
-	31, // 36: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
-	23, // 37: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
-	23, // 38: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
-	23, // 39: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
-	23, // 40: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
-	25, // 41: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
-	26, // 42: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
-	1,  // 43: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
-	3,  // 44: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
-	9,  // 45: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
-	2,  // 46: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
-	4,  // 47: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
-	10, // 48: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
-	46, // [46:49] is the sub-list for method output_type
-	43, // [43:46] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	35, // 1: sextant.resource.v1.AdmitResponse.revision:type_name -> sextant.feed.v1.Revision
+	35, // 2: sextant.resource.v1.ReleaseResponse.revision:type_name -> sextant.feed.v1.Revision
+	35, // 3: sextant.resource.v1.ResizeResponse.revision:type_name -> sextant.feed.v1.Revision
+	35, // 4: sextant.resource.v1.SettleResponse.revision:type_name -> sextant.feed.v1.Revision
+	11, // 5: sextant.resource.v1.PodAllocation.eviction:type_name -> sextant.resource.v1.Eviction
+	10, // 6: sextant.resource.v1.PodAllocation.pending:type_name -> sextant.resource.v1.PendingResize
+	36, // 7: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
+	32, // 8: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
+	33, // 9: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
+	13, // 10: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
+	13, // 11: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
+	13, // 12: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
+	36, // 13: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
+	16, // 14: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
+	17, // 15: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
+	19, // 16: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
+	18, // 17: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
+	29, // 18: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
+	19, // 19: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	26, // 20: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	36, // 21: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
+	27, // 22: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
+	19, // 23: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	19, // 24: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
+	26, // 25: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	36, // 26: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
+	36, // 27: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
+	20, // 28: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
+	21, // 29: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
+	24, // 30: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
+	25, // 31: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
+	22, // 32: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
+	22, // 33: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	22, // 34: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	23, // 35: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
+	23, // 36: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
+	34, // 37: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
+	28, // 38: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
+	36, // 39: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
+	28, // 40: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
+	28, // 41: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
+	28, // 42: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
+	28, // 43: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
+	30, // 44: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
+	31, // 45: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
+	1,  // 46: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
+	3,  // 47: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
+	5,  // 48: sextant.resource.v1.ResourceService.Resize:input_type -> sextant.resource.v1.ResizeRequest
+	7,  // 49: sextant.resource.v1.ResourceService.Settle:input_type -> sextant.resource.v1.SettleRequest
+	14, // 50: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
+	2,  // 51: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
+	4,  // 52: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
+	6,  // 53: sextant.resource.v1.ResourceService.Resize:output_type -> sextant.resource.v1.ResizeResponse
+	8,  // 54: sextant.resource.v1.ResourceService.Settle:output_type -> sextant.resource.v1.SettleResponse
+	15, // 55: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
+	51, // [51:56] is the sub-list for method output_type
+	46, // [46:51] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_sextant_resource_v1_resource_proto_init() }
@@ -2808,16 +3177,16 @@ func file_sextant_resource_v1_resource_proto_init() {
 	if File_sextant_resource_v1_resource_proto != nil {
 		return
 	}
-	file_sextant_resource_v1_resource_proto_msgTypes[14].OneofWrappers = []any{}
-	file_sextant_resource_v1_resource_proto_msgTypes[15].OneofWrappers = []any{}
 	file_sextant_resource_v1_resource_proto_msgTypes[19].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[20].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_resource_v1_resource_proto_rawDesc), len(file_sextant_resource_v1_resource_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ResourceService_Admit_FullMethodName   = "/sextant.resource.v1.ResourceService/Admit"
 	ResourceService_Release_FullMethodName = "/sextant.resource.v1.ResourceService/Release"
+	ResourceService_Resize_FullMethodName  = "/sextant.resource.v1.ResourceService/Resize"
+	ResourceService_Settle_FullMethodName  = "/sextant.resource.v1.ResourceService/Settle"
 	ResourceService_Usage_FullMethodName   = "/sextant.resource.v1.ResourceService/Usage"
 )
 
@@ -42,6 +44,13 @@ type ResourceServiceClient interface {
 	// Release gives back what the pod holds and removes its cgroup. Idempotent.
 	// When done, the item leaves resource.pods.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// Resize says what an admitted pod asks for now (KEP-1287). The answer is in
+	// resource.pods: a new allocation, or why there is none yet. Idempotent.
+	// NOT_FOUND for a pod that was not admitted.
+	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
+	// Settle says that the containers have what was allocated: the pod's cgroup
+	// shrinks to it. Idempotent; an allocation that is not the newest is ignored.
+	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// Usage reads what the node, its pods and their containers use, now: a
 	// reading is shared by those who ask within a second, and nothing is read
 	// while nobody asks. What cannot be read is missing from the answer.
@@ -76,6 +85,26 @@ func (c *resourceServiceClient) Release(ctx context.Context, in *ReleaseRequest,
 	return out, nil
 }
 
+func (c *resourceServiceClient) Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResizeResponse)
+	err := c.cc.Invoke(ctx, ResourceService_Resize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *resourceServiceClient) Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleResponse)
+	err := c.cc.Invoke(ctx, ResourceService_Settle_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *resourceServiceClient) Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UsageResponse)
@@ -98,6 +127,13 @@ type ResourceServiceServer interface {
 	// Release gives back what the pod holds and removes its cgroup. Idempotent.
 	// When done, the item leaves resource.pods.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// Resize says what an admitted pod asks for now (KEP-1287). The answer is in
+	// resource.pods: a new allocation, or why there is none yet. Idempotent.
+	// NOT_FOUND for a pod that was not admitted.
+	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
+	// Settle says that the containers have what was allocated: the pod's cgroup
+	// shrinks to it. Idempotent; an allocation that is not the newest is ignored.
+	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// Usage reads what the node, its pods and their containers use, now: a
 	// reading is shared by those who ask within a second, and nothing is read
 	// while nobody asks. What cannot be read is missing from the answer.
@@ -117,6 +153,12 @@ func (UnimplementedResourceServiceServer) Admit(context.Context, *AdmitRequest) 
 }
 func (UnimplementedResourceServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedResourceServiceServer) Resize(context.Context, *ResizeRequest) (*ResizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resize not implemented")
+}
+func (UnimplementedResourceServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
 }
 func (UnimplementedResourceServiceServer) Usage(context.Context, *UsageRequest) (*UsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Usage not implemented")
@@ -178,6 +220,42 @@ func _ResourceService_Release_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ResourceService_Resize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ResourceServiceServer).Resize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ResourceService_Resize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ResourceServiceServer).Resize(ctx, req.(*ResizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ResourceService_Settle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ResourceServiceServer).Settle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ResourceService_Settle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ResourceServiceServer).Settle(ctx, req.(*SettleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ResourceService_Usage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UsageRequest)
 	if err := dec(in); err != nil {
@@ -210,6 +288,14 @@ var ResourceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _ResourceService_Release_Handler,
+		},
+		{
+			MethodName: "Resize",
+			Handler:    _ResourceService_Resize_Handler,
+		},
+		{
+			MethodName: "Settle",
+			Handler:    _ResourceService_Settle_Handler,
 		},
 		{
 			MethodName: "Usage",

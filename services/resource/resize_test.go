@@ -1,0 +1,225 @@
+package resource_test
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/pod"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
+)
+
+// sized is a pod with one container of so much CPU (request) and memory (limit).
+func sized(uid, cpu, memory string, generation int64) *v1.Pod {
+	p := burstable(uid, cpu)
+	p.Generation = generation
+	p.Spec.Containers[0].Resources.Requests["memory"] = apiresource.MustParse(memory)
+	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"memory": apiresource.MustParse(memory)}
+	return p
+}
+
+func (r *rig) resize(p *v1.Pod) *resourcev1.PodAllocation {
+	r.Helper()
+	data, err := p.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	if _, err := r.client.Resize(r.Context(), &resourcev1.ResizeRequest{Pod: data}); err != nil {
+		r.Fatal(err)
+	}
+	return r.item(string(p.UID), func(a *resourcev1.PodAllocation) bool {
+		sizes := &v1.PodSpec{}
+		if err := sizes.Unmarshal(a.GetSizes()); err != nil {
+			r.Fatal(err)
+		}
+		judged := a.GetPending() != nil || pod.SizesID(&v1.Pod{Spec: *sizes}) == pod.SizesID(p)
+		return a.GetAsked() == pod.SizesID(p) && judged
+	})
+}
+
+// item waits for a pod's item to be as told.
+func (r *rig) item(uid string, is func(*resourcev1.PodAllocation) bool) (item *resourcev1.PodAllocation) {
+	r.Helper()
+	r.Eventually("the item of "+uid, func() bool {
+		var ok bool
+		item, ok = r.pods.Get(uid)
+		return ok && is(item)
+	})
+	return item
+}
+
+func (r *rig) settleResize(uid string, allocation uint64) {
+	r.Helper()
+	if _, err := r.client.Settle(r.Context(), &resourcev1.SettleRequest{Uid: uid, Allocation: allocation}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// has tells which CPU request an item gives to its first container.
+func has(t testing.TB, item *resourcev1.PodAllocation) string {
+	t.Helper()
+	sizes := &v1.PodSpec{}
+	if err := sizes.Unmarshal(item.GetSizes()); err != nil {
+		t.Fatal(err)
+	}
+	return sizes.Containers[0].Resources.Requests.Cpu().String()
+}
+
+func (r *rig) memoryLimit(uid string) string {
+	r.Helper()
+	return cgrouptest.Value(r, r.kubepods("burstable", "pod"+uid), "memory/memory.limit_in_bytes", "memory.max")
+}
+
+func (r *rig) told(reason string) (found []*eventv1.Event) {
+	for _, e := range r.events.Items() {
+		if e.GetReason() == reason {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func TestAResizeGrowsAtOnceAndShrinksWhenSettled(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	r.admit(sized("u", "1", "64Mi", 1), false)
+	first := r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetAsked() != "" })
+	if first.GetAllocation() != 0 || has(t, first) != "1" {
+		t.Errorf("as admitted: %v", first)
+	}
+	// More CPU and less memory: the cgroup has room for both until that is done.
+	got := r.resize(sized("u", "2", "32Mi", 2))
+	if has(t, got) != "2" || got.GetAllocation() != 1 || got.GetSettled() != 0 || got.GetGeneration() != 2 || got.GetMemoryLimit() != 64<<20 {
+		t.Errorf("allocated: %v", got)
+	}
+	cgroup := r.kubepods("burstable", "podu")
+	if r.shares(cgroup) != sharesOf(2048) || r.memoryLimit("u") != "67108864" {
+		t.Errorf("in between: shares %s, memory %s", r.shares(cgroup), r.memoryLimit("u"))
+	}
+	if r.shares(r.kubepods("burstable")) != sharesOf(2048) {
+		t.Errorf("the class has %s", r.shares(r.kubepods("burstable")))
+	}
+	r.settleResize("u", 7) // some other allocation
+	r.settleResize("u", 1)
+	r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetSettled() == 1 && a.GetMemoryLimit() == 0 })
+	if r.memoryLimit("u") != "33554432" {
+		t.Errorf("settled: memory %s", r.memoryLimit("u"))
+	}
+	r.settleResize("u", 1) // again
+	r.Eventually("event", func() bool { return len(r.told("ResizeStarted")) == 1 })
+	if m := r.told("ResizeStarted")[0].GetMessage(); !strings.HasPrefix(m, `Pod resize started: {"containers":[{"name":"c","resources":{"limits":{"memory":"32Mi"}`) || !strings.HasSuffix(m, `"generation":2}`) {
+		t.Error(m)
+	}
+}
+
+func TestAResizeIsDeferredUntilThereIsRoom(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	r.admit(sized("u", "1", "64Mi", 1), false)
+	r.admit(burstable("other", "2"), false)
+	got := r.resize(sized("u", "3", "64Mi", 2))
+	got = r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
+	if p := got.GetPending(); p.GetReason() != "Deferred" || p.GetGeneration() != 2 || got.GetAllocation() != 0 || has(t, got) != "1" ||
+		p.GetMessage() != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
+		t.Errorf("%v", got)
+	}
+	r.resize(sized("u", "3", "64Mi", 2)) // the same again tells nothing new
+	r.release("other")
+	got = r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetAllocation() == 1 })
+	if has(t, got) != "3" || got.GetPending() != nil {
+		t.Errorf("%v", got)
+	}
+	r.Eventually("events", func() bool { return len(r.told("ResizeDeferred")) == 1 && len(r.told("ResizeStarted")) == 1 })
+	// It counts: a pod for which there was room before is refused.
+	if got := decision(r.admit(burstable("next", "2"), false)); !strings.HasPrefix(got, "rejected OutOfcpu") {
+		t.Error(got)
+	}
+	// What is taken back is no resize any more.
+	r.resize(sized("u", "4500m", "64Mi", 3))
+	r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
+	got = r.resize(sized("u", "3", "64Mi", 4))
+	if got.GetPending() != nil || got.GetAllocation() != 1 {
+		t.Errorf("taken back: %v", got)
+	}
+}
+
+// TestARestartKeepsResizes: allocated is allocated, the cgroup keeps its room, and
+// what waits goes on waiting.
+func TestARestartKeepsResizes(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	r.admit(sized("u", "1", "64Mi", 1), false)
+	r.admit(sized("v", "1", "64Mi", 1), false)
+	r.resize(sized("u", "500m", "32Mi", 2))
+	r.resize(sized("v", "3600m", "64Mi", 2))
+	r.item("v", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	got := r.item("u", func(*resourcev1.PodAllocation) bool { return true })
+	if has(t, got) != "500m" || got.GetAllocation() != 1 || got.GetSettled() != 0 || got.GetAsked() != pod.SizesID(sized("u", "500m", "32Mi", 2)) {
+		t.Errorf("%v", got)
+	}
+	r.Eventually("settled", func() bool { _, ok := r.node.Get("node"); return ok && r.node.Complete() })
+	if r.memoryLimit("u") != "67108864" {
+		t.Errorf("the cgroup shrank under its containers: %s", r.memoryLimit("u"))
+	}
+	r.settleResize("u", 1)
+	if r.memoryLimit("u") != "33554432" {
+		t.Errorf("memory %s", r.memoryLimit("u"))
+	}
+	if got := r.item("v", func(*resourcev1.PodAllocation) bool { return true }); got.GetPending().GetReason() != "Deferred" {
+		t.Errorf("%v", got)
+	}
+	r.release("u")
+	r.item("v", func(a *resourcev1.PodAllocation) bool { return a.GetAllocation() == 1 && has(t, a) == "3600m" })
+	if n := len(r.told("ResizeDeferred")); n > 1 {
+		t.Errorf("told %d times", n)
+	}
+}
+
+// TestACgroupThatCannotGrowHoldsContainersBack, and is tried again.
+func TestACgroupThatCannotGrowHoldsContainersBack(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	r.admit(sized("u", "1", "64Mi", 1), false)
+	if err := fault.Set("resource.grow=1*error(no room)"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fault.Set("") })
+	r.resize(sized("u", "1", "128Mi", 2))
+	r.item("u", func(a *resourcev1.PodAllocation) bool { return strings.Contains(a.GetBlocked(), "no room") })
+	r.Eventually("grown", func() bool {
+		item, _ := r.pods.Get("u")
+		return item.GetBlocked() == "" && r.memoryLimit("u") == "134217728"
+	})
+}
+
+func TestAResizeOfAnUnknownPodIsRefused(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	p := sized("nobody", "1", "64Mi", 1)
+	data, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Resize(r.Context(), &resourcev1.ResizeRequest{Pod: data}); err == nil || !strings.Contains(err.Error(), "not admitted") {
+		t.Error(err)
+	}
+	p.UID = types.UID("")
+	data, _ = p.Marshal()
+	if _, err := r.client.Resize(r.Context(), &resourcev1.ResizeRequest{Pod: data}); err == nil || !strings.Contains(err.Error(), "pod.metadata.uid") {
+		t.Error(err)
+	}
+	if _, err := r.client.Settle(r.Context(), &resourcev1.SettleRequest{}); err == nil {
+		t.Error("settled without a pod")
+	}
+	r.settleResize("nobody", 1) // gone meanwhile
+}
