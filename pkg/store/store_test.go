@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -104,6 +105,8 @@ func TestDamage(t *testing.T) {
 	for i := 3 * 4096; i < len(middle)-4096; i++ {
 		middle[i] ^= 0x5a
 	}
+	freelist := bytes.Clone(good)
+	clear(freelist[freelistPage(good)*4096:][:4096])
 	for name, data := range map[string][]byte{
 		"garbage":              bytes.Repeat([]byte("garbage "), 4096),
 		"short":                []byte("x"),
@@ -112,7 +115,7 @@ func TestDamage(t *testing.T) {
 		"cut to its head":      good[:2*4096],
 		"pages overwritten":    middle,
 		"head overwritten":     append(make([]byte, 2*4096), good[2*4096:]...),
-		"freelist overwritten": append(append(bytes.Clone(good[:2*4096]), make([]byte, 4096)...), good[3*4096:]...),
+		"freelist overwritten": freelist,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.db")
@@ -133,6 +136,19 @@ func TestDamage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// freelistPage is where the newer of the two heads of a bbolt file says the list
+// of free pages is (bbolt's type meta, after a page's header of 16 bytes).
+func freelistPage(file []byte) uint64 {
+	page, newest := uint64(0), uint64(0)
+	for head := range 2 {
+		meta := file[head*4096+16:]
+		if tx := binary.NativeEndian.Uint64(meta[48:]); tx >= newest {
+			page, newest = binary.NativeEndian.Uint64(meta[32:]), tx
+		}
+	}
+	return page
 }
 
 func TestSchema(t *testing.T) {
