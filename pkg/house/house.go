@@ -171,6 +171,9 @@ func (p Paths) DebugSocket(s Service) string { return filepath.Join(p.Run, strin
 // Broker is podworker's CRI socket.
 func (p Paths) Broker() string { return filepath.Join(p.Run, string(PodWorker), "cri.sock") }
 
+// Supervisor is the socket of the supervisor, which is no service.
+func (p Paths) Supervisor() string { return filepath.Join(p.Run, "supervisor", "grpc.sock") }
+
 // Identities is the file that maps services to uids.
 func (p Paths) Identities() string { return filepath.Join(p.Run, "identities.json") }
 

@@ -10,7 +10,8 @@ var methods = map[string][]Service{
 	"/grpc.health.v1.Health/List":                          {"*"},
 	"/grpc.health.v1.Health/Watch":                         {"*"},
 	"/sextant.feed.v1.FeedService/Changes":                 {"*"}, // then MayRead, by feed
-	"/sextant.config.v1.ConfigService/Token":               {Volume},
+	"/sextant.config.v1.ConfigService/Token":               {Volume, PodWorker},
+	"/sextant.config.v1.ConfigService/ServiceAccount":      {PodWorker},
 	"/sextant.config.v1.ConfigService/ReviewToken":         {NodeAPI},
 	"/sextant.config.v1.ConfigService/ReviewAccess":        {NodeAPI},
 	"/sextant.config.v1.ConfigService/Certify":             {NodeAPI},
@@ -26,6 +27,7 @@ var methods = map[string][]Service{
 	"/sextant.resource.v1.ResourceService/Resize":          {PodWorker},
 	"/sextant.resource.v1.ResourceService/Settle":          {PodWorker},
 	"/sextant.resource.v1.ResourceService/Usage":           {NodeAPI, Operator},
+	"/sextant.supervisor.v1.SupervisorService/EndExec":     {PodWorker},
 	"/runtime.v1.RuntimeService/Version":                   {"*"},
 	"/runtime.v1.RuntimeService/Status":                    {Pleg, Resource, NodeAPI, Operator},
 	"/runtime.v1.RuntimeService/RuntimeConfig":             {Pleg, Resource, Operator},

@@ -49,6 +49,7 @@ var behaviours = []struct {
 	{"liveness", liveness},
 	{"startup", startup},
 	{"kinds of probes", probeKinds},
+	{"commands that outlive their time", commandsEnd},
 	{"volumes", volumes},
 	{"measurements", measurements},
 	{"bad manifests", badManifests},

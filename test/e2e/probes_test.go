@@ -1,13 +1,19 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/images"
 )
 
@@ -121,4 +127,84 @@ func probeKinds(e *env) {
 	e.post(pod, "/ready?ok=true")
 	e.await("kinds", usual, "to have every container ready", ready("grpc hello tcp "))
 	e.awaitRunning("kinds", usual)
+}
+
+// commandsEnd has a probe that forks what ignores signals, in its session and out
+// of it, and holds the output open. Nothing of it outlives its time; the container's
+// own processes, and another probe at the same times, are left alone.
+func commandsEnd(e *env) {
+	if err := e.n.Runtime.ImportImage(e.Context(), harness.The(e.T).Archive(e.T, images.Busybox), images.Busybox); err != nil {
+		e.Fatal(err)
+	}
+	// Seconds that no other test sleeps, told apart by node.
+	own, forked := e.marks()
+	script := func(text string) []string { return []string{"sh", "-c", text} }
+	pod := e.shell("forks", script(fmt.Sprintf("sleep %d & setsid sleep %d & trap 'exit 0' TERM; while :; do sleep 0.2; done", own, own))...)
+	c := &pod.Spec.Containers[0]
+	c.ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: script(fmt.Sprintf(
+			"trap '' TERM INT HUP; (trap '' TERM INT HUP; sleep %[1]d; sleep %[1]d) & setsid sh -c 'trap \"\" TERM; sleep %[1]d; sleep %[1]d' & sleep %[1]d; sleep %[1]d", forked))}},
+		PeriodSeconds: 1, TimeoutSeconds: 1,
+	}
+	c.LivenessProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: script("sleep 0.3; true")}},
+		PeriodSeconds: 1, TimeoutSeconds: 60,
+	}
+	e.create(pod)
+	e.awaitEvent("forks", "Unhealthy", usual, contains("Readiness probe failed: command timed out: "))
+	seen := map[int]bool{}
+	harness.Eventually(e, usual, "commands to begin and to be gone, three times", func(context.Context) error {
+		now := sleepers(forked)
+		gone := 0
+		for _, pid := range now {
+			seen[pid] = true
+		}
+		for pid := range seen {
+			if !slices.Contains(now, pid) {
+				gone++
+			}
+		}
+		if gone < 9 || len(now) > 6 {
+			return fmt.Errorf("%d of %d are gone, %d are there", gone, len(seen), len(now))
+		}
+		return nil
+	})
+	if got := sleepers(own); len(got) != 2 {
+		e.Errorf("of the container's own two processes there are %d", len(got))
+	}
+	pod = e.await("forks", usual, "to run on", unready)
+	if r := pod.Status.ContainerStatuses[0].RestartCount; r != 0 {
+		e.Errorf("the container was restarted %d times", r)
+	}
+	e.delete("forks", 1)
+	e.awaitGone("forks", usual)
+	if left := append(sleepers(forked), sleepers(own)...); len(left) > 0 {
+		e.Errorf("after the pod there are %v", left)
+	}
+}
+
+// marks are two numbers of seconds that only this test on this node sleeps.
+func (e *env) marks() (own, forked int) {
+	for i, kind := range []string{"debian-bus", "debian-nobus", "v2-bus", "v2-nobus"} {
+		if e.n.kind == kind {
+			return 770000 + i, 880000 + i
+		}
+	}
+	return 779999, 889999
+}
+
+// sleepers are the processes of the machine that sleep for so many seconds, shells
+// that wait for one not among them.
+func sleepers(seconds int) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well formed
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil || string(b) != "sleep\x00"+strconv.Itoa(seconds)+"\x00" {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.Split(file, "/")[2]); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/opencontainers/cgroups/systemd"
 
+	"github.com/sextant-node/sextant/cmd/sextant/internal/reaper"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 )
 
@@ -41,11 +43,31 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	if p.Bootstrap != "" && p.KubeConfig != "" {
 		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: func(ctx context.Context) error { return p.keepKubeconfig(ctx, log) }})
 	}
+	tasks = append(tasks, service.Task{Name: "reaper", Run: func(ctx context.Context) error { return p.keepReaper(ctx, log) }})
 	if systemd.IsRunningSystemd() {
 		tasks = append(tasks, service.Task{Name: "gates", Run: func(ctx context.Context) error { return p.keepGates(ctx, log) }})
 	}
 	err = service.RunTasks(ctx, 10*time.Second, tasks...)
 	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
+}
+
+// keepReaper serves what ends commands in containers.
+func (p *Plan) keepReaper(ctx context.Context, log *slog.Logger) error {
+	root, err := pod.ParseCgroupRoot(p.CgroupRoot)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		r := &reaper.Reaper{Socket: p.Paths().Supervisor(), Identities: p.Identities(), Root: root, Log: log}
+		if err := r.Run(ctx); err != nil {
+			log.Error("reaper", "error", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
 }
 
 // Detach starts a supervisor that outlives the caller.

@@ -38,6 +38,8 @@ type Deps struct {
 	Log        *slog.Logger
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
+	// Reaper may be nil: then the runtime alone ends commands whose time is over.
+	Reaper Reaper
 }
 
 // Broker holds the connection to the runtime and serves it.
@@ -45,6 +47,7 @@ type Broker struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
+	reaper  Reaper
 	server  *rpc.Server
 	// The same connection unless the image service lives elsewhere.
 	runtime, images *grpc.ClientConn
@@ -66,7 +69,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 			return nil, err
 		}
 	}
-	b := &Broker{cfg: cfg, log: deps.Log}
+	b := &Broker{cfg: cfg, log: deps.Log, reaper: deps.Reaper}
 	if b.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("broker metrics: %w", err)
 	}

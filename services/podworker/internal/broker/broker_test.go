@@ -38,11 +38,15 @@ func everybody() house.Identities {
 }
 
 // serve runs a broker in front of a runtime's endpoint until the test ends.
-func serve(t *testing.T, cfg Config, ids house.Identities) (*Broker, *prometheus.Registry) {
+func serve(t *testing.T, cfg Config, ids house.Identities, reapers ...Reaper) (*Broker, *prometheus.Registry) {
 	t.Helper()
 	cfg.Socket = filepath.Join(t.TempDir(), "cri.sock")
 	reg := prometheus.NewRegistry()
-	b, err := New(cfg, Deps{Identities: ids, Log: slog.New(slog.DiscardHandler), Metrics: reg})
+	deps := Deps{Identities: ids, Log: slog.New(slog.DiscardHandler), Metrics: reg}
+	if len(reapers) > 0 {
+		deps.Reaper = reapers[0]
+	}
+	b, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

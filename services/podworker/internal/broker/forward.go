@@ -30,6 +30,28 @@ func (b *Broker) forward(_ any, in grpc.ServerStream) (err error) {
 	}
 	ctx, cancel := b.bound(in.Context(), m)
 	defer cancel()
+	if name == execSync {
+		return b.execSync(ctx, in, request)
+	}
+	return b.pass(ctx, in, m, name, &request, in.SendMsg)
+}
+
+// execSync passes a command on, within its time.
+func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request frame) error {
+	box := b.open(ctx, &request)
+	var answer *frame
+	err := b.pass(ctx, in, methods[execSync], execSync, &request, func(m any) error {
+		answer = m.(*frame)
+		return nil
+	})
+	if err = box.close(err); err != nil || answer == nil {
+		return err
+	}
+	return in.SendMsg(answer)
+}
+
+// pass sends a request to the runtime and hands each answer to the caller.
+func (b *Broker) pass(ctx context.Context, in grpc.ServerStream, m method, name string, request *frame, hand func(m any) error) error {
 	conn := b.runtime
 	if m.image {
 		conn = b.images
@@ -39,7 +61,7 @@ func (b *Broker) forward(_ any, in grpc.ServerStream) (err error) {
 		return err
 	}
 	// An error here shows again, with its cause, in RecvMsg.
-	if err := out.SendMsg(&request); err == nil {
+	if err := out.SendMsg(request); err == nil {
 		_ = out.CloseSend()
 	}
 	for {
@@ -52,7 +74,7 @@ func (b *Broker) forward(_ any, in grpc.ServerStream) (err error) {
 			in.SetTrailer(out.Trailer())
 			return err
 		}
-		if err := in.SendMsg(&answer); err != nil {
+		if err := hand(&answer); err != nil {
 			return err
 		}
 	}

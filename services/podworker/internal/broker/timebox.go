@@ -1,0 +1,84 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/rpc"
+)
+
+// execSync is the one method that is more than passed on.
+const execSync = runtimeapi.RuntimeService_ExecSync_FullMethodName
+
+// backstop is how much longer than its caller asked for the runtime lets a
+// command run: it ends only what nobody else did.
+const backstop = time.Second
+
+// reapTimeout bounds the end of one command.
+const reapTimeout = 8 * time.Second
+
+// Reaper ends commands in containers with all that came of them. A runtime kills
+// the one process it has started.
+type Reaper interface {
+	// EndExec ends the command that was started at began or later
+	// (CLOCK_BOOTTIME). It has when err is nil.
+	EndExec(ctx context.Context, containerID string, command []string, began time.Duration) error
+	// There tells whether there is anybody to do it.
+	There() bool
+}
+
+// timebox is the time a command has.
+type timebox struct {
+	timer *time.Timer
+	// over receives once the timer has fired and what it did is known.
+	over chan error
+}
+
+// open starts a command's time and gives the runtime a little more of it. It
+// returns nil for a command without an end, or that nobody else could end.
+func (b *Broker) open(ctx context.Context, request *frame) *timebox {
+	var r runtimeapi.ExecSyncRequest
+	if b.reaper == nil || proto.Unmarshal(request.data, &r) != nil || r.GetTimeout() <= 0 || !b.reaper.There() {
+		return nil
+	}
+	limit := time.Duration(r.GetTimeout()) * time.Second
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return nil
+	}
+	r.Timeout = int64((limit + backstop) / time.Second)
+	longer, err := proto.Marshal(&r)
+	if err != nil {
+		return nil
+	}
+	request.data = longer
+	box := &timebox{over: make(chan error, 1)}
+	box.timer = time.AfterFunc(limit, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reapTimeout)
+		defer cancel()
+		err := b.reaper.EndExec(ctx, r.GetContainerId(), r.GetCmd(), time.Duration(now.Nano()))
+		if err != nil && !rpc.Is(err, rpc.NotFound) {
+			b.log.WarnContext(ctx, "command not ended in time", "container", r.GetContainerId(), "error", err.Error())
+		}
+		box.over <- err
+	})
+	return box
+}
+
+// close ends the time and tells what a command's end means: one that was killed has
+// not exited.
+func (t *timebox) close(err error) error {
+	if t == nil || t.timer.Stop() {
+		return err
+	}
+	if <-t.over != nil {
+		return err
+	}
+	return status.Error(codes.DeadlineExceeded, "command ended: its time was over")
+}
