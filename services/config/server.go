@@ -2,9 +2,11 @@ package config
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -32,6 +34,7 @@ func (s *Service) Token(ctx context.Context, req *configv1.TokenRequest) (*confi
 	t, err := s.tokens.Get(ctx, token.Request{
 		Namespace: req.GetNamespace(), ServiceAccount: req.GetServiceAccount(), Audiences: req.GetAudiences(),
 		Expiration: expiration, PodName: req.GetPodName(), PodUID: req.GetPodUid(),
+		AccountUID: req.GetAccountUid(),
 	})
 	if err != nil {
 		s.metrics.tokens.WithLabelValues("error").Inc()
@@ -39,6 +42,22 @@ func (s *Service) Token(ctx context.Context, req *configv1.TokenRequest) (*confi
 	}
 	s.metrics.tokens.WithLabelValues("ok").Inc()
 	return &configv1.TokenResponse{Token: t.Token, ExpiresAt: timestamp(t.Expires)}, nil
+}
+
+// ServiceAccount implements ConfigService.
+func (s *Service) ServiceAccount(ctx context.Context, req *configv1.ServiceAccountRequest) (*configv1.ServiceAccountResponse, error) {
+	if req.GetNamespace() == "" || req.GetName() == "" {
+		return nil, rpc.Invalid.Errorf("namespace and name: required")
+	}
+	client, err := s.apiClient()
+	if err != nil {
+		return nil, err
+	}
+	account, err := client.CoreV1().ServiceAccounts(req.GetNamespace()).Get(ctx, req.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return nil, kinded(fmt.Errorf("service account %s/%s: %w", req.GetNamespace(), req.GetName(), err))
+	}
+	return &configv1.ServiceAccountResponse{Uid: string(account.UID), Annotations: account.Annotations}, nil
 }
 
 // issue asks the API server for a token.

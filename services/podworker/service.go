@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -75,10 +76,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.in, err = mirrors(kit); err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
+	reaper, err := dialReaper(kit)
+	if err != nil {
+		return nil, fmt.Errorf("podworker: %w", err)
+	}
 	s.broker, err = broker.New(broker.Config{
 		RuntimeEndpoint: cfg.RuntimeEndpoint, ImageEndpoint: cfg.ImageEndpoint, Socket: kit.Paths.Broker(),
 		Timeout: s.runtimeTimeout,
-	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics})
+	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics, Reaper: reaper})
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
@@ -111,13 +116,17 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	if err != nil {
 		return err
 	}
+	config, err := kit.Dial(house.Config)
+	if err != nil {
+		return err
+	}
 	volumeClient := volumev1.NewVolumeServiceClient(volume)
 	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, config: s.config}
 	actuator, err := actuate.New(
 		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
 		actuate.Deps{
 			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: configSource(s.config),
-			Events: s.events, Subpaths: subpaths{volumeClient}, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+			Events: s.events, Subpaths: subpaths{volumeClient}, Accounts: accounts{configv1.NewConfigServiceClient(config)}, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 		})
 	if err != nil {
 		return err

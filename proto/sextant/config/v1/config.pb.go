@@ -479,8 +479,10 @@ type TokenRequest struct {
 	Audiences      []string               `protobuf:"bytes,3,rep,name=audiences,proto3" json:"audiences,omitempty"`
 	Expiration     *durationpb.Duration   `protobuf:"bytes,4,opt,name=expiration,proto3" json:"expiration,omitempty"`
 	// The pod the token is bound to.
-	PodName       string `protobuf:"bytes,5,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
-	PodUid        string `protobuf:"bytes,6,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	PodName string `protobuf:"bytes,5,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
+	PodUid  string `protobuf:"bytes,6,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// The UID the service account must have; empty for any.
+	AccountUid    string `protobuf:"bytes,7,opt,name=account_uid,json=accountUid,proto3" json:"account_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +559,117 @@ func (x *TokenRequest) GetPodUid() string {
 	return ""
 }
 
+func (x *TokenRequest) GetAccountUid() string {
+	if x != nil {
+		return x.AccountUid
+	}
+	return ""
+}
+
+type ServiceAccountRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceAccountRequest) Reset() {
+	*x = ServiceAccountRequest{}
+	mi := &file_sextant_config_v1_config_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceAccountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceAccountRequest) ProtoMessage() {}
+
+func (x *ServiceAccountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_config_v1_config_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceAccountRequest.ProtoReflect.Descriptor instead.
+func (*ServiceAccountRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ServiceAccountRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ServiceAccountRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ServiceAccountResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Annotations   map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceAccountResponse) Reset() {
+	*x = ServiceAccountResponse{}
+	mi := &file_sextant_config_v1_config_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceAccountResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceAccountResponse) ProtoMessage() {}
+
+func (x *ServiceAccountResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_config_v1_config_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceAccountResponse.ProtoReflect.Descriptor instead.
+func (*ServiceAccountResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ServiceAccountResponse) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ServiceAccountResponse) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
 type TokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -567,7 +680,7 @@ type TokenResponse struct {
 
 func (x *TokenResponse) Reset() {
 	*x = TokenResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[6]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +692,7 @@ func (x *TokenResponse) String() string {
 func (*TokenResponse) ProtoMessage() {}
 
 func (x *TokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[6]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +705,7 @@ func (x *TokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenResponse.ProtoReflect.Descriptor instead.
 func (*TokenResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{6}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TokenResponse) GetToken() string {
@@ -619,7 +732,7 @@ type ReviewTokenRequest struct {
 
 func (x *ReviewTokenRequest) Reset() {
 	*x = ReviewTokenRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[7]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +744,7 @@ func (x *ReviewTokenRequest) String() string {
 func (*ReviewTokenRequest) ProtoMessage() {}
 
 func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[7]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +757,7 @@ func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenRequest.ProtoReflect.Descriptor instead.
 func (*ReviewTokenRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{7}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReviewTokenRequest) GetReview() []byte {
@@ -664,7 +777,7 @@ type ReviewTokenResponse struct {
 
 func (x *ReviewTokenResponse) Reset() {
 	*x = ReviewTokenResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +789,7 @@ func (x *ReviewTokenResponse) String() string {
 func (*ReviewTokenResponse) ProtoMessage() {}
 
 func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +802,7 @@ func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenResponse.ProtoReflect.Descriptor instead.
 func (*ReviewTokenResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{8}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReviewTokenResponse) GetReview() []byte {
@@ -709,7 +822,7 @@ type ReviewAccessRequest struct {
 
 func (x *ReviewAccessRequest) Reset() {
 	*x = ReviewAccessRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +834,7 @@ func (x *ReviewAccessRequest) String() string {
 func (*ReviewAccessRequest) ProtoMessage() {}
 
 func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +847,7 @@ func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessRequest.ProtoReflect.Descriptor instead.
 func (*ReviewAccessRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{9}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReviewAccessRequest) GetReview() []byte {
@@ -754,7 +867,7 @@ type ReviewAccessResponse struct {
 
 func (x *ReviewAccessResponse) Reset() {
 	*x = ReviewAccessResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +879,7 @@ func (x *ReviewAccessResponse) String() string {
 func (*ReviewAccessResponse) ProtoMessage() {}
 
 func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +892,7 @@ func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessResponse.ProtoReflect.Descriptor instead.
 func (*ReviewAccessResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{10}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReviewAccessResponse) GetReview() []byte {
@@ -802,7 +915,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +927,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +940,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{11}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Credential) GetKubeconfig() []byte {
@@ -864,7 +977,7 @@ type Serving struct {
 
 func (x *Serving) Reset() {
 	*x = Serving{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +989,7 @@ func (x *Serving) String() string {
 func (*Serving) ProtoMessage() {}
 
 func (x *Serving) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1002,7 @@ func (x *Serving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Serving.ProtoReflect.Descriptor instead.
 func (*Serving) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{12}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Serving) GetClientCa() []byte {
@@ -951,7 +1064,7 @@ type CertifyRequest struct {
 
 func (x *CertifyRequest) Reset() {
 	*x = CertifyRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1076,7 @@ func (x *CertifyRequest) String() string {
 func (*CertifyRequest) ProtoMessage() {}
 
 func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1089,7 @@ func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyRequest.ProtoReflect.Descriptor instead.
 func (*CertifyRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{13}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CertifyRequest) GetRequest() []byte {
@@ -1001,7 +1114,7 @@ type CertifyResponse struct {
 
 func (x *CertifyResponse) Reset() {
 	*x = CertifyResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1126,7 @@ func (x *CertifyResponse) String() string {
 func (*CertifyResponse) ProtoMessage() {}
 
 func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1139,7 @@ func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyResponse.ProtoReflect.Descriptor instead.
 func (*CertifyResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{14}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CertifyResponse) GetState() CertifyState {
@@ -1091,7 +1204,7 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06config\x18\x02 \x01(\fR\x06config\"\xe2\x01\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\"\x83\x02\n" +
 	"\fTokenRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12'\n" +
 	"\x0fservice_account\x18\x02 \x01(\tR\x0eserviceAccount\x12\x1c\n" +
@@ -1100,7 +1213,18 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"expiration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"expiration\x12\x19\n" +
 	"\bpod_name\x18\x05 \x01(\tR\apodName\x12\x17\n" +
-	"\apod_uid\x18\x06 \x01(\tR\x06podUid\"`\n" +
+	"\apod_uid\x18\x06 \x01(\tR\x06podUid\x12\x1f\n" +
+	"\vaccount_uid\x18\a \x01(\tR\n" +
+	"accountUid\"I\n" +
+	"\x15ServiceAccountRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xc8\x01\n" +
+	"\x16ServiceAccountResponse\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\\\n" +
+	"\vannotations\x18\x02 \x03(\v2:.sextant.config.v1.ServiceAccountResponse.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +
 	"\rTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x129\n" +
 	"\n" +
@@ -1139,9 +1263,10 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\x19CERTIFY_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CERTIFY_STATE_PENDING\x10\x01\x12\x18\n" +
 	"\x14CERTIFY_STATE_ISSUED\x10\x02\x12\x18\n" +
-	"\x14CERTIFY_STATE_DENIED\x10\x032\xec\x02\n" +
+	"\x14CERTIFY_STATE_DENIED\x10\x032\xd3\x03\n" +
 	"\rConfigService\x12J\n" +
-	"\x05Token\x12\x1f.sextant.config.v1.TokenRequest\x1a .sextant.config.v1.TokenResponse\x12\\\n" +
+	"\x05Token\x12\x1f.sextant.config.v1.TokenRequest\x1a .sextant.config.v1.TokenResponse\x12e\n" +
+	"\x0eServiceAccount\x12(.sextant.config.v1.ServiceAccountRequest\x1a).sextant.config.v1.ServiceAccountResponse\x12\\\n" +
 	"\vReviewToken\x12%.sextant.config.v1.ReviewTokenRequest\x1a&.sextant.config.v1.ReviewTokenResponse\x12_\n" +
 	"\fReviewAccess\x12&.sextant.config.v1.ReviewAccessRequest\x1a'.sextant.config.v1.ReviewAccessResponse\x12P\n" +
 	"\aCertify\x12!.sextant.config.v1.CertifyRequest\x1a\".sextant.config.v1.CertifyResponseBBZ@github.com/sextant-node/sextant/proto/sextant/config/v1;configv1b\x06proto3"
@@ -1159,49 +1284,55 @@ func file_sextant_config_v1_config_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_sextant_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_sextant_config_v1_config_proto_goTypes = []any{
-	(CertifyState)(0),             // 0: sextant.config.v1.CertifyState
-	(*DesiredPod)(nil),            // 1: sextant.config.v1.DesiredPod
-	(*Source)(nil),                // 2: sextant.config.v1.Source
-	(*Problem)(nil),               // 3: sextant.config.v1.Problem
-	(*Object)(nil),                // 4: sextant.config.v1.Object
-	(*KubeletConfig)(nil),         // 5: sextant.config.v1.KubeletConfig
-	(*TokenRequest)(nil),          // 6: sextant.config.v1.TokenRequest
-	(*TokenResponse)(nil),         // 7: sextant.config.v1.TokenResponse
-	(*ReviewTokenRequest)(nil),    // 8: sextant.config.v1.ReviewTokenRequest
-	(*ReviewTokenResponse)(nil),   // 9: sextant.config.v1.ReviewTokenResponse
-	(*ReviewAccessRequest)(nil),   // 10: sextant.config.v1.ReviewAccessRequest
-	(*ReviewAccessResponse)(nil),  // 11: sextant.config.v1.ReviewAccessResponse
-	(*Credential)(nil),            // 12: sextant.config.v1.Credential
-	(*Serving)(nil),               // 13: sextant.config.v1.Serving
-	(*CertifyRequest)(nil),        // 14: sextant.config.v1.CertifyRequest
-	(*CertifyResponse)(nil),       // 15: sextant.config.v1.CertifyResponse
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*v1.Revision)(nil),           // 17: sextant.feed.v1.Revision
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(CertifyState)(0),              // 0: sextant.config.v1.CertifyState
+	(*DesiredPod)(nil),             // 1: sextant.config.v1.DesiredPod
+	(*Source)(nil),                 // 2: sextant.config.v1.Source
+	(*Problem)(nil),                // 3: sextant.config.v1.Problem
+	(*Object)(nil),                 // 4: sextant.config.v1.Object
+	(*KubeletConfig)(nil),          // 5: sextant.config.v1.KubeletConfig
+	(*TokenRequest)(nil),           // 6: sextant.config.v1.TokenRequest
+	(*ServiceAccountRequest)(nil),  // 7: sextant.config.v1.ServiceAccountRequest
+	(*ServiceAccountResponse)(nil), // 8: sextant.config.v1.ServiceAccountResponse
+	(*TokenResponse)(nil),          // 9: sextant.config.v1.TokenResponse
+	(*ReviewTokenRequest)(nil),     // 10: sextant.config.v1.ReviewTokenRequest
+	(*ReviewTokenResponse)(nil),    // 11: sextant.config.v1.ReviewTokenResponse
+	(*ReviewAccessRequest)(nil),    // 12: sextant.config.v1.ReviewAccessRequest
+	(*ReviewAccessResponse)(nil),   // 13: sextant.config.v1.ReviewAccessResponse
+	(*Credential)(nil),             // 14: sextant.config.v1.Credential
+	(*Serving)(nil),                // 15: sextant.config.v1.Serving
+	(*CertifyRequest)(nil),         // 16: sextant.config.v1.CertifyRequest
+	(*CertifyResponse)(nil),        // 17: sextant.config.v1.CertifyResponse
+	nil,                            // 18: sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),  // 19: google.protobuf.Timestamp
+	(*v1.Revision)(nil),            // 20: sextant.feed.v1.Revision
+	(*durationpb.Duration)(nil),    // 21: google.protobuf.Duration
 }
 var file_sextant_config_v1_config_proto_depIdxs = []int32{
-	16, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
+	19, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: sextant.config.v1.Source.problems:type_name -> sextant.config.v1.Problem
-	17, // 2: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
-	18, // 3: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
-	16, // 4: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	16, // 5: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 6: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
-	6,  // 7: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
-	8,  // 8: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
-	10, // 9: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
-	14, // 10: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
-	7,  // 11: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
-	9,  // 12: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
-	11, // 13: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
-	15, // 14: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	20, // 2: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
+	21, // 3: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
+	18, // 4: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	19, // 5: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 6: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 7: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
+	6,  // 8: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
+	7,  // 9: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
+	10, // 10: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
+	12, // 11: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
+	16, // 12: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
+	9,  // 13: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
+	8,  // 14: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
+	11, // 15: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
+	13, // 16: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
+	17, // 17: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_sextant_config_v1_config_proto_init() }
@@ -1215,7 +1346,7 @@ func file_sextant_config_v1_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_config_v1_config_proto_rawDesc), len(file_sextant_config_v1_config_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

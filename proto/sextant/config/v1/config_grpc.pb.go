@@ -29,10 +29,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ConfigService_Token_FullMethodName        = "/sextant.config.v1.ConfigService/Token"
-	ConfigService_ReviewToken_FullMethodName  = "/sextant.config.v1.ConfigService/ReviewToken"
-	ConfigService_ReviewAccess_FullMethodName = "/sextant.config.v1.ConfigService/ReviewAccess"
-	ConfigService_Certify_FullMethodName      = "/sextant.config.v1.ConfigService/Certify"
+	ConfigService_Token_FullMethodName          = "/sextant.config.v1.ConfigService/Token"
+	ConfigService_ServiceAccount_FullMethodName = "/sextant.config.v1.ConfigService/ServiceAccount"
+	ConfigService_ReviewToken_FullMethodName    = "/sextant.config.v1.ConfigService/ReviewToken"
+	ConfigService_ReviewAccess_FullMethodName   = "/sextant.config.v1.ConfigService/ReviewAccess"
+	ConfigService_Certify_FullMethodName        = "/sextant.config.v1.ConfigService/Certify"
 )
 
 // ConfigServiceClient is the client API for ConfigService service.
@@ -45,6 +46,10 @@ type ConfigServiceClient interface {
 	// UNAVAILABLE while there is no API server; NOT_FOUND without the account.
 	// Called by volume.
 	Token(ctx context.Context, in *TokenRequest, opts ...grpc.CallOption) (*TokenResponse, error)
+	// ServiceAccount reads who a service account is. NOT_FOUND when there is none;
+	// UNAVAILABLE while there is no API server. Called by podworker, for image
+	// credential providers.
+	ServiceAccount(ctx context.Context, in *ServiceAccountRequest, opts ...grpc.CallOption) (*ServiceAccountResponse, error)
 	// ReviewToken asks the API server who a bearer token belongs to
 	// (TokenReview). UNAVAILABLE while there is no API server. Called by nodeapi.
 	ReviewToken(ctx context.Context, in *ReviewTokenRequest, opts ...grpc.CallOption) (*ReviewTokenResponse, error)
@@ -72,6 +77,16 @@ func (c *configServiceClient) Token(ctx context.Context, in *TokenRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TokenResponse)
 	err := c.cc.Invoke(ctx, ConfigService_Token_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *configServiceClient) ServiceAccount(ctx context.Context, in *ServiceAccountRequest, opts ...grpc.CallOption) (*ServiceAccountResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ServiceAccountResponse)
+	err := c.cc.Invoke(ctx, ConfigService_ServiceAccount_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +133,10 @@ type ConfigServiceServer interface {
 	// UNAVAILABLE while there is no API server; NOT_FOUND without the account.
 	// Called by volume.
 	Token(context.Context, *TokenRequest) (*TokenResponse, error)
+	// ServiceAccount reads who a service account is. NOT_FOUND when there is none;
+	// UNAVAILABLE while there is no API server. Called by podworker, for image
+	// credential providers.
+	ServiceAccount(context.Context, *ServiceAccountRequest) (*ServiceAccountResponse, error)
 	// ReviewToken asks the API server who a bearer token belongs to
 	// (TokenReview). UNAVAILABLE while there is no API server. Called by nodeapi.
 	ReviewToken(context.Context, *ReviewTokenRequest) (*ReviewTokenResponse, error)
@@ -143,6 +162,9 @@ type UnimplementedConfigServiceServer struct{}
 
 func (UnimplementedConfigServiceServer) Token(context.Context, *TokenRequest) (*TokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Token not implemented")
+}
+func (UnimplementedConfigServiceServer) ServiceAccount(context.Context, *ServiceAccountRequest) (*ServiceAccountResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ServiceAccount not implemented")
 }
 func (UnimplementedConfigServiceServer) ReviewToken(context.Context, *ReviewTokenRequest) (*ReviewTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReviewToken not implemented")
@@ -188,6 +210,24 @@ func _ConfigService_Token_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ConfigServiceServer).Token(ctx, req.(*TokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConfigService_ServiceAccount_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ServiceAccountRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).ServiceAccount(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_ServiceAccount_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).ServiceAccount(ctx, req.(*ServiceAccountRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -256,6 +296,10 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Token",
 			Handler:    _ConfigService_Token_Handler,
+		},
+		{
+			MethodName: "ServiceAccount",
+			Handler:    _ConfigService_ServiceAccount_Handler,
 		},
 		{
 			MethodName: "ReviewToken",

@@ -14,6 +14,7 @@ import (
 func Issue(ctx context.Context, client kubernetes.Interface, r Request) (Token, error) {
 	seconds := int64(r.Expiration / time.Second)
 	review, err := client.CoreV1().ServiceAccounts(r.Namespace).CreateToken(ctx, r.ServiceAccount, &authenticationv1.TokenRequest{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(r.AccountUID)},
 		Spec: authenticationv1.TokenRequestSpec{
 			Audiences:         r.Audiences,
 			ExpirationSeconds: &seconds,

@@ -25,6 +25,8 @@ type Request struct {
 	Expiration time.Duration
 	PodName    string
 	PodUID     string
+	// AccountUID is the UID the service account must have; empty for any.
+	AccountUID string
 }
 
 // Key names what the token is for; it holds no secret.
@@ -33,8 +35,12 @@ func (r Request) Key() string {
 	for i, a := range audiences {
 		audiences[i] = strconv.Quote(a)
 	}
-	return fmt.Sprintf("%s/%s/%s/%s/%d/%s", r.PodUID, r.Namespace, r.ServiceAccount, r.PodName,
+	key := fmt.Sprintf("%s/%s/%s/%s/%d/%s", r.PodUID, r.Namespace, r.ServiceAccount, r.PodName,
 		int64(r.Expiration/time.Second), strings.Join(audiences, ","))
+	if r.AccountUID != "" {
+		key += "/" + r.AccountUID
+	}
+	return key
 }
 
 // Token is an answer, as kept on disk.

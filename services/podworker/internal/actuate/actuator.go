@@ -44,6 +44,8 @@ type Deps struct {
 	Events        Recorder
 	// Subpaths may be nil: then a container with a subPath cannot be made.
 	Subpaths Subpaths
+	// Accounts may be nil: then credential providers get no service account tokens.
+	Accounts credprovider.Accounts
 	// Pulled is called after each pull; may be nil.
 	Pulled func()
 	Clock  clock.WithDelayedExecution
@@ -89,7 +91,7 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("actuator metrics: %w", err)
 	}
-	plugins, err := credprovider.New(deps.Clock, deps.Log, deps.Metrics)
+	plugins, err := credprovider.New(credprovider.Deps{Accounts: deps.Accounts, Clock: deps.Clock, Log: deps.Log, Metrics: deps.Metrics})
 	if err != nil {
 		return nil, fmt.Errorf("credential provider metrics: %w", err)
 	}

@@ -129,9 +129,7 @@ func (a *Actuator) tellPresent(ctx context.Context, spec ImageSpec) {
 func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, keyring pullauth.Keyring, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
 	var ring pullauth.Keyring
 	ring.Add(keyring)
-	ring.Add(a.plugins.Keyring(ctx, credprovider.Config{
-		Path: cfg.Node.ImageCredentialProviderConfig, BinDir: cfg.Node.ImageCredentialProviderBinDir,
-	}, wire.GetImage(), repository))
+	ring.Add(a.plugins.Keyring(ctx, providers(cfg), subjectOf(spec.Pod), wire.GetImage(), repository))
 	auths := ring.Lookup(repository)
 	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
 		Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID),
@@ -164,6 +162,19 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 		a.deps.Pulled()
 	}
 	return ref, nil
+}
+
+// providers is where credential provider plugins are.
+func providers(cfg *kubeconf.Config) credprovider.Config {
+	return credprovider.Config{
+		Path: cfg.Node.ImageCredentialProviderConfig, BinDir: cfg.Node.ImageCredentialProviderBinDir,
+		Tokens: cfg.Gate("KubeletServiceAccountTokenForCredentialProviders"),
+	}
+}
+
+// subjectOf is the pod as plugins are told of it.
+func subjectOf(p *v1.Pod) credprovider.Subject {
+	return credprovider.Subject{Namespace: p.Namespace, Pod: p.Name, PodUID: string(p.UID), Account: p.Spec.ServiceAccountName}
 }
 
 // pullWith tries each credential until one will do and returns it; without any

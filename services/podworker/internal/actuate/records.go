@@ -40,6 +40,9 @@ func (a *Actuator) allowed(ctx context.Context, cfg *kubeconf.Config, spec Image
 	if q.Record != nil && len(q.Record.CredentialMapping[pullrecord.Name(spec.Image)].KubernetesSecrets) > 0 {
 		q.Credentials = keyring.Lookup(repository)
 	}
+	if q.Record != nil && len(q.Record.CredentialMapping[pullrecord.Name(spec.Image)].KubernetesServiceAccounts) > 0 {
+		q.Account = a.plugins.Account(ctx, providers(cfg), subjectOf(spec.Pod), repository)
+	}
 	answer := pullrecord.Decide(q)
 	a.metrics.mustPull.WithLabelValues(answer.Result).Inc()
 	if answer.Learned != nil {

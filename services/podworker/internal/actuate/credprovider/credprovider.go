@@ -97,8 +97,9 @@ func validate(all []kubeletv1.CredentialProvider) error {
 			return bad("defaultCacheDuration: a duration of 0 or more is required")
 		case !slices.Contains(apiVersions, p.APIVersion):
 			return bad("apiVersion: %q: want one of %v", p.APIVersion, apiVersions)
-		case p.TokenAttributes != nil:
-			return bad("tokenAttributes: service account tokens are not handed to plugins")
+		}
+		if problem := tokenProblem(p); problem != "" {
+			return bad("tokenAttributes%s", problem)
 		}
 		seen[p.Name] = true
 	}
@@ -106,14 +107,30 @@ func validate(all []kubeletv1.CredentialProvider) error {
 }
 
 // Config is where plugins are.
-type Config struct{ Path, BinDir string }
+type Config struct {
+	Path, BinDir string
+	// Tokens is the gate KubeletServiceAccountTokenForCredentialProviders: without
+	// it a configuration with tokenAttributes is refused.
+	Tokens bool
+}
+
+// Deps is what Plugins works with.
+type Deps struct {
+	// Accounts may be nil: then plugins that need tokens fail.
+	Accounts Accounts
+	Clock    clock.PassiveClock
+	Log      *slog.Logger
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
+}
 
 // Plugins runs plugins and keeps what they answer as long as they allow.
 type Plugins struct {
-	clock   clock.PassiveClock
-	log     *slog.Logger
-	failed  *prometheus.CounterVec
-	seconds *prometheus.HistogramVec
+	accounts Accounts
+	clock    clock.PassiveClock
+	log      *slog.Logger
+	failed   *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
 
 	mu     sync.Mutex
 	loaded Config
@@ -126,10 +143,10 @@ type cached struct {
 	expires time.Time
 }
 
-// New makes Plugins. reg may be nil.
-func New(clock clock.PassiveClock, log *slog.Logger, reg prometheus.Registerer) (*Plugins, error) {
+// New makes Plugins.
+func New(deps Deps) (*Plugins, error) {
 	p := &Plugins{
-		clock: clock, log: log, cache: map[string]cached{},
+		accounts: deps.Accounts, clock: deps.Clock, log: deps.Log, cache: map[string]cached{},
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Credential provider plugins that failed.",
 		}, []string{"plugin_name"}),
@@ -137,8 +154,8 @@ func New(clock clock.PassiveClock, log *slog.Logger, reg prometheus.Registerer) 
 			Name: "kubelet_credential_provider_plugin_duration", Help: "Duration of a plugin's run in seconds.", Buckets: prometheus.DefBuckets,
 		}, []string{"plugin_name"}),
 	}
-	if reg != nil {
-		if err := errors.Join(reg.Register(p.failed), reg.Register(p.seconds)); err != nil {
+	if deps.Metrics != nil {
+		if err := errors.Join(deps.Metrics.Register(p.failed), deps.Metrics.Register(p.seconds)); err != nil {
 			return nil, err
 		}
 	}
@@ -146,14 +163,14 @@ func New(clock clock.PassiveClock, log *slog.Logger, reg prometheus.Registerer) 
 }
 
 // Keyring is what the plugins that match an image give for it. repository is the
-// image's full name without tag and digest.
-func (p *Plugins) Keyring(ctx context.Context, cfg Config, image, repository string) pullauth.Keyring {
+// image's full name without tag and digest, who the pod it is for.
+func (p *Plugins) Keyring(ctx context.Context, cfg Config, who Subject, image, repository string) pullauth.Keyring {
 	var ring pullauth.Keyring
 	for _, provider := range p.providers(cfg) {
-		if !slices.ContainsFunc(provider.MatchImages, func(m string) bool { return pullauth.Matches(m, repository) }) {
+		if !covers(provider, repository) {
 			continue
 		}
-		one, err := p.ask(ctx, cfg, provider, image, repository)
+		one, err := p.ask(ctx, cfg, provider, who, image, repository)
 		if err != nil {
 			p.failed.WithLabelValues(provider.Name).Inc()
 			p.log.ErrorContext(ctx, "credential provider failed", "provider", provider.Name, "image", image, "error", err.Error())
@@ -162,6 +179,10 @@ func (p *Plugins) Keyring(ctx context.Context, cfg Config, image, repository str
 		ring.Add(one)
 	}
 	return ring
+}
+
+func covers(provider kubeletv1.CredentialProvider, repository string) bool {
+	return slices.ContainsFunc(provider.MatchImages, func(m string) bool { return pullauth.Matches(m, repository) })
 }
 
 // providers reads the configuration once, and again when it names another file.
@@ -176,6 +197,9 @@ func (p *Plugins) providers(cfg Config) []kubeletv1.CredentialProvider {
 	}
 	p.loaded, p.all, p.cache = Config{}, nil, map[string]cached{}
 	all, err := Load(cfg.Path)
+	if err == nil && !cfg.Tokens && slices.ContainsFunc(all, func(p kubeletv1.CredentialProvider) bool { return p.TokenAttributes != nil }) {
+		err = errors.New("image-credential-provider-config: tokenAttributes: the feature gate KubeletServiceAccountTokenForCredentialProviders is off")
+	}
 	if err != nil {
 		// Whoever repairs the file need not restart anything.
 		p.log.Error("credential providers not used", "error", err.Error())
@@ -185,10 +209,15 @@ func (p *Plugins) providers(cfg Config) []kubeletv1.CredentialProvider {
 	return all
 }
 
-func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.CredentialProvider, image, repository string) (pullauth.Keyring, error) {
+func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.CredentialProvider, who Subject, image, repository string) (pullauth.Keyring, error) {
+	grant, err := p.grant(ctx, provider, who)
+	if err != nil || grant == nil {
+		return pullauth.Keyring{}, err
+	}
 	registry, _, _ := strings.Cut(repository, "/")
+	base := provider.Name + grant.key
 	p.mu.Lock()
-	for _, key := range []string{provider.Name + " " + image, provider.Name + " " + registry, provider.Name} {
+	for _, key := range []string{base + " " + image, base + " " + registry, base} {
 		if c, ok := p.cache[key]; ok && p.clock.Now().Before(c.expires) {
 			p.mu.Unlock()
 			return c.ring, nil
@@ -196,16 +225,19 @@ func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.Creden
 		delete(p.cache, key)
 	}
 	p.mu.Unlock()
-	resp, err := p.run(ctx, cfg, provider, image)
+	resp, err := p.run(ctx, cfg, provider, image, *grant)
 	if err != nil {
 		return pullauth.Keyring{}, err
 	}
 	auths := map[string]pullauth.Auth{}
 	for registry, a := range resp.Auth {
-		auths[registry] = pullauth.Auth{Username: a.Username, Password: a.Password}
+		if grant.echoed(provider, a.Password) {
+			return pullauth.Keyring{}, errors.New("it answered with the service account's token as password, which cacheType ServiceAccount does not allow")
+		}
+		auths[registry] = pullauth.Auth{Username: a.Username, Password: a.Password, Account: grant.account}
 	}
 	ring := pullauth.New(auths)
-	key := provider.Name
+	key := base
 	switch resp.CacheKeyType {
 	case credentialproviderv1.ImagePluginCacheKeyType:
 		key += " " + image
@@ -228,8 +260,10 @@ func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.Creden
 }
 
 // run runs a plugin for one image.
-func (p *Plugins) run(ctx context.Context, cfg Config, provider kubeletv1.CredentialProvider, image string) (*credentialproviderv1.CredentialProviderResponse, error) {
-	request := &credentialproviderv1.CredentialProviderRequest{Image: image}
+func (p *Plugins) run(ctx context.Context, cfg Config, provider kubeletv1.CredentialProvider, image string, grant grant) (*credentialproviderv1.CredentialProviderResponse, error) {
+	request := &credentialproviderv1.CredentialProviderRequest{
+		Image: image, ServiceAccountToken: grant.token, ServiceAccountAnnotations: grant.annotations,
+	}
 	request.APIVersion, request.Kind = provider.APIVersion, "CredentialProviderRequest"
 	input, err := json.Marshal(request)
 	if err != nil {

@@ -15,16 +15,18 @@ import (
 // world has plugins that are shell scripts and count their runs.
 type world struct {
 	*Plugins
-	t     *testing.T
-	dir   string
-	clock *clocktesting.FakeClock
+	t        *testing.T
+	dir      string
+	accounts *accounts
+	clock    *clocktesting.FakeClock
+	who      Subject
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Now())}
+	w := &world{t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Now()), accounts: &accounts{}}
 	var err error
-	if w.Plugins, err = New(w.clock, slog.New(slog.DiscardHandler), nil); err != nil {
+	if w.Plugins, err = New(Deps{Accounts: w.accounts, Clock: w.clock, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -60,14 +62,14 @@ func (w *world) configure(providers ...string) Config {
 		fmt.Fprintf(&b, "- name: %s\n  matchImages: ['*.cloud.example']\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n  env: [{name: SECRET, value: s3}]\n", name)
 	}
 	w.write("config.yaml", b.String(), 0o644)
-	return Config{filepath.Join(w.dir, "config.yaml"), w.dir}
+	return Config{Path: filepath.Join(w.dir, "config.yaml"), BinDir: w.dir, Tokens: true}
 }
 
 func (w *world) users(cfg Config, image string) string {
 	w.t.Helper()
 	repository, _, _ := strings.Cut(image, ":")
 	var users []string
-	for _, a := range w.Keyring(w.t.Context(), cfg, image, repository).Lookup(repository) {
+	for _, a := range w.Keyring(w.t.Context(), cfg, w.who, image, repository).Lookup(repository) {
 		users = append(users, a.Username+"/"+a.Password)
 	}
 	return strings.Join(users, " ")
@@ -164,7 +166,16 @@ func TestLoad(t *testing.T) {
 		{"no images", "providers: [{name: a, defaultCacheDuration: 1m, apiVersion: credentialprovider.kubelet.k8s.io/v1}]\n", "providers[0].matchImages"},
 		{"no duration", "providers: [{name: a, matchImages: [x], apiVersion: credentialprovider.kubelet.k8s.io/v1}]\n", "providers[0].defaultCacheDuration"},
 		{"version", "providers: [{name: a, matchImages: [x], defaultCacheDuration: 1m, apiVersion: v2}]\n", "providers[0].apiVersion"},
-		{"tokens", "providers: [{name: a, matchImages: [x], defaultCacheDuration: 1m, apiVersion: credentialprovider.kubelet.k8s.io/v1, tokenAttributes: {serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: true}}]\n", "providers[0].tokenAttributes"},
+		{"tokens", tokens("serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [a/b], optionalServiceAccountAnnotationKeys: [c]"), ""},
+		{"tokens without an audience", tokens("cacheType: Token, requireServiceAccount: true"), "providers[0].tokenAttributes.serviceAccountTokenAudience: required"},
+		{"tokens without a cache type", tokens("serviceAccountTokenAudience: x, requireServiceAccount: true"), "tokenAttributes.cacheType"},
+		{"tokens with another cache type", tokens("serviceAccountTokenAudience: x, cacheType: Pod, requireServiceAccount: true"), `cacheType: "Pod"`},
+		{"tokens for whom", tokens("serviceAccountTokenAudience: x, cacheType: Token"), "tokenAttributes.requireServiceAccount: required"},
+		{"annotations of nobody", tokens("serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [a]"), "requireServiceAccount must be true"},
+		{"annotations twice", tokens("serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [a, a]"), "requiredServiceAccountAnnotationKeys[1]"},
+		{"annotations both ways", tokens("serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [a], optionalServiceAccountAnnotationKeys: [a]"), "both required and optional"},
+		{"annotations that are none", tokens("serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: ['a b']"), "optionalServiceAccountAnnotationKeys[0]"},
+		{"tokens for old plugins", strings.Replace(tokens("serviceAccountTokenAudience: x, cacheType: Token, requireServiceAccount: true"), "kubelet.k8s.io/v1,", "kubelet.k8s.io/v1beta1,", 1), "only with apiVersion"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)

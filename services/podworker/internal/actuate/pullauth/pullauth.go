@@ -23,12 +23,17 @@ type Auth struct {
 	Username, Password string
 	// Email is of no use to registries; it is part of the credentials' hash.
 	Email string
-	// Secret the credentials are from; nil for the node's own.
-	Secret *Secret
+	// Secret the credentials are from, or the service account that a plugin was
+	// given a token of; neither for the node's own.
+	Secret  *Secret
+	Account *Account
 }
 
 // Secret names a pull secret.
 type Secret struct{ UID, Namespace, Name string }
+
+// Account names a service account.
+type Account struct{ UID, Namespace, Name string }
 
 // entry is an Auth with what it is good for: host[/path].
 type entry struct {

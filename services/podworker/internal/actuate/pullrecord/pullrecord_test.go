@@ -173,3 +173,27 @@ func TestStore(t *testing.T) {
 		t.Error("the record of an image that is gone was kept")
 	}
 }
+
+func TestServiceAccounts(t *testing.T) {
+	mine := pullauth.Account{UID: "u", Namespace: "shop", Name: "builder"}
+	used := Used(&pullauth.Auth{Username: "robot", Account: &mine})
+	if used.NodePodsAccessible || len(used.KubernetesServiceAccounts) != 1 {
+		t.Fatalf("recorded %+v: other pods have no such account", used)
+	}
+	merged, changed := merge(used, used)
+	if changed || len(merged.KubernetesServiceAccounts) != 1 {
+		t.Errorf("the same again: %+v, %v", merged, changed)
+	}
+	record := &kubeletv1beta1.ImagePulledRecord{CredentialMapping: map[string]kubeletv1beta1.ImagePullCredentials{"app": merged}}
+	replaced := mine
+	replaced.UID = "u2"
+	for name, tc := range map[string]struct {
+		account *pullauth.Account
+		pull    bool
+	}{"the same": {&mine, false}, "one of the same name": {&replaced, true}, "none": {nil, true}} {
+		got := Decide(Question{Policy: Policy{Name: kubeletv1beta1.AlwaysVerify}, Image: "app:v1", Record: record, Account: tc.account})
+		if got.MustPull != tc.pull {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -39,6 +39,9 @@ type Question struct {
 	Intent bool
 	// Credentials the pod has for it.
 	Credentials []pullauth.Auth
+	// Account is the pod's service account, if plugins are given its tokens for
+	// this image.
+	Account *pullauth.Account
 }
 
 // Answer tells whether an image must be pulled although it is present, for the
@@ -76,6 +79,9 @@ func Decide(q Question) Answer {
 	case !ok:
 		return Answer{MustPull: true, Result: MustAuthenticate}
 	case known.NodePodsAccessible:
+		return Answer{Result: RecordFound}
+	}
+	if q.Account != nil && slices.Contains(known.KubernetesServiceAccounts, accountOf(*q.Account)) {
 		return Answer{Result: RecordFound}
 	}
 	for _, auth := range q.Credentials {
@@ -135,6 +141,9 @@ func Name(image string) string {
 
 // Used is what an image was pulled with, for its record.
 func Used(auth *pullauth.Auth) kubeletv1beta1.ImagePullCredentials {
+	if auth != nil && auth.Account != nil {
+		return kubeletv1beta1.ImagePullCredentials{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{accountOf(*auth.Account)}}
+	}
 	if auth != nil {
 		if secret, ok := secretOf(*auth); ok {
 			return kubeletv1beta1.ImagePullCredentials{KubernetesSecrets: []kubeletv1beta1.ImagePullSecret{secret}}
@@ -150,6 +159,10 @@ func secretOf(auth pullauth.Auth) (kubeletv1beta1.ImagePullSecret, bool) {
 	return kubeletv1beta1.ImagePullSecret{
 		UID: auth.Secret.UID, Namespace: auth.Secret.Namespace, Name: auth.Secret.Name, CredentialHash: hash(auth),
 	}, true
+}
+
+func accountOf(a pullauth.Account) kubeletv1beta1.ImagePullServiceAccount {
+	return kubeletv1beta1.ImagePullServiceAccount{UID: a.UID, Namespace: a.Namespace, Name: a.Name}
 }
 
 // hash of credentials as the kubelet takes it.
@@ -176,6 +189,11 @@ func merge(known, more kubeletv1beta1.ImagePullCredentials) (merged kubeletv1bet
 		return more, true
 	}
 	merged = *known.DeepCopy()
+	for _, a := range more.KubernetesServiceAccounts {
+		if !slices.Contains(merged.KubernetesServiceAccounts, a) {
+			merged.KubernetesServiceAccounts, changed = append(merged.KubernetesServiceAccounts, a), true
+		}
+	}
 	for _, s := range more.KubernetesSecrets {
 		i := slices.IndexFunc(merged.KubernetesSecrets, func(k kubeletv1beta1.ImagePullSecret) bool {
 			return k.UID == s.UID && k.Namespace == s.Namespace && k.Name == s.Name
