@@ -194,9 +194,20 @@ func TestAPIServerGoes(t *testing.T) {
 
 func TestTokensAndReviews(t *testing.T) {
 	m, server := joined(t, "")
-	server.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa"}})
+	server.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "sa", UID: "sa-1", Annotations: map[string]string{"role": "puller"},
+	}})
 	m.start()
 	m.wants()
+	account, err := m.client.ServiceAccount(t.Context(), &configv1.ServiceAccountRequest{Namespace: "ns", Name: "sa"})
+	if err != nil || account.GetUid() != "sa-1" || account.GetAnnotations()["role"] != "puller" {
+		t.Errorf("account %v, %v", account, err)
+	}
+	for name, want := range map[string]rpc.Kind{"nobody": rpc.NotFound, "": rpc.Invalid} {
+		if _, err := m.client.ServiceAccount(t.Context(), &configv1.ServiceAccountRequest{Namespace: "ns", Name: name}); !rpc.Is(err, want) {
+			t.Errorf("account %q: %v, want %s", name, err, want)
+		}
+	}
 	ask := func(change func(*configv1.TokenRequest)) (*configv1.TokenResponse, error) {
 		r := &configv1.TokenRequest{Namespace: "ns", ServiceAccount: "sa", Audiences: []string{"a", "b"}, PodName: "p", PodUid: "u1"}
 		change(r)
@@ -220,10 +231,15 @@ func TestTokensAndReviews(t *testing.T) {
 	if err != nil || other.GetToken() == first.GetToken() {
 		t.Errorf("one token for two pods: %v", err)
 	}
+	of, err := ask(func(r *configv1.TokenRequest) { r.AccountUid = "sa-1" })
+	if err != nil || of.GetToken() == first.GetToken() {
+		t.Errorf("a token for one UID from the cache for any: %v", err)
+	}
 	for name, c := range map[string]struct {
 		change func(*configv1.TokenRequest)
 		want   rpc.Kind
 	}{
+		"another account of that name": {func(r *configv1.TokenRequest) { r.AccountUid = "sa-2" }, rpc.Conflict},
 		"no account":      {func(r *configv1.TokenRequest) { r.ServiceAccount = "nobody" }, rpc.NotFound},
 		"no namespace":    {func(r *configv1.TokenRequest) { r.Namespace = "" }, rpc.Invalid},
 		"no pod":          {func(r *configv1.TokenRequest) { r.PodUid = "" }, rpc.Invalid},

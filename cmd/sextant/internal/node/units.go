@@ -59,10 +59,12 @@ func AwaitPlan(ctx context.Context, run string, log *slog.Logger) (p *Plan, wait
 }
 
 // KeepGates is what is left for root while systemd runs the services: the gates
-// to the system bus, and the kubeconfig after a bootstrap.
+// to the system bus, the end of commands in containers, and the kubeconfig after a
+// bootstrap.
 func (p *Plan) KeepGates(ctx context.Context, log *slog.Logger) error {
 	tasks := []service.Task{
 		{Name: "gates", Run: func(ctx context.Context) error { return p.keepGates(ctx, log) }},
+		{Name: "reaper", Run: func(ctx context.Context) error { return p.keepReaper(ctx, log) }},
 		{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
 	}
 	if p.Bootstrap != "" && p.KubeConfig != "" {

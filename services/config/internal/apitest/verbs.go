@@ -129,7 +129,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, req request) {
 func kindOf(resource string) string {
 	return map[string]string{
 		"pods": "Pod", "configmaps": "ConfigMap", "secrets": "Secret", "services": "Service", "nodes": "Node",
-		"runtimeclasses": "RuntimeClass", "csidrivers": "CSIDriver",
+		"serviceaccounts": "ServiceAccount", "runtimeclasses": "RuntimeClass", "csidrivers": "CSIDriver",
 	}[resource]
 }
 
@@ -154,12 +154,16 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, req request) {
 	switch o := object.(type) {
 	case *authenticationv1.TokenRequest:
 		s.mu.Lock()
-		_, known := s.objects[key("serviceaccounts", req.namespace, req.name)]
+		account, known := s.objects[key("serviceaccounts", req.namespace, req.name)]
 		s.tokens++
 		n := s.tokens
 		s.mu.Unlock()
 		if !known {
 			fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "serviceaccount not found")
+			return
+		}
+		if o.UID != "" && o.UID != account.meta.GetUID() {
+			fail(w, http.StatusConflict, metav1.StatusReasonConflict, "the serviceaccount has another UID")
 			return
 		}
 		life := time.Duration(*o.Spec.ExpirationSeconds) * time.Second
