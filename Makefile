@@ -128,7 +128,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh runtime etcd kubernetes kubelet
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./compare ./harness" -- -timeout=20m -count=1 -p=1
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness" -- -timeout=20m -count=1 -p=1
 
 AGENTS ?= reference,sextant
 FOCUS  ?= \[sig-node\].*\[NodeConformance\]
@@ -139,8 +139,15 @@ conformance: test-setup ## Upstream's node tests on the reference kubelet and on
 	@test/env/install.sh runtime etcd kubernetes kubelet conformance
 	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)'
 
+BENCH ?= -record -out=$(CURDIR)/docs/bench
+
 .PHONY: bench
-bench: ## Benchmarks
+bench: test-setup ## The reference kubelet and Sextant in turn: times, CPU, memory, requests (root; BENCH=-short for a quick look)
+	@test/env/install.sh runtime etcd kubernetes kubelet
+	@cd test/e2e && go test ./bench -v -count=1 -timeout=60m $(BENCH)
+
+.PHONY: microbench
+microbench: ## Benchmarks of packages
 	@go test -run='^$$' -bench=. -benchmem ./pkg/... ./services/...
 
 .PHONY: help

@@ -75,6 +75,7 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 // land folds the end of an action into the facts.
 func (w *worker) land(ctx context.Context, f *flight, out outcome, err error, before feed.Revision) {
 	a := f.action
+	w.l.log.Debug("action ended", "action", a.String(), service.KeyUID, string(w.uid), "took", w.l.clock.Now().Sub(f.since).String())
 	if err != nil {
 		out.Failed = w.failed(a, err)
 		out.Cancelled = f.cancelled

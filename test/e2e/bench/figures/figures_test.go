@@ -1,0 +1,187 @@
+package figures_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sextant-node/sextant/test/e2e/bench/figures"
+)
+
+func TestQuantiles(t *testing.T) {
+	s := figures.Series{5, 1, 4, 2, 3, 10, 9, 8, 7, 6}
+	for q, want := range map[float64]float64{0: 1, .1: 1, .5: 5, .9: 9, .91: 10, .99: 10, 1: 10} {
+		if got := s.Quantile(q); got != want {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+	if s[0] != 5 {
+		t.Error("the sample was sorted in place")
+	}
+	if s.Max() != 10 || s.Mean() != 5.5 {
+		t.Errorf("max %v, mean %v", s.Max(), s.Mean())
+	}
+	for what, v := range map[string]float64{"quantile": figures.Series{}.Quantile(.5), "mean": figures.Series{}.Mean()} {
+		if !math.IsNaN(v) {
+			t.Errorf("%s of nothing is %v", what, v)
+		}
+	}
+	if s := figures.Seconds(1500*time.Millisecond, time.Second); !slices.Equal(s, figures.Series{1.5, 1}) {
+		t.Errorf("seconds %v", s)
+	}
+}
+
+// sample is a run with everything.
+func sample() *figures.Run {
+	r := &figures.Run{
+		When: time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), Commit: "abc1234", Pods: 100, Rounds: 2, Single: 3, Idle: 2 * time.Minute,
+		Machine: figures.Machine{Cores: 2, Kernel: "6.18", Runtime: "containerd 2.4.2", Cgroup: "cgroup v1", Busy: .03},
+		Requests: map[string]map[string]map[string]float64{
+			figures.Sextant: {figures.PodRequests: {"patch pods/status": 2, "create serviceaccounts/token": 1}},
+		},
+		Budget: []figures.Stage{{Name: "in all", Times: figures.Series{.2, .3}}},
+	}
+	r.Add(figures.Floor, figures.Create, .16, .17, .18)
+	r.Add(figures.Reference, figures.Create, .5, .56, .6)
+	r.Add(figures.Sextant, figures.Create, .2, .23, .9)
+	r.Add(figures.Floor, figures.Up, 9)
+	r.Add(figures.Reference, figures.Up, 22, 24)
+	r.Add(figures.Sextant, figures.Up, 12, 14)
+	r.Add(figures.Reference, figures.Down, 20)
+	r.Add(figures.Sextant, figures.Down, 15)
+	r.Add(figures.Reference, figures.IdleAgent, 6.5)
+	r.Add(figures.Sextant, figures.IdleAgent, .8)
+	r.Add(figures.Sextant, figures.Memory, 118)
+	r.Add(figures.Sextant, figures.MemoryOf("podworker"), 20)
+	r.Add(figures.Reference, figures.RecoveryOf("kubelet"), 2, 2.1, 2.2)
+	r.Add(figures.Sextant, figures.RecoveryOf("bus"), .4, .5, .6)
+	return r
+}
+
+func TestTable(t *testing.T) {
+	table := sample().Table()
+	// How wide the columns are is the table's own business.
+	narrow := regexp.MustCompile(" +").ReplaceAllString(table, " ")
+	for _, want := range []string{
+		"\ncreate to Ready, one at a time, p50 0.170 s 0.560 s 0.230 s 0.41 1.35 <= 0.238 s (1.4 x floor) met\n",
+		"\ncreate to Ready, one at a time, p99 0.180 s 0.600 s 0.900 s 1.50 5.00\n",
+		"\ndelete all pods at once to all gone - 20.0 s 15.0 s 0.75 - <= 10.0 s (0.5 x kubelet) missed\n",
+		"\nCPU of the agent, all pods idle - 6.50 % 0.80 % 0.12 - <= 1.00 % met\n",
+		"\ndelete to gone, one at a time, p50 - - - - -\n",
+		"\n sextant podworker 20.0\n",
+		"\n reference kubelet 2.10\n sextant bus 0.50\n",
+		"\nAPI requests per pod started, sextant\n create serviceaccounts/token 1.00, patch pods/status 2.00\n",
+		"\n 200.0 300.0 in all\n",
+	} {
+		if !strings.Contains(narrow, want) {
+			t.Errorf("the table lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(table)
+	}
+}
+
+func TestTableOfOneAgent(t *testing.T) {
+	r := &figures.Run{}
+	r.Add(figures.Sextant, figures.Up, 3)
+	if table := r.Table(); !strings.Contains(table, "3.00 s") || strings.Contains(table, "met") || strings.Contains(table, "missed") {
+		t.Errorf("without a floor nothing is met or missed:\n%s", table)
+	}
+}
+
+func TestRowsAreNamedOnce(t *testing.T) {
+	seen := map[string]bool{}
+	for _, row := range figures.Rows() {
+		if seen[row.Key] || seen[row.Label] {
+			t.Errorf("%s, %q: twice", row.Key, row.Label)
+		}
+		seen[row.Key], seen[row.Label] = true, true
+	}
+}
+
+func TestChart(t *testing.T) {
+	chart := sample().Chart()
+	rects := 0
+	for d := xml.NewDecoder(strings.NewReader(chart)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("no XML: %v\n%s", err, chart)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "rect" {
+			rects++
+		}
+	}
+	// The ground, three of the legend, and a bar for each value.
+	bars := 0
+	for _, values := range sample().Entry().Values {
+		bars += len(values)
+	}
+	if rects != bars+4 {
+		t.Errorf("%d bars, want %d", rects-4, bars)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	e := sample().Entry()
+	if e.Values[figures.Sextant]["create.p50"] != .23 || e.Values[figures.Floor]["up"] != 9 || e.Commit != "abc1234" {
+		t.Errorf("entry %+v", e)
+	}
+	if _, ok := e.Values[figures.Floor]["idle.agent"]; ok {
+		t.Error("what was not measured is in the history")
+	}
+	all, err := figures.ReadHistory([]byte("{\"commit\":\"a\"}\n\n{\"commit\":\"b\"}\n"))
+	if err != nil || len(all) != 2 || all[1].Commit != "b" {
+		t.Errorf("read %v, %v", all, err)
+	}
+	if _, err := figures.ReadHistory([]byte("{}\n{")); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a line that is cut off: %v", err)
+	}
+}
+
+func TestWorse(t *testing.T) {
+	entry := func(cores int, sextant, reference float64) figures.Entry {
+		e := figures.Entry{Commit: "old", Pods: 100, Machine: figures.Machine{Cores: cores, Kernel: "6.18"}, Values: map[string]map[string]float64{
+			figures.Sextant: {"create.p50": sextant},
+		}}
+		if reference > 0 {
+			e.Values[figures.Reference] = map[string]float64{"create.p50": reference}
+		}
+		return e
+	}
+	for _, tt := range []struct {
+		name        string
+		before, now figures.Entry
+		worse       bool
+	}{
+		{"the same", entry(2, .3, .6), entry(2, .3, .6), false},
+		{"a slower machine", entry(2, .3, .6), entry(2, .6, 1.2), false},
+		{"slower than the kubelet by more", entry(2, .3, .6), entry(2, .45, .6), true},
+		{"faster", entry(2, .3, .6), entry(2, .2, .6), false},
+		{"within the part", entry(2, .3, .6), entry(2, .35, .6), false},
+		{"within the noise", entry(2, .03, .6), entry(2, .06, .6), false},
+		{"no kubelet, machines alike", entry(2, .3, 0), entry(2, .5, 0), true},
+		{"no kubelet, machines differ", entry(8, .3, 0), entry(2, .5, 0), false},
+		{"kubelet in one of them only", entry(2, .3, 0), entry(2, .5, .6), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if list := figures.Worse(tt.before, tt.now, .2); (len(list) > 0) != tt.worse {
+				t.Errorf("worse: %q", list)
+			}
+		})
+	}
+	other := entry(2, .9, .6)
+	other.Pods = 8
+	if list := figures.Worse(entry(2, .3, .6), other, .2); len(list) > 0 {
+		t.Errorf("runs of different size were compared: %q", list)
+	}
+}

@@ -1,0 +1,128 @@
+package figures
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Table shows a run: every row with ratios and the number to beat, then each
+// process, each kill, the API requests, and the latency budget.
+func (r *Run) Table() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%d pods at once (%d times), %d one at a time, idle for %s\n\n", r.Title(), r.Pods, r.Rounds, r.Single, r.Idle)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	line := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
+	line("what", "floor", "kubelet", "Sextant", "/ kubelet", "/ floor", "to reach", "")
+	for _, row := range Rows() {
+		v, measured := r.Value(Sextant, row)
+		verdict := ""
+		if limit, ok := r.Limit(row); ok && measured {
+			verdict = map[bool]string{true: "met", false: "missed"}[v <= limit]
+		}
+		line(row.Label, r.cell(Floor, row), r.cell(Reference, row), r.cell(Sextant, row), r.ratio(row, Reference), r.ratio(row, Floor), r.target(row), verdict)
+	}
+	_ = w.Flush() // into memory
+	for row := range strings.Lines(table.String()) {
+		fmt.Fprintln(&b, strings.TrimRight(row, " \n"))
+	}
+	r.parts(&b, "memory with all pods, PSS in MiB", MemoryOf(""), Series.Mean)
+	r.parts(&b, "kill -9 to Ready of a new pod, p50 in s", RecoveryOf(""), quantile(.5))
+	r.requests(&b)
+	if len(r.Budget) > 0 {
+		fmt.Fprintf(&b, "\nwhere the time of a pod start of Sextant's goes, in ms\n%s", BudgetTable(r.Budget))
+	}
+	return b.String()
+}
+
+// number is a value with the digits that mean something.
+func number(v float64, unit string) string {
+	digits := 2
+	switch {
+	case v >= 100:
+		digits = 0
+	case v >= 10:
+		digits = 1
+	case v < 1 && unit == "s":
+		digits = 3
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.*f %s", digits, v, unit), " ")
+}
+
+func (r *Run) cell(subject string, row Row) string {
+	v, ok := r.Value(subject, row)
+	if !ok {
+		return "-"
+	}
+	return number(v, row.Unit)
+}
+
+func (r *Run) ratio(row Row, to string) string {
+	v, ok := r.Ratio(row, to)
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// Ratio is Sextant's value of a row over another subject's.
+func (r *Run) Ratio(row Row, to string) (float64, bool) {
+	v, ok := r.Value(Sextant, row)
+	other, there := r.Value(to, row)
+	if !ok || !there || other == 0 {
+		return 0, false
+	}
+	return v / other, true
+}
+
+func (r *Run) target(row Row) string {
+	limit, ok := r.Limit(row)
+	if !ok {
+		return ""
+	}
+	text := "<= " + number(limit, row.Unit)
+	if row.Against != "" {
+		text += fmt.Sprintf(" (%.1f x %s)", row.Factor, map[string]string{Floor: "floor", Reference: "kubelet"}[row.Against])
+	}
+	return text
+}
+
+// parts shows the samples whose names begin so, one after the other.
+func (r *Run) parts(b *strings.Builder, title, prefix string, of func(Series) float64) {
+	first := true
+	for _, subject := range []string{Reference, Sextant} {
+		var cells []string
+		for _, key := range slices.Sorted(maps.Keys(r.Subjects[subject])) {
+			if name, ok := strings.CutPrefix(key, prefix); ok {
+				cells = append(cells, name+" "+number(of(r.Subjects[subject][key]), ""))
+			}
+		}
+		if len(cells) == 0 {
+			continue
+		}
+		if first {
+			fmt.Fprintf(b, "\n%s\n", title)
+			first = false
+		}
+		fmt.Fprintf(b, "  %-9s  %s\n", subject, strings.Join(cells, ", "))
+	}
+}
+
+func (r *Run) requests(b *strings.Builder) {
+	for _, of := range []string{PodRequests, IdleRequests} {
+		title := map[string]string{PodRequests: "API requests per pod started", IdleRequests: "API requests per idle minute"}[of]
+		for _, subject := range []string{Reference, Sextant} {
+			counts := r.Requests[subject][of]
+			var cells []string
+			for _, name := range slices.Sorted(maps.Keys(counts)) {
+				cells = append(cells, fmt.Sprintf("%s %.2f", name, counts[name]))
+			}
+			if len(cells) > 0 {
+				fmt.Fprintf(b, "\n%s, %s\n  %s\n", title, subject, strings.Join(cells, ", "))
+			}
+		}
+	}
+}
