@@ -175,7 +175,8 @@ func (w *worker) volumes() step.Volumes {
 	return v
 }
 
-// waitingVolumes says in words what is not mounted, or not unmounted, and why.
+// waitingVolumes says in words what is not mounted, or not unmounted, why, since
+// when, and when it is tried again (UTC).
 func waitingVolumes(item *volumev1.PodVolumes) string {
 	var parts []string
 	for _, v := range item.GetVolumes() {
@@ -187,6 +188,9 @@ func waitingVolumes(item *volumev1.PodVolumes) string {
 			if more != "" {
 				text += ": " + more
 			}
+		}
+		if v.GetError() != "" && v.GetRetryAt() != nil {
+			text += "; tried since " + v.GetSince().AsTime().Format(time.TimeOnly) + ", again at " + v.GetRetryAt().AsTime().Format(time.TimeOnly)
 		}
 		parts = append(parts, text)
 	}

@@ -83,6 +83,10 @@ func TestNodes(t *testing.T) {
 			t.Run(n.kind, func(t *testing.T) { killMatrix(newEnv(t, n)) })
 		}
 	})
+	t.Run("dead file system", func(t *testing.T) {
+		n := nodes[len(nodes)-1] // the kinds do not differ in this
+		t.Run(n.kind, func(t *testing.T) { deadFileSystem(newEnv(t, n)) })
+	})
 	t.Run("runtime killed", func(t *testing.T) {
 		each(t, nodes, func(t *testing.T, n *node) { killRuntime(newEnv(t, n)) })
 	})

@@ -1,11 +1,13 @@
 package setup_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/services/volume/internal/content"
@@ -95,5 +97,73 @@ func TestSubpathStaysInside(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
 		t.Errorf("outside: %v, %v", entries, err)
+	}
+}
+
+// TestSubpathRaces has a container swap a folder of its volume for a link to the
+// host, and back, as fast as it can, while parts of the volume are bound: what is
+// bound, and what is made, is the volume's every time.
+func TestSubpathRaces(t *testing.T) {
+	h, p := host(t), newPod(nil)
+	dir, err := h.EmptyDir(p, emptyDir(""), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := t.TempDir()
+	write(t, filepath.Join(outside, "file"), "not yours")
+	swapped, other, up := filepath.Join(dir, "a"), filepath.Join(dir, "b"), strings.Repeat("../", 30)+outside[1:]
+	for _, d := range []string{swapped, filepath.Join(dir, "c/deep")} {
+		if err := os.MkdirAll(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(d, "file"), "yours")
+	}
+	if err := os.Symlink(up, other); err != nil {
+		t.Fatal(err)
+	}
+	stop, swaps := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-stop:
+				swaps <- n
+				return
+			default:
+				if err := unix.Renameat2(unix.AT_FDCWD, swapped, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE); err != nil {
+					t.Errorf("swap: %v", err)
+				}
+			}
+		}
+	}()
+	bound, refused := 0, 0
+	for i := range 400 {
+		sub := []string{"a/file", "a", "c/deep/file", fmt.Sprintf("a/made-%d", i), fmt.Sprintf("a/made/x-%d", i)}[i%5]
+		target, err := h.Subpath("u", "v", "c", 0, dir, sub)
+		if err != nil {
+			refused++
+			continue
+		}
+		bound++
+		for _, look := range []string{target, filepath.Join(target, "file")} {
+			if text, err := os.ReadFile(look); err == nil && string(text) != "yours" {
+				t.Fatalf("%s at try %d leads out of the volume: %q", sub, i, text)
+			}
+		}
+	}
+	close(stop)
+	n := <-swaps
+	t.Logf("%d bound, %d refused, %d swaps", bound, refused, n)
+	if bound == 0 || n < 400 {
+		t.Errorf("no race: %d bound, %d swaps", bound, n)
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
+		t.Errorf("made outside: %v, %v", entries, err)
+	}
+	if err := h.Remove("u"); err != nil {
+		t.Error(err)
+	}
+	if text := read(t, filepath.Join(outside, "file")); text != "not yours" {
+		t.Errorf("outside: %q", text)
 	}
 }
