@@ -122,6 +122,24 @@ func TestMemoryIsTheSmallestBound(t *testing.T) {
 	if got := size("volume"); got != 1 {
 		t.Errorf("bound by the volume: %d MiB", got)
 	}
+	// Without a limit on each container the pod's cgroup has none.
+	half := limited.DeepCopy()
+	half.UID = "half"
+	half.Spec.Containers = append(half.Spec.Containers, v1.Container{Name: "d"})
+	r.declare(half)
+	if got := size("half"); got != 64 {
+		t.Errorf("a pod of which one container is limited: %d MiB", got)
+	}
+	// Files in memory are bound too.
+	r.secret("key", map[string]string{"a": "1"})
+	files := limited.DeepCopy()
+	files.UID, files.Spec.Volumes[0].VolumeSource = "files", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "key"}}
+	r.declare(files)
+	r.ready("files")
+	var st unix.Statfs_t
+	if err := unix.Statfs(r.path("files", "secret", "m"), &st); err != nil || int64(st.Blocks)*st.Bsize != 32<<20 {
+		t.Errorf("a secret: %d bytes, %v", int64(st.Blocks)*st.Bsize, err)
+	}
 }
 
 // TestObjectsChangeInOneStep reads two keys of a ConfigMap from the same data

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -103,9 +104,11 @@ func (s *Service) one(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh 
 	}
 	switch plugin := content.Plugin(v); {
 	case plugin == content.EmptyDir:
-		memory, err := s.memoryBound(l, p, v)
-		if err != nil {
-			return "", time.Time{}, err
+		memory := int64(0)
+		if v.EmptyDir.Medium == v1.StorageMediumMemory {
+			if memory, err = memoryBound(l, p, v.EmptyDir.SizeLimit); err != nil {
+				return "", time.Time{}, err
+			}
 		}
 		path, err = s.host.EmptyDir(p, v, memory)
 		return path, time.Time{}, err
@@ -119,32 +122,36 @@ func (s *Service) one(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh 
 		if err != nil {
 			return "", time.Time{}, err
 		}
+		if content.InMemory(v) {
+			if set.Memory, err = memoryBound(l, p, nil); err != nil && !errors.Is(err, content.ErrWait) { // they are small: no need to wait
+				return "", time.Time{}, err
+			}
+		}
 		path, err = s.host.Files(p, v, set, s.now())
 		return path, set.Refresh, err
 	case plugin == content.Claim:
 		return s.claimed(l, p, v)
 	default:
-		return "", time.Time{}, fmt.Errorf("volume plugin %s is not supported by this node agent", plugin)
+		return "", time.Time{}, content.Unsupported(v)
 	}
 }
 
-// memoryBound is the size of a Memory medium: the smallest of the volume's
-// limit, the pod's memory limit and the node's allocatable memory (KEP-1967).
-func (s *Service) memoryBound(l lookups, p *v1.Pod, v *v1.Volume) (int64, error) {
-	if v.EmptyDir.Medium != v1.StorageMediumMemory {
-		return 0, nil
-	}
+// memoryBound is the size of a volume in memory: the smallest of its own limit,
+// the memory limit of the pod's cgroup and the node's allocatable memory
+// (KEP-1967).
+func memoryBound(l lookups, p *v1.Pod, limit *resource.Quantity) (int64, error) {
 	var bound int64
 	smaller := func(n int64) {
 		if n > 0 && (bound == 0 || n < bound) {
 			bound = n
 		}
 	}
-	if v.EmptyDir.SizeLimit != nil {
-		smaller(v.EmptyDir.SizeLimit.Value())
+	if limit != nil {
+		smaller(limit.Value())
 	}
-	limits := pod.Limits(p)
-	smaller(limits.Memory().Value())
+	if cgroup := pod.PodCgroupResources(p, true, cpuPeriod).Memory; cgroup != nil {
+		smaller(*cgroup)
+	}
 	allocatable, err := l.Allocatable()
 	if err != nil && bound == 0 {
 		return 0, fmt.Errorf("node allocatable: %w", err)
@@ -152,6 +159,9 @@ func (s *Service) memoryBound(l lookups, p *v1.Pod, v *v1.Volume) (int64, error)
 	smaller(allocatable.Memory().Value())
 	return bound, nil
 }
+
+// cpuPeriod is of no account for memory.
+const cpuPeriod = 100 * time.Millisecond
 
 // judge turns a step's outcome into the volume's state, and says a new failure
 // as the kubelet's event FailedMount.

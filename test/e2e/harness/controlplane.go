@@ -272,7 +272,8 @@ func (c *ControlPlane) KubectlCommand(ctx context.Context, args ...string) (*exe
 	return cmd, nil
 }
 
-// Namespace makes a namespace for one test and waits for its service account.
+// Namespace makes a namespace for one test and waits for its service account. The
+// controller that makes it is slow to notice the end of an outage.
 func (c *ControlPlane) Namespace(t testing.TB) string {
 	t.Helper()
 	ns, err := c.Admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
@@ -288,7 +289,7 @@ func (c *ControlPlane) Namespace(t testing.TB) string {
 			t.Errorf("delete namespace %s: %v", ns.Name, err)
 		}
 	})
-	Eventually(t, 30*time.Second, "the default service account of "+ns.Name, func(ctx context.Context) error {
+	Eventually(t, 2*time.Minute, "the default service account of "+ns.Name, func(ctx context.Context) error {
 		_, err := c.Admin.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

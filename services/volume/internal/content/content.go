@@ -66,6 +66,9 @@ func Plugin(v *v1.Volume) string {
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return Claim
 	}
+	if l := legacyOf(v); l != nil {
+		return l.plugin
+	}
 	return unknown
 }
 
@@ -112,6 +115,9 @@ type Set struct {
 	Files map[string]File
 	// Refresh is when a token among them must be replaced; zero for never.
 	Refresh time.Time
+	// Memory bounds a volume in memory when it is made, in bytes; zero for no
+	// bound.
+	Memory int64
 }
 
 // Files makes the files of a volume, or says what is missing.

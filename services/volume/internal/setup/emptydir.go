@@ -50,11 +50,7 @@ func mountMedium(p *v1.Pod, medium v1.StorageMedium, dir string, memory int64) e
 	case medium == v1.StorageMediumDefault:
 		return nil
 	case medium == v1.StorageMediumMemory:
-		options := "mode=0777"
-		if memory > 0 {
-			options += fmt.Sprintf(",size=%d", memory)
-		}
-		return ensureTmpfs(dir, options)
+		return ensureTmpfs(dir, "mode=0777", memory)
 	case medium == v1.StorageMediumHugePages || strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
 		size, err := pageSize(p, medium)
 		if err != nil {

@@ -24,9 +24,12 @@ func ensureMount(dir, fstype, options string) error {
 }
 
 // ensureTmpfs mounts memory that is root's, never to be swapped out where the
-// kernel can promise that (noswap, Linux 6.4).
-func ensureTmpfs(dir, options string) error {
+// kernel can promise that (noswap, Linux 6.4). size bounds it; zero for no bound.
+func ensureTmpfs(dir, options string, size int64) error {
 	options += ",uid=0,gid=0"
+	if size > 0 {
+		options += fmt.Sprintf(",size=%d", size)
+	}
 	err := ensureMount(dir, "tmpfs", options+",noswap")
 	if errors.Is(err, unix.EINVAL) {
 		return ensureMount(dir, "tmpfs", options)

@@ -83,7 +83,7 @@ func (h *Host) Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (
 		return "", err
 	}
 	if content.InMemory(v) {
-		if err := ensureTmpfs(dir, "mode=0755"); err != nil {
+		if err := ensureTmpfs(dir, "mode=0755", set.Memory); err != nil {
 			return "", err
 		}
 	}
