@@ -1,0 +1,162 @@
+package csi
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// plugin is the name on disk.
+const plugin = "kubernetes.io/csi"
+
+// disk is where the kubelet has the volumes of drivers.
+type disk struct{ layout pod.Layout }
+
+func (d disk) root() string    { return filepath.Join(d.layout.GlobalPlugins(), plugin) }
+func (d disk) devices() string { return filepath.Join(d.root(), "volumeDevices") }
+
+// stage is where a driver stages a volume.
+func (d disk) stage(r *Request) string {
+	if r.Block {
+		return filepath.Join(d.devices(), "staging", r.Name)
+	}
+	return filepath.Join(d.root(), r.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(r.Handle))), "globalmount")
+}
+
+// target is where a driver publishes a volume to a pod.
+func (d disk) target(r *Request) string {
+	if r.Block {
+		return filepath.Join(d.devices(), "publish", r.Name, string(r.UID))
+	}
+	return filepath.Join(d.layout.Volume(r.UID, plugin, r.Name), "mount")
+}
+
+// link is the pod's name of a block volume's device.
+func (d disk) link(uid types.UID, name string) string {
+	return filepath.Join(d.layout.VolumeDevice(uid, plugin), name)
+}
+
+// dataFile says what a volume on disk is. Keys are the kubelet's.
+const dataFile = "vol_data.json"
+
+type volData struct {
+	Name       string `json:"specVolID,omitempty"`
+	Handle     string `json:"volumeHandle"`
+	Driver     string `json:"driverName"`
+	Node       string `json:"nodeName,omitempty"`
+	Attachment string `json:"attachmentID,omitempty"`
+	Lifecycle  string `json:"volumeLifecycleMode,omitempty"`
+}
+
+func writeData(dir string, data volData) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, dataFile+".new")
+	if err := os.WriteFile(temporary, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, filepath.Join(dir, dataFile))
+}
+
+func readData(dir string) (volData, error) {
+	var data volData
+	text, err := os.ReadFile(filepath.Join(dir, dataFile))
+	if err != nil {
+		return data, err
+	}
+	if err := json.Unmarshal(text, &data); err != nil {
+		return data, err
+	}
+	if data.Driver == "" || data.Handle == "" {
+		return data, errors.New("driverName or volumeHandle is missing")
+	}
+	return data, nil
+}
+
+// clear removes what a driver leaves of a path, and the notes beside it. A path
+// that is mounted still is an error: nothing is removed through it.
+func clearPath(path string, notes bool) error {
+	if there, err := mountedAt(path); err != nil || there {
+		if err == nil {
+			err = fmt.Errorf("the driver says that it is done, but %s is mounted still", path)
+		}
+		return err
+	}
+	if err := remove(path); err != nil || !notes {
+		return err
+	}
+	dir := filepath.Dir(path)
+	return errors.Join(remove(filepath.Join(dir, dataFile)), remove(dir))
+}
+
+// remove removes a file or an empty folder.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// mountedAt asks the mount table only, which no file system can hold up.
+func mountedAt(path string) (bool, error) {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path)) // the table has real paths
+	}
+	table, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+	if err != nil {
+		return false, fmt.Errorf("mount table: %w", err)
+	}
+	return len(table) > 0, nil
+}
+
+// found lists what vol_data.json files say, of both agents.
+func (d disk) found() (uses []use, stages []staged) {
+	files, _ := filepath.Glob(filepath.Join(d.layout.Pods(), "*", "volumes", pod.EscapePluginName(plugin), "*", dataFile)) //nolint:errcheck // the pattern is right
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		data, err := readData(dir)
+		if err != nil {
+			continue
+		}
+		uid := types.UID(strings.Split(strings.TrimPrefix(dir, d.layout.Pods()+"/"), "/")[0])
+		uses = append(uses, use{
+			UID: uid, Name: filepath.Base(dir), Driver: data.Driver, Handle: data.Handle,
+			Inline: data.Lifecycle == "Ephemeral", Attachable: data.Lifecycle != "Ephemeral", Target: filepath.Join(dir, "mount"),
+		})
+	}
+	files, _ = filepath.Glob(filepath.Join(d.root(), "*", "*", dataFile)) //nolint:errcheck // the pattern is right
+	for _, file := range files {
+		if data, err := readData(filepath.Dir(file)); err == nil {
+			stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Path: filepath.Join(filepath.Dir(file), "globalmount")})
+		}
+	}
+	files, _ = filepath.Glob(filepath.Join(d.devices(), "*", "data", dataFile)) //nolint:errcheck // the pattern is right
+	for _, file := range files {
+		data, err := readData(filepath.Dir(file))
+		if err != nil {
+			continue
+		}
+		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Block: true, Name: name, Path: filepath.Join(d.devices(), "staging", name)})
+		targets, _ := os.ReadDir(filepath.Join(d.devices(), "publish", name)) //nolint:errcheck // none
+		for _, t := range targets {
+			uses = append(uses, use{
+				UID: types.UID(t.Name()), Name: name, Driver: data.Driver, Handle: data.Handle, Attachable: true, Block: true,
+				Target: filepath.Join(d.devices(), "publish", name, t.Name()),
+			})
+		}
+	}
+	return uses, stages
+}

@@ -1,0 +1,223 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/sextant-node/sextant/pkg/store"
+	"github.com/sextant-node/sextant/services/volume/internal/plugins"
+)
+
+// callLimit is how long a driver may take for a call (the kubelet's).
+const callLimit = 2 * time.Minute
+
+// Info is a registered driver, as the journal keeps it.
+type Info struct {
+	Name     string `json:"name"`
+	Endpoint string `json:"endpoint"`
+	// Socket is where it registered.
+	Socket string `json:"socket"`
+	// What NodeGetInfo said.
+	NodeID     string            `json:"nodeID"`
+	MaxVolumes int64             `json:"maxVolumes,omitempty"`
+	Topology   map[string]string `json:"topology,omitempty"`
+}
+
+// Observe hears how a call went: gRPC method and status code.
+type Observe func(driver, method, code string, took time.Duration)
+
+// Drivers are those registered on this node. Safe for concurrent use.
+type Drivers struct {
+	table   *store.Table[Info]
+	observe Observe
+	changed func(name string)
+	log     *slog.Logger
+
+	mu  sync.Mutex
+	all map[string]*driver
+}
+
+// driver is one that can be called.
+type driver struct {
+	Info
+	conn *grpc.ClientConn
+	node csi.NodeClient
+
+	mu           sync.Mutex
+	capabilities map[csi.NodeServiceCapability_RPC_Type]bool // nil: not asked yet
+}
+
+// NewDrivers takes up the journal. changed hears that a driver came or went.
+func NewDrivers(file *store.Store, observe Observe, changed func(name string), log *slog.Logger) (*Drivers, error) {
+	table, err := store.NewTable(file, "csi-drivers", store.JSON[Info]())
+	if err != nil {
+		return nil, err
+	}
+	known, err := table.All()
+	if err != nil {
+		return nil, err
+	}
+	d := &Drivers{table: table, observe: observe, changed: changed, log: log, all: map[string]*driver{}}
+	for name, info := range known {
+		if d.all[name], err = d.open(info); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// open makes a client; nothing is dialled yet.
+func (d *Drivers) open(info Info) (*driver, error) {
+	conn, err := grpc.NewClient("unix:"+info.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			ctx, cancel := context.WithTimeout(ctx, callLimit)
+			defer cancel()
+			began := time.Now()
+			err := invoke(ctx, method, req, reply, conn, opts...)
+			d.observe(info.Name, method, status.Code(err).String(), time.Since(began))
+			return err
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("CSI driver %s at %s: %w", info.Name, info.Endpoint, err)
+	}
+	return &driver{Info: info, conn: conn, node: csi.NewNodeClient(conn)}, nil
+}
+
+// Register takes a driver in that has announced itself (plugins.Config).
+func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
+	if _, err := version.HighestSupportedVersion(p.Versions); err != nil {
+		return fmt.Errorf("CSI driver %q supports none of the versions that this node does: %q: %w", p.Name, p.Versions, err)
+	}
+	fresh, err := d.open(Info{Name: p.Name, Endpoint: p.Endpoint, Socket: p.Socket})
+	if err != nil {
+		return err
+	}
+	info, err := fresh.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{}, grpc.WaitForReady(false))
+	if err == nil && info.GetNodeId() == "" {
+		err = fmt.Errorf("NodeGetInfo of CSI driver %s: node_id is empty", p.Name)
+	}
+	if err != nil {
+		return closing(fresh, err)
+	}
+	fresh.NodeID, fresh.MaxVolumes, fresh.Topology = info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments()
+	d.mu.Lock()
+	before := d.all[p.Name]
+	if before != nil && before.Socket != p.Socket && exists(before.Socket) {
+		d.mu.Unlock()
+		return closing(fresh, fmt.Errorf("CSI driver %s is registered at %s already", p.Name, before.Socket))
+	}
+	if err := d.table.Put(p.Name, fresh.Info); err != nil {
+		d.mu.Unlock()
+		return closing(fresh, err)
+	}
+	d.all[p.Name] = fresh
+	d.mu.Unlock()
+	if before != nil {
+		closing(before, nil) //nolint:errcheck // nothing to lose in it
+	}
+	d.changed(p.Name)
+	return nil
+}
+
+func closing(d *driver, err error) error {
+	_ = d.conn.Close() // nothing to lose in it
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Unregister lets a driver go whose socket is gone (plugins.Config).
+func (d *Drivers) Unregister(p plugins.Plugin) {
+	d.mu.Lock()
+	gone := d.all[p.Name]
+	if gone == nil || gone.Socket != p.Socket {
+		d.mu.Unlock()
+		return
+	}
+	d.drop(gone)
+	d.mu.Unlock()
+	d.changed(p.Name)
+}
+
+// drop forgets a driver. Callers hold mu.
+func (d *Drivers) drop(gone *driver) {
+	delete(d.all, gone.Name)
+	if err := d.table.Delete(gone.Name); err != nil {
+		d.log.Error("driver not forgotten", "driver", gone.Name, "error", err.Error())
+	}
+	closing(gone, nil) //nolint:errcheck // nothing to lose in it
+}
+
+// Scanned lets go of the drivers of an earlier life that are not there any more
+// (plugins.Config).
+func (d *Drivers) Scanned(sockets []string) {
+	d.mu.Lock()
+	var gone []string
+	for name, known := range d.all {
+		if !slices.Contains(sockets, known.Socket) && !exists(known.Socket) {
+			d.drop(known)
+			gone = append(gone, name)
+		}
+	}
+	d.mu.Unlock()
+	for _, name := range gone {
+		d.changed(name)
+	}
+}
+
+// List is all drivers by name.
+func (d *Drivers) List() []Info {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []Info
+	for _, name := range slices.Sorted(maps.Keys(d.all)) {
+		all = append(all, d.all[name].Info)
+	}
+	return all
+}
+
+// get finds a driver.
+func (d *Drivers) get(name string) (*driver, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if found := d.all[name]; found != nil {
+		return found, nil
+	}
+	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
+}
+
+// can tells whether a driver has a capability. It is asked once a registration.
+func (d *driver) can(ctx context.Context, what csi.NodeServiceCapability_RPC_Type) (bool, error) {
+	d.mu.Lock()
+	known := d.capabilities
+	d.mu.Unlock()
+	if known == nil {
+		answer, err := d.node.NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+		if err != nil {
+			return false, fmt.Errorf("NodeGetCapabilities of CSI driver %s: %w", d.Name, err)
+		}
+		known = map[csi.NodeServiceCapability_RPC_Type]bool{}
+		for _, c := range answer.GetCapabilities() {
+			known[c.GetRpc().GetType()] = true
+		}
+		d.mu.Lock()
+		d.capabilities = known
+		d.mu.Unlock()
+	}
+	return known[what], nil
+}

@@ -1,0 +1,68 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
+)
+
+// Source of readings that a driver made.
+const Source measure.Source = "csi"
+
+// ErrNoStats says that a path is no driver's, or that its driver counts nothing.
+var ErrNoStats = errors.New("no driver measures this volume")
+
+// Measure asks the driver of a published volume how full it is.
+func (m *Manager) Measure(ctx context.Context, path string) (*measure.Reading, error) {
+	m.mu.Lock()
+	var found *use
+	for _, u := range m.used {
+		if u.Target == path {
+			found = &u
+			break
+		}
+	}
+	var s staged
+	if found != nil {
+		s = m.stagings[found.volume()]
+	}
+	m.mu.Unlock()
+	if found == nil {
+		return nil, ErrNoStats
+	}
+	d, err := m.cfg.Drivers.get(found.Driver)
+	if err != nil {
+		return nil, err
+	}
+	able, err := d.can(ctx, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
+	if err != nil {
+		return nil, err
+	}
+	if !able {
+		return nil, ErrNoStats
+	}
+	answer, err := d.node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{
+		VolumeId: found.Handle, VolumePath: path, StagingTargetPath: s.Path,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("NodeGetVolumeStats: %w", err)
+	}
+	if len(answer.GetUsage()) == 0 {
+		return nil, errors.New("NodeGetVolumeStats: the driver tells no usage")
+	}
+	r := &measure.Reading{Source: Source}
+	for _, u := range answer.GetUsage() {
+		total, available, used := uint64(max(u.GetTotal(), 0)), uint64(max(u.GetAvailable(), 0)), uint64(max(u.GetUsed(), 0))
+		switch u.GetUnit() {
+		case csi.VolumeUsage_BYTES:
+			r.Capacity, r.Available, r.Used = total, available, used
+		case csi.VolumeUsage_INODES:
+			r.Inodes, r.InodesFree, r.InodesIn = total, available, used
+		}
+	}
+	return r, nil
+}
