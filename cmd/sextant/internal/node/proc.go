@@ -15,6 +15,8 @@ const clockTicks = 100
 type procStat struct {
 	state string
 	cpu   time.Duration
+	// start is when the process began, in ticks since the machine did.
+	start string
 }
 
 // readStat reads /proc/<pid>/stat (proc(5)).
@@ -26,7 +28,7 @@ func readStat(pid int) (procStat, error) {
 	// The command name is in parentheses and may hold spaces.
 	_, rest, ok := strings.Cut(string(data), ") ")
 	fields := strings.Fields(rest)
-	if !ok || len(fields) < 13 {
+	if !ok || len(fields) < 20 {
 		return procStat{}, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))
 	}
 	user, err := strconv.ParseInt(fields[11], 10, 64)
@@ -37,7 +39,7 @@ func readStat(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
-	return procStat{state: fields[0], cpu: time.Duration(user+system) * time.Second / clockTicks}, nil
+	return procStat{state: fields[0], cpu: time.Duration(user+system) * time.Second / clockTicks, start: fields[19]}, nil
 }
 
 // CPU is the processor time a process has used.

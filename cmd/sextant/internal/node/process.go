@@ -109,22 +109,40 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service, log *sl
 	if err := startForGood(cmd); err != nil {
 		return err
 	}
-	if err := writeFile(p.pidFile(s), []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o644); err != nil {
+	if err := writeFile(p.pidFile(s), pidText(cmd.Process.Pid), 0o644); err != nil {
 		return err
 	}
 	return cmd.Wait()
 }
 
-// readPID reads a pid file and checks that the process is one of ours; 0 when
-// there is none.
+// pidText is what the pid file of a process says: its pid, and when it began, so
+// that nobody else is taken for it later.
+func pidText(pid int) []byte {
+	text := strconv.Itoa(pid)
+	if stat, err := readStat(pid); err == nil {
+		text += " " + stat.start
+	}
+	return []byte(text + "\n")
+}
+
+// readPID reads a pid file and checks that the process is the one that was meant:
+// it began then or, where the file does not say when, has the marker among its
+// arguments. It is 0 when there is none.
 func readPID(path, marker string) int {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	number, start, dated := strings.Cut(strings.TrimSpace(string(data)), " ")
+	pid, err := strconv.Atoi(number)
 	if err != nil || pid <= 1 {
 		return 0
+	}
+	if dated {
+		if stat, err := readStat(pid); err != nil || stat.start != start {
+			return 0
+		}
+		return pid
 	}
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || !strings.Contains(strings.ReplaceAll(string(cmdline), "\x00", " "), marker) {

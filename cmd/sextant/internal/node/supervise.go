@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -28,7 +27,7 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(supervisorFile(p.Run), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+	if err := writeFile(supervisorFile(p.Run), pidText(os.Getpid()), 0o644); err != nil {
 		return err
 	}
 	var tasks []service.Task
