@@ -120,15 +120,15 @@ fuzz: ## Every fuzz test for a moment, FUZZ_SECONDS in all
 
 .PHONY: env
 env: ## Build the real parts that end-to-end tests need
-	@test/env/install.sh runtime etcd kubernetes kubelet >/dev/null
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm >/dev/null
 
 .PHONY: e2e
 e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@echo "== e2e"
-	@test/env/install.sh runtime etcd kubernetes kubelet
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness" -- -timeout=20m -count=1 -p=1
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./kubeadm" -- -timeout=20m -count=1 -p=1
 
 AGENTS ?= reference,sextant
 FOCUS  ?= \[sig-node\].*\[NodeConformance\]

@@ -2,7 +2,8 @@
 # Builds the real parts that Sextant is tested against from their published
 # modules into a cache outside the repository.
 #
-#	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, conformance
+#	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, kubeadm,
+#	                         conformance
 #
 # The cache is $SEXTANT_CACHE, else $XDG_CACHE_HOME/sextant, else
 # ~/.cache/sextant; its path is the last line printed. A part is built again when
@@ -13,6 +14,7 @@
 #	kubernetes   kube-apiserver, kube-controller-manager,
 #	             kubectl                                         bin/control-plane
 #	kubelet      the reference kubelet, for comparisons          bin/kubelet
+#	kubeadm      kubeadm, whose files Sextant works with         bin/kubeadm
 #	conformance  upstream's end-to-end tests, ginkgo, the
 #	             scheduler, programs of the tests' images        bin/conformance
 set -eu
@@ -90,6 +92,11 @@ kubelet() {
 	go_build "$cache/bin/kubelet" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/kubelet
 }
 
+kubeadm() {
+	export CGO_ENABLED=0
+	go_build "$cache/bin/kubeadm" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/kubeadm
+}
+
 conformance() {
 	export CGO_ENABLED=0
 	out=$cache/bin/conformance
@@ -104,7 +111,7 @@ conformance() {
 for p in "$@"; do
 	case $p in
 	runtime | etcd | kubernetes | conformance) part "$p" "$p" "$p" ;;
-	kubelet) part kubelet kubernetes kubelet ;;
+	kubelet | kubeadm) part "$p" kubernetes "$p" ;;
 	*) echo "env: no such part: $p" >&2; exit 2 ;;
 	esac
 done
