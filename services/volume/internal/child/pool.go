@@ -19,8 +19,9 @@ const (
 	// takes long, so those that hang hold up nobody.
 	most = 8
 	slow = time.Second
-	// mostStuck bounds the processes that a broken node can lose.
-	mostStuck = 64
+	// mostStuck bounds the processes that a broken node can lose: each keeps its
+	// memory, a few MiB of what the service may use.
+	mostStuck = 12
 	// keep is how long a child without work is kept.
 	keep = 10 * time.Second
 )
