@@ -66,6 +66,7 @@ const (
 	ConfigServing    = "config.serving"
 	PodWorkerPods    = "podworker.pods"
 	PodWorkerImages  = "podworker.images"
+	PodWorkerPulls   = "podworker.pulls"
 	PodWorkerNode    = "podworker.node"
 	PodWorkerEvents  = "podworker.events"
 	PlegPods         = "pleg.pods"
@@ -96,6 +97,7 @@ var feeds = []Feed{
 	{ConfigServing, Config, []Service{NodeAPI}, true},
 	{PodWorkerPods, PodWorker, []Service{Status}, false},
 	{PodWorkerImages, PodWorker, []Service{Status}, false},
+	{PodWorkerPulls, PodWorker, nil, false},
 	{PodWorkerNode, PodWorker, []Service{Status}, false},
 	{PodWorkerEvents, PodWorker, []Service{Status}, false},
 	{PlegPods, Pleg, []Service{Prober, PodWorker, Status, NodeAPI}, false},

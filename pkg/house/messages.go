@@ -25,6 +25,7 @@ var messages = map[string]proto.Message{
 	ConfigServing:    &configv1.Serving{},
 	PodWorkerPods:    &podworkerv1.PodState{},
 	PodWorkerImages:  &podworkerv1.Images{},
+	PodWorkerPulls:   &podworkerv1.PodPulls{},
 	PodWorkerNode:    &podworkerv1.NodeState{},
 	PodWorkerEvents:  &eventv1.Event{},
 	PlegPods:         &plegv1.PodRecord{},

@@ -240,10 +240,10 @@ func TestTokensAndReviews(t *testing.T) {
 		want   rpc.Kind
 	}{
 		"another account of that name": {func(r *configv1.TokenRequest) { r.AccountUid = "sa-2" }, rpc.Conflict},
-		"no account":      {func(r *configv1.TokenRequest) { r.ServiceAccount = "nobody" }, rpc.NotFound},
-		"no namespace":    {func(r *configv1.TokenRequest) { r.Namespace = "" }, rpc.Invalid},
-		"no pod":          {func(r *configv1.TokenRequest) { r.PodUid = "" }, rpc.Invalid},
-		"refused account": {func(r *configv1.TokenRequest) { r.ServiceAccount = "secret" }, rpc.Denied},
+		"no account":                   {func(r *configv1.TokenRequest) { r.ServiceAccount = "nobody" }, rpc.NotFound},
+		"no namespace":                 {func(r *configv1.TokenRequest) { r.Namespace = "" }, rpc.Invalid},
+		"no pod":                       {func(r *configv1.TokenRequest) { r.PodUid = "" }, rpc.Invalid},
+		"refused account":              {func(r *configv1.TokenRequest) { r.ServiceAccount = "secret" }, rpc.Denied},
 	} {
 		server.Refuse("serviceaccounts", "ns", "secret", true)
 		if _, err := ask(c.change); !rpc.Is(err, c.want) {

@@ -30,6 +30,7 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/images"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/logs"
+	"github.com/sextant-node/sextant/services/podworker/internal/pulls"
 )
 
 // Config are podworker's values.
@@ -112,6 +113,9 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	if err != nil {
 		return err
 	}
+	progress := pulls.New(pulls.Deps{
+		Images: s.broker.Images(), Feed: service.Owner[*podworkerv1.PodPulls](kit, house.PodWorkerPulls), Clock: real, Log: kit.Log,
+	})
 	volume, err := kit.Dial(house.Volume)
 	if err != nil {
 		return err
@@ -126,7 +130,7 @@ func (s *Service) wire(damage fmt.Stringer) error {
 		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
 		actuate.Deps{
 			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: configSource(s.config),
-			Events: s.events, Subpaths: subpaths{volumeClient}, Accounts: accounts{configv1.NewConfigServiceClient(config)}, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+			Events: s.events, Subpaths: subpaths{volumeClient}, Accounts: accounts{configv1.NewConfigServiceClient(config)}, Pulls: progress, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 		})
 	if err != nil {
 		return err
@@ -156,6 +160,7 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	kit.Go("pods", s.run)
 	kit.Go("logind", s.loop.end.machine.run)
 	kit.Go("images", keeper.Run)
+	kit.Go("pulls", progress.Run)
 	kit.Go("log rotation", rotator.Run)
 	kit.Go("tidying", func(ctx context.Context) error { return s.tidy(ctx, real, actuator) })
 	kit.Waiting("config.kubelet")

@@ -54,6 +54,7 @@ var behaviours = []struct {
 	{"measurements", measurements},
 	{"bad manifests", badManifests},
 	{"operator's verbs", operatorVerbs},
+	{"why", whyVerb},
 	{"watch", watchVerb},
 	{"status tells the house table", statusTellsTable},
 	{"runtime socket", runtimeSocket},

@@ -25,18 +25,8 @@ func logsCommand() *cobra.Command {
 		Short: "Print a container's log, without an API server",
 		Example: `  sextant logs hello
   sextant logs kube-system/etcd-node1 -c etcd -f --tail 20`,
-		Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			rows, err := podRows(c.Context(), n.paths)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			var names []string
-			for _, r := range rows {
-				names = append(names, r.Namespace+"/"+r.Name)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: n.completePods,
 		RunE: func(c *cobra.Command, args []string) error {
 			rows, err := podRows(c.Context(), n.paths)
 			if err != nil {

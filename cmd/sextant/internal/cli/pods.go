@@ -75,6 +75,10 @@ func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 	if reportErr != nil && stateErr != nil {
 		return nil, reportErr
 	}
+	pulls, err := pull(ctx, paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls])
+	if err != nil {
+		pulls = nil // podworker is away, or older: the rest is worth showing
+	}
 	rows := map[string]*podRow{}
 	row := func(uid, namespace, name string) *podRow {
 		if rows[uid] == nil {
@@ -87,6 +91,9 @@ func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 		r.Lifecycle = lower(s.GetLifecycle().String(), "LIFECYCLE_")
 		if w := s.GetWait(); w != nil {
 			r.WaitsFor = fmt.Sprintf("%s %s: %s", w.GetOwner(), w.GetStep(), w.GetMessage())
+			if progress := describePulls(pulls[uid], time.Now()); progress != "" && w.GetStep() == "pull" {
+				r.WaitsFor = fmt.Sprintf("%s %s: %s", w.GetOwner(), w.GetStep(), progress)
+			}
 		}
 	}
 	for uid, report := range reports {
@@ -96,6 +103,10 @@ func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 		}
 		row(uid, report.GetNamespace(), report.GetName()).fill(&st)
 	}
+	return sortedRows(rows), nil
+}
+
+func sortedRows(rows map[string]*podRow) []podRow {
 	all := make([]podRow, 0, len(rows))
 	for _, r := range rows {
 		all = append(all, *r)
@@ -103,7 +114,23 @@ func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 	slices.SortFunc(all, func(a, b podRow) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
-	return all, nil
+	return all
+}
+
+// completePods completes an argument with the pods' names.
+func (n *nodeFlags) completePods(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	rows, err := podRows(c.Context(), n.paths)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.Namespace+"/"+r.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (r *podRow) fill(st *v1.PodStatus) {

@@ -35,7 +35,7 @@ func Root() *cobra.Command {
 	}
 	root.AddCommand(upCommand(), downCommand(), runCommand(), volumeStepsCommand(), superviseCommand(),
 		prepareCommand(), startCommand(), gateCommand(),
-		statusCommand(), podsCommand(), logsCommand(), watchCommand(), profileCommand())
+		statusCommand(), podsCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand())
 	return root
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,9 +16,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sextant-node/sextant/pkg/bus"
+	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
 
 func watchCommand() *cobra.Command {
@@ -43,6 +46,13 @@ func watchCommand() *cobra.Command {
 			}
 			defer client.Close()
 			w := &watchWriter{out: c.OutOrStdout(), json: format == "json", hellos: hellos}
+			w.pulls = func() map[string]*podworkerv1.PodPulls {
+				items, err := pull(c.Context(), n.paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls])
+				if err != nil {
+					return nil
+				}
+				return items
+			}
 			if err := client.Follow(w.message); err != nil {
 				return err
 			}
@@ -66,6 +76,8 @@ type watchWriter struct {
 	json   bool
 	hellos bool
 	err    error
+	// pulls reads podworker.pulls; nil when that cannot be.
+	pulls func() map[string]*podworkerv1.PodPulls
 }
 
 // awaitBus gives the bus three seconds: with a bus that is switched off there
@@ -115,6 +127,9 @@ func (w *watchWriter) message(subject string, data []byte) {
 	switch m := m.(type) {
 	case *feedv1.Announcement:
 		text = fmt.Sprintf("%-18s %-40s revision %d", m.GetFeed(), m.GetKey(), m.GetRevision().GetN())
+		if m.GetFeed() == house.PodWorkerPulls && w.pulls != nil {
+			text += "  " + cmp.Or(describePulls(w.pulls()[m.GetKey()], now), "done")
+		}
 	case *nodev1.HelloResponse:
 		text = fmt.Sprintf("%-18s %-40s pid %d %s", m.GetService()+" hello", lower(m.GetHealth().String(), "HEALTH_"), m.GetPid(), m.GetVersion())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/credprovider"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
+	"github.com/sextant-node/sextant/services/podworker/internal/pulls"
 )
 
 // Config is where things lie.
@@ -46,6 +47,8 @@ type Deps struct {
 	Subpaths Subpaths
 	// Accounts may be nil: then credential providers get no service account tokens.
 	Accounts credprovider.Accounts
+	// Pulls may be nil.
+	Pulls *pulls.Pulls
 	// Pulled is called after each pull; may be nil.
 	Pulled func()
 	Clock  clock.WithDelayedExecution

@@ -136,6 +136,12 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 	}}
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
 	asked := a.deps.Clock.Now()
+	running := func() {}
+	if a.deps.Pulls != nil {
+		progress := a.deps.Pulls.Begin(string(spec.Pod.UID), spec.Container, spec.Image)
+		defer progress.End()
+		running = progress.Running
+	}
 	if err := a.pulls.enter(ctx, turnsOf(cfg)); err != nil {
 		return "", a.pullFailed(ctx, spec, err)
 	}
@@ -148,6 +154,7 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 			return found.GetId(), nil
 		}
 	}
+	running()
 	began := a.deps.Clock.Now()
 	ref, size, err := a.pullRecorded(ctx, cfg, spec.Image, wire, sandbox, auths)
 	if err != nil {
