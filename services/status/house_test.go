@@ -37,7 +37,7 @@ import (
 // home is a node for tests: the real service with its real sockets, bus and store,
 // between neighbours that only own their feeds, before a fake API server over HTTP.
 type home struct {
-	t       *testing.T
+	t       testing.TB
 	paths   house.Paths
 	log     *slog.Logger
 	cluster *fakeapi.Cluster
@@ -62,7 +62,7 @@ type neighbour struct {
 	events  *feed.Events
 }
 
-func newHome(t *testing.T, change func(*kubeconf.Config)) *home {
+func newHome(t testing.TB, change func(*kubeconf.Config)) *home {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sx") // short: socket paths are limited
 	if err != nil {
@@ -149,7 +149,7 @@ func (h *home) kit(s house.Service) *service.Kit {
 	return kit
 }
 
-func run(t *testing.T, kit *service.Kit) (stop context.CancelFunc, stopped chan struct{}) {
+func run(t testing.TB, kit *service.Kit) (stop context.CancelFunc, stopped chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
