@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,9 +86,12 @@ func (w *worker) land(ctx context.Context, f *flight, out outcome, err error, be
 		switch a.Kind {
 		case step.Declare, step.Withdraw:
 			w.l.in.Volumes.Look()
-		case step.Admit, step.Release:
+		case step.Admit, step.Resize, step.Settle, step.Release:
 			w.l.in.Allocations.Look()
 		}
+	}
+	if a.Kind == step.Update {
+		w.l.metrics.resizes.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(w.l.clock.Since(f.since).Milliseconds()))
 	}
 	var events []step.Event
 	w.facts, events = step.Apply(w.facts, w.uid, a, out.Result, w.l.clock.Now())
@@ -137,7 +141,7 @@ func (w *worker) mirrored(kind step.Kind) feed.Revision {
 	switch kind {
 	case step.Declare, step.Withdraw:
 		revision, _, _, _ = w.l.in.Volumes.State()
-	case step.Admit, step.Release:
+	case step.Admit, step.Resize, step.Settle, step.Release:
 		revision, _, _, _ = w.l.in.Allocations.State()
 	}
 	return revision
@@ -168,6 +172,18 @@ func (w *worker) prepare(a step.Action) func(ctx context.Context) (outcome, erro
 			resp, err := l.resource.Release(ctx, &resourcev1.ReleaseRequest{Uid: string(w.uid)})
 			return outcome{revision: feed.RevisionFrom(resp.GetRevision())}, err
 		}
+	case step.Resize:
+		return w.resize()
+	case step.Settle:
+		return func(ctx context.Context) (outcome, error) {
+			ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+			defer cancel()
+			resp, err := l.resource.Settle(ctx, &resourcev1.SettleRequest{Uid: string(w.uid), Allocation: uint64(a.Attempt)})
+			return outcome{revision: feed.RevisionFrom(resp.GetRevision())}, err
+		}
+	case step.Update:
+		spec := w.resizeSpec(a)
+		return simply(func(ctx context.Context) error { return l.containers.Resize(ctx, spec) })
 	case step.RunSandbox:
 		spec := w.sandboxSpec(uint32(a.Attempt))
 		return func(ctx context.Context) (outcome, error) {
@@ -215,7 +231,7 @@ func (w *worker) prepare(a step.Action) func(ctx context.Context) (outcome, erro
 // subject is the pod as far as it is known.
 func (w *worker) subject() *v1.Pod {
 	if d, _ := w.l.in.desired(w.uid, w.source); d != nil {
-		return d.Pod
+		return w.allocated(d.Pod)
 	}
 	if w.accepted != nil {
 		return w.accepted

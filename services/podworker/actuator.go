@@ -45,6 +45,8 @@ type Containers interface {
 	// without them.
 	RemoveContainer(ctx context.Context, pod *v1.Pod, id string) error
 	RemoveContainerKeepLogs(ctx context.Context, pod *v1.Pod, id string) error
+	// Resize gives running containers other resources.
+	Resize(ctx context.Context, spec actuate.ResizeSpec) error
 	// TerminationMessage is what an exited container left to say.
 	TerminationMessage(ctx context.Context, status *runtimeapi.ContainerStatus) string
 }

@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +35,10 @@ func (w *worker) gather() step.Input {
 	desired, dropped := l.in.desired(w.uid, w.source)
 	in.Config.PodsComplete = in.Config.PodsComplete || dropped
 	if desired != nil {
-		in.Desired = desired
-		w.accept(desired)
+		allocated := *desired
+		allocated.Pod = w.allocated(desired.Pod)
+		in.Desired = &allocated
+		w.accept(&allocated)
 		in.Accepted = w.accepted
 	}
 	in.Shutdown = w.downfall()
@@ -43,7 +46,7 @@ func (w *worker) gather() step.Input {
 	_, in.NodeKnown = l.in.Node.Get("node")
 	in.Observed = w.observed()
 	in.Volumes = w.volumes()
-	in.Resources = w.resources()
+	in.Resources = w.resources(desired)
 	in.Verdicts, _ = l.in.Verdicts.Get(string(w.uid))
 	in.Network = step.Network{Message: "runtime network not ready: status is not known yet"}
 	if state, ok := l.in.Runtime.Get("runtime"); ok {
@@ -90,6 +93,11 @@ func (w *worker) pending(in *step.Input) {
 func (w *worker) accept(d *step.Desired) {
 	w.source = d.Source
 	id := d.Fingerprint
+	if d.Pod == w.dressed.pod && d.Pod != w.dressed.from {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(w.dressed.sizes))
+		id ^= h.Sum64()
+	}
 	if at := d.Pod.DeletionTimestamp; at != nil {
 		id ^= uint64(at.Unix())
 		if g := d.Pod.DeletionGracePeriodSeconds; g != nil {
@@ -204,7 +212,7 @@ var pressureSignals = []string{
 	"imagefs.available", "imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available",
 }
 
-func (w *worker) resources() step.Resources {
+func (w *worker) resources(desired *step.Desired) step.Resources {
 	m := w.l.in.Allocations
 	revision, complete, _, _ := m.State()
 	item, listed := m.Get(string(w.uid))
@@ -216,6 +224,15 @@ func (w *worker) resources() step.Resources {
 	}
 	if listed {
 		r.Error = item.GetError()
+		r.Asked, r.Blocked = item.GetAsked(), item.GetBlocked()
+		r.Allocation, r.Settled, r.Generation = item.GetAllocation(), item.GetSettled(), item.GetGeneration()
+		// What it accepted is not in the mirror at once.
+		if desired != nil && r.Asked != "" && !w.asked[step.Resize].reached(revision, complete) {
+			r.Asked = desired.Asks
+		}
+		if !w.asked[step.Settle].reached(revision, complete) {
+			r.Settled = r.Allocation
+		}
 		r.Eviction = eviction(item.GetEviction())
 	}
 	return r

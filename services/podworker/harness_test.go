@@ -129,6 +129,7 @@ type node struct {
 	admitted []string
 	plegAway bool
 	volAway  bool
+	full     bool // resource has no room for a resize
 	events   []string
 
 	// Of the life of podworker that runs now.
@@ -467,13 +468,62 @@ func (r resourceStandIn) Admit(ctx context.Context, req *resourcev1.AdmitRequest
 	r.n.mu.Unlock()
 	resp := answer(p, req.GetRunning())
 	if resp.GetDecision() == resourcev1.Decision_DECISION_ADMITTED {
-		revision, err := r.n.allocations.Set(ctx, string(p.UID), &resourcev1.PodAllocation{Uid: string(p.UID)})
+		item, ok := r.n.allocations.Get(string(p.UID))
+		if !ok {
+			sizes, err := pod.Sizes(p).Marshal()
+			if err != nil {
+				return nil, err
+			}
+			item = &resourcev1.PodAllocation{Uid: string(p.UID), Sizes: sizes, Asked: pod.SizesID(p)}
+		}
+		revision, err := r.n.allocations.Set(ctx, string(p.UID), proto.CloneOf(item))
 		if err != nil {
 			return nil, err
 		}
 		resp.Revision = revision.Proto()
 	}
 	return resp, nil
+}
+
+// Resize allocates what is asked for, unless the node has no room.
+func (r resourceStandIn) Resize(ctx context.Context, req *resourcev1.ResizeRequest, _ ...grpc.CallOption) (*resourcev1.ResizeResponse, error) {
+	p := &v1.Pod{}
+	if err := p.Unmarshal(req.GetPod()); err != nil {
+		return nil, err
+	}
+	item, ok := r.n.allocations.Get(string(p.UID))
+	if !ok {
+		return nil, rpc.NotFound.Errorf("pod %s was not admitted", p.UID)
+	}
+	item = proto.CloneOf(item)
+	r.n.mu.Lock()
+	full := r.n.full
+	r.n.mu.Unlock()
+	item.Asked, item.Pending = pod.SizesID(p), nil
+	if full {
+		item.Pending = &resourcev1.PendingResize{Reason: "Deferred", Message: "no room", Generation: p.Generation}
+	} else {
+		sizes, err := pod.Sizes(p).Marshal()
+		if err != nil {
+			return nil, err
+		}
+		item.Sizes, item.Generation = sizes, p.Generation
+		item.Allocation++
+	}
+	revision, err := r.n.allocations.Set(ctx, string(p.UID), item)
+	return &resourcev1.ResizeResponse{Revision: revision.Proto()}, err
+}
+
+func (r resourceStandIn) Settle(ctx context.Context, req *resourcev1.SettleRequest, _ ...grpc.CallOption) (*resourcev1.SettleResponse, error) {
+	item, ok := r.n.allocations.Get(req.GetUid())
+	if !ok || item.GetAllocation() != req.GetAllocation() {
+		revision, _, _ := r.n.allocations.State()
+		return &resourcev1.SettleResponse{Revision: revision.Proto()}, nil
+	}
+	item = proto.CloneOf(item)
+	item.Settled = req.GetAllocation()
+	revision, err := r.n.allocations.Set(ctx, req.GetUid(), item)
+	return &resourcev1.SettleResponse{Revision: revision.Proto()}, err
 }
 
 func (r resourceStandIn) Release(ctx context.Context, req *resourcev1.ReleaseRequest, _ ...grpc.CallOption) (*resourcev1.ReleaseResponse, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
@@ -82,7 +83,7 @@ func decodeDesired(_ string, value []byte) (*step.Desired, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &step.Desired{Pod: p, Source: message.GetSource(), Fingerprint: print}
+	d := &step.Desired{Pod: p, Source: message.GetSource(), Fingerprint: print, Asks: pod.SizesID(p)}
 	if message.GetSeenAt() != nil {
 		d.Seen = message.GetSeenAt().AsTime()
 	}

@@ -15,7 +15,7 @@ type metrics struct {
 	steps, forgotten, orphans prometheus.Counter
 	actions, failures         *prometheus.CounterVec
 	restarted, ended          *prometheus.CounterVec
-	round                     *prometheus.HistogramVec
+	round, resizes            *prometheus.HistogramVec
 	firstRound, containers    prometheus.Histogram
 	swept, stuck              prometheus.Gauge
 	downSince, downEnded      prometheus.Gauge
@@ -47,6 +47,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		round: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of what a pod's worker did in one go in seconds.", Buckets: prometheus.DefBuckets,
 		}, []string{"operation_type"}),
+		resizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_pod_resize_duration_milliseconds", Help: "Duration of giving running containers other resources in milliseconds.",
+			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000},
+		}, []string{"success"}),
 		firstRound: histogram("kubelet_pod_worker_start_duration_seconds", "Duration from seeing a pod to its worker's beginning in seconds.", prometheus.DefBuckets),
 		containers: histogram("kubelet_containers_per_pod_count", "Containers of a pod.", []float64{1, 2, 4, 8, 16}),
 		swept: gauge("kubelet_orphan_pod_cleaned_volumes",
@@ -61,7 +65,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.steps, m.forgotten, m.actions, m.failures, m.orphans, m.restarted, m.ended, m.round, m.firstRound, m.containers, m.swept, m.stuck,
-		m.downSince, m.downEnded,
+		m.downSince, m.downEnded, m.resizes,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("podworker metrics: %w", err)

@@ -19,6 +19,8 @@ type volumes interface {
 // resources is what workers ask of resource; its gRPC client is one.
 type resources interface {
 	Admit(ctx context.Context, req *resourcev1.AdmitRequest, opts ...grpc.CallOption) (*resourcev1.AdmitResponse, error)
+	Resize(ctx context.Context, req *resourcev1.ResizeRequest, opts ...grpc.CallOption) (*resourcev1.ResizeResponse, error)
+	Settle(ctx context.Context, req *resourcev1.SettleRequest, opts ...grpc.CallOption) (*resourcev1.SettleResponse, error)
 	Release(ctx context.Context, req *resourcev1.ReleaseRequest, opts ...grpc.CallOption) (*resourcev1.ReleaseResponse, error)
 }
 

@@ -51,7 +51,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 		Uid: string(w.uid), Namespace: w.identity.Namespace, Name: w.identity.Name,
 		Lifecycle: lifecycles[f.State], Pod: w.packed, Source: w.source,
 		StartedAt: stamp(f.StartedAt), Messages: w.terminationMessages(ctx),
-		AllContainersRestarting: f.RestartAll != nil,
+		AllContainersRestarting: f.RestartAll != nil, Resize: w.resizeState(f),
 	}
 	if state.Source == "" {
 		state.Source = "runtime"
@@ -87,6 +87,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 			n := w.seen(f.Containers[c.Name])
 			state.Containers = append(state.Containers, &podworkerv1.ContainerFacts{
 				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0,
+				Size: sizeOf(f.Containers[c.Name].Size),
 			})
 		}
 	}

@@ -49,6 +49,14 @@ func (r resourceServer) Admit(ctx context.Context, req *resourcev1.AdmitRequest)
 	return r.resourceStandIn.Admit(ctx, req)
 }
 
+func (r resourceServer) Resize(ctx context.Context, req *resourcev1.ResizeRequest) (*resourcev1.ResizeResponse, error) {
+	return r.resourceStandIn.Resize(ctx, req)
+}
+
+func (r resourceServer) Settle(ctx context.Context, req *resourcev1.SettleRequest) (*resourcev1.SettleResponse, error) {
+	return r.resourceStandIn.Settle(ctx, req)
+}
+
 func (r resourceServer) Release(ctx context.Context, req *resourcev1.ReleaseRequest) (*resourcev1.ReleaseResponse, error) {
 	return r.resourceStandIn.Release(ctx, req)
 }

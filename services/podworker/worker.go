@@ -45,8 +45,13 @@ type worker struct {
 	source   string
 	acceptID uint64 // fingerprint and generation of what accepted was made from
 	packed   []byte // accepted as it is kept and published
-	logged   map[string]int
-	flights  map[step.Key]*flight
+	// dressed is the pod that config lists with the resources that are allocated.
+	dressed struct {
+		from, pod *v1.Pod
+		sizes     string
+	}
+	logged  map[string]int
+	flights map[step.Key]*flight
 
 	// saved is the record on the disk; saving tells that one is being written.
 	saved    step.Facts

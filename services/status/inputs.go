@@ -14,6 +14,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -192,7 +193,7 @@ func decodeWorker(_ string, value []byte) (*gather.Worker, error) {
 		Pod: p, Source: m.GetSource(), Namespace: m.GetNamespace(), Name: m.GetName(),
 		Messages: make(map[string]string, len(m.GetMessages())),
 		Facts: podstatus.Facts{
-			Lifecycle: lifecycle, Containers: containerFacts(m), AllContainersRestarting: m.GetAllContainersRestarting(),
+			Lifecycle: lifecycle, Containers: containerFacts(m), Resizes: resizes(m.GetResize()), AllContainersRestarting: m.GetAllContainersRestarting(),
 		},
 	}
 	if started := cmp.Or(m.GetStartedAt(), m.GetAdmittedAt()); started != nil {
@@ -210,6 +211,23 @@ func decodeWorker(_ string, value []byte) (*gather.Worker, error) {
 	return w, nil
 }
 
+// resizes are what the conditions of a resize tell.
+func resizes(m *podworkerv1.Resize) (all []podstatus.Resize) {
+	if m.GetPendingReason() != "" {
+		all = append(all, podstatus.Resize{
+			State: podstatus.ResizeState(m.GetPendingReason()), Message: m.GetPendingMessage(), ObservedGeneration: m.GetPendingGeneration(),
+		})
+	}
+	if m.GetInProgress() {
+		progress := podstatus.Resize{State: podstatus.ResizeInProgress, Message: m.GetError(), ObservedGeneration: m.GetGeneration()}
+		if m.GetError() != "" {
+			progress.State = podstatus.ResizeFailed
+		}
+		all = append(all, progress)
+	}
+	return all
+}
+
 // backoffs are the reasons that stand for a wait podworker imposes.
 var backoffs = map[string]podstatus.BackoffKind{
 	podstatus.ReasonCrashLoopBackOff: podstatus.BackoffRestart,
@@ -219,7 +237,13 @@ var backoffs = map[string]podstatus.BackoffKind{
 func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts {
 	out := make(map[string]podstatus.ContainerFacts, len(m.GetContainers()))
 	for _, c := range m.GetContainers() {
-		out[c.GetContainer()] = podstatus.ContainerFacts{RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted()}
+		facts := podstatus.ContainerFacts{RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted()}
+		if s := c.GetSize(); s != nil {
+			facts.Given = &pod.Size{
+				CPURequest: s.GetCpuRequest(), CPULimit: s.GetCpuLimit(), MemoryRequest: s.GetMemoryRequest(), MemoryLimit: s.GetMemoryLimit(),
+			}
+		}
+		out[c.GetContainer()] = facts
 	}
 	for _, wait := range m.GetWaits() {
 		facts := out[wait.GetContainer()]

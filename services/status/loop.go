@@ -357,6 +357,9 @@ func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStat
 	if r, ok := l.in.runtime.Get(runtimeKey); ok {
 		in.Node.RuntimeName = r.Name
 	}
+	if k, ok := l.in.kubelet.Get(kubeletKey); ok {
+		in.Node.StopSignals = k.config.Gate("ContainerStopSignals")
+	}
 	return in
 }
 

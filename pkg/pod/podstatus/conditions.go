@@ -60,12 +60,17 @@ func (r *renderer) add(out *v1.PodStatus, c v1.PodCondition) {
 	out.Conditions = append(out.Conditions, c)
 }
 
-// resizeConditions reports an in-place resize, unless the pod is over.
+// resizeConditions reports in-place resizes, unless the pod is over.
 func (r *renderer) resizeConditions(out *v1.PodStatus) {
-	z := r.Facts.Resize
-	if z == nil || r.Facts.Lifecycle.ContainersStopped() {
+	if r.Facts.Lifecycle.ContainersStopped() {
 		return
 	}
+	for _, z := range r.Facts.Resizes {
+		r.add(out, resizeCondition(z))
+	}
+}
+
+func resizeCondition(z Resize) v1.PodCondition {
 	c := v1.PodCondition{Status: v1.ConditionTrue, Message: z.Message, ObservedGeneration: z.ObservedGeneration}
 	switch z.State {
 	case ResizeDeferred:
@@ -77,7 +82,7 @@ func (r *renderer) resizeConditions(out *v1.PodStatus) {
 	default:
 		c.Type = v1.PodResizeInProgress
 	}
-	r.add(out, c)
+	return c
 }
 
 // disruption says that the node ended the pod for its own sake. It comes together with

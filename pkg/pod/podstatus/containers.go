@@ -76,6 +76,10 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 		AllocatedResources: r.allocated(c),
 		User:               user(i.GetUser()),
 	}
+	if signal := i.GetStopSignal(); r.Node.StopSignals && signal != runtimeapi.Signal_RUNTIME_DEFAULT {
+		name := v1.Signal(signal.String()) // KEP-4960
+		s.StopSignal = &name
+	}
 	if old != nil {
 		s.RestartCount = max(s.RestartCount, old.RestartCount)
 		// What is gone from the runtime is remembered by the previous status.

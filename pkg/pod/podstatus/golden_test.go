@@ -28,7 +28,7 @@ type situation struct {
 	Start                   int64                     `json:"start"`
 	Lifecycle               Lifecycle                 `json:"lifecycle"`
 	Verdict                 *Verdict                  `json:"verdict"`
-	Resize                  *Resize                   `json:"resize"`
+	Resizes                 []Resize                  `json:"resizes"`
 	AllContainersRestarting bool                      `json:"allContainersRestarting"`
 	Facts                   map[string]containerInput `json:"facts"`
 	Sandboxes               []sandboxInput            `json:"sandboxes"`
@@ -36,6 +36,7 @@ type situation struct {
 	Incomplete              bool                      `json:"incomplete"`
 	Probes                  map[string]ProbeVerdict   `json:"probes"`
 	HostIPs                 []string                  `json:"hostIPs"`
+	StopSignals             bool                      `json:"stopSignals"`
 }
 
 type containerInput struct {
@@ -45,6 +46,8 @@ type containerInput struct {
 	LastError    string   `json:"lastError"`
 	RestartCount int32    `json:"restartCount"`
 	Unstarted    bool     `json:"unstarted"`
+	// Given is what podworker gave to the newest instance.
+	Given *pod.Size `json:"given"`
 }
 
 type sandboxInput struct {
@@ -72,6 +75,8 @@ type instanceInput struct {
 	// RRO are the paths of mounts that are read-only all the way down.
 	RRO []string `json:"rro"`
 	UID *int64   `json:"uid"`
+	// StopSignal as the runtime tells it.
+	StopSignal string `json:"stopSignal"`
 }
 
 func at(seconds int64) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
@@ -80,9 +85,9 @@ func (s situation) input(t *testing.T, p *v1.Pod, old *v1.PodStatus) Input {
 	t.Helper()
 	in := Input{
 		Pod: p, Old: old, Now: at(s.Now), Probes: s.Probes,
-		Node: Node{HostIPs: s.HostIPs},
+		Node: Node{HostIPs: s.HostIPs, StopSignals: s.StopSignals},
 		Facts: Facts{
-			Lifecycle: s.Lifecycle, Verdict: s.Verdict, Resize: s.Resize,
+			Lifecycle: s.Lifecycle, Verdict: s.Verdict, Resizes: s.Resizes,
 			AllContainersRestarting: s.AllContainersRestarting, Containers: map[string]ContainerFacts{},
 		},
 		Observed: Observed{Complete: !s.Incomplete, At: at(s.Now)},
@@ -94,7 +99,7 @@ func (s situation) input(t *testing.T, p *v1.Pod, old *v1.PodStatus) Input {
 		in.Facts.StartTime = at(s.Start)
 	}
 	for name, f := range s.Facts {
-		cf := ContainerFacts{Waiting: f.Waiting, RestartCount: f.RestartCount, Unstarted: f.Unstarted}
+		cf := ContainerFacts{Waiting: f.Waiting, RestartCount: f.RestartCount, Unstarted: f.Unstarted, Given: f.Given}
 		if f.Backoff != "" {
 			delay, err := time.ParseDuration(f.Delay)
 			if err != nil {
@@ -167,6 +172,7 @@ func (c instanceInput) status(t *testing.T, p *v1.Pod) *runtimeapi.ContainerStat
 			CpuShares: c.CPUShares, CpuQuota: c.CPUQuota, CpuPeriod: 100000, MemoryLimitInBytes: c.Memory,
 		}}
 	}
+	out.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[c.StopSignal])
 	if c.UID != nil {
 		out.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: *c.UID, Gid: *c.UID, SupplementalGroups: []int64{7}}}
 	}

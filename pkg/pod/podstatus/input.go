@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Lifecycle is the state podworker holds a pod in.
@@ -71,8 +73,9 @@ type Facts struct {
 	// Containers holds facts by container name (regular, init and ephemeral share
 	// one name space).
 	Containers map[string]ContainerFacts
-	// Resize is the state of an in-place resize; nil when none is requested.
-	Resize *Resize
+	// Resizes are the states of in-place resizes, at most one that is pending and one
+	// in progress.
+	Resizes []Resize
 	// AllContainersRestarting is true while a RestartAllContainers action runs.
 	AllContainersRestarting bool
 	// AllocatedResources are the pod's requests as admitted by the node; nil means
@@ -135,6 +138,8 @@ type ContainerFacts struct {
 	Unstarted bool
 	// AllocatedResources are the requests the node admitted; nil means those of the spec.
 	AllocatedResources v1.ResourceList
+	// Given is what the newest instance was given; nil when that is not known.
+	Given *pod.Size
 	// ResourceHealth is the health of devices and claims, for allocatedResourcesStatus.
 	ResourceHealth []v1.ResourceStatus
 }
@@ -221,4 +226,6 @@ type Node struct {
 	// RuntimeName is the runtime's name from Version (containerd, cri-o): the scheme
 	// of container ids. Empty is read as "containerd".
 	RuntimeName string
+	// StopSignals tells which signal stops a container (gate ContainerStopSignals).
+	StopSignals bool
 }

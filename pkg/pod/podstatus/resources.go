@@ -33,8 +33,9 @@ func (r *renderer) allocated(c *v1.Container) v1.ResourceList {
 }
 
 // resources are the specification's, with cpu and memory of a running container
-// replaced by what the runtime says is in force. Where it says nothing, what was
-// reported before about the same container stays.
+// replaced by what the runtime says is in force. Where it says nothing (no runtime
+// reports a memory request), it is what podworker gave, else what was reported before
+// about the same container.
 func (r *renderer) resources(c *v1.Container, i *instance, old *v1.ContainerStatus) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if !i.running() {
@@ -44,6 +45,10 @@ func (r *renderer) resources(c *v1.Container, i *instance, old *v1.ContainerStat
 	var before v1.ResourceRequirements
 	if old != nil && old.State.Running != nil && old.ContainerID == r.containerID(i.GetId()) && old.Resources != nil {
 		before = *old.Resources
+	}
+	// What podworker gave to it is what it has, where the runtime does not say.
+	if given := r.Facts.Containers[c.Name].Given; given != nil {
+		before = *pod.Sized(&v1.Container{}, *given).Resources.DeepCopy()
 	}
 	if out.Limits != nil {
 		override(out.Limits, before.Limits, v1.ResourceCPU, cpuLimit(actual), minMilliCPULimit)

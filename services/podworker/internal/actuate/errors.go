@@ -38,6 +38,8 @@ const (
 	KillContainerError    Reason = "KillContainerError"
 	KillPodSandboxError   Reason = "KillPodSandboxError"
 	RemoveContainerError  Reason = "RemoveContainerError"
+	// ResizePodInPlaceError: running containers did not get other resources.
+	ResizePodInPlaceError Reason = "ResizePodInPlaceError"
 )
 
 // Error is a step that failed. Message is what the status shows beside the

@@ -203,24 +203,3 @@ func (a *Actuator) etcHosts(cfg *kubeconf.Config, p *v1.Pod, ips []string) (stri
 	}
 	return path, os.Chmod(path, 0o644)
 }
-
-// UpdateContainer gives a running container the resources its specification asks
-// for now.
-func (a *Actuator) UpdateContainer(ctx context.Context, spec ContainerSpec, id string) error {
-	cfg, err := a.config()
-	if err != nil {
-		return err
-	}
-	c, _ := pod.FindContainer(spec.Sandbox.Pod, spec.Container)
-	if c == nil {
-		return fmt.Errorf("pod %q has no container %q", pod.String(spec.Sandbox.Pod), spec.Container)
-	}
-	in, err := a.containerInput(cfg, spec, c)
-	if err != nil {
-		return err
-	}
-	_, err = a.deps.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: id, Linux: criconfig.Resources(in),
-	})
-	return err
-}

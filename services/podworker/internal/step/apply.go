@@ -76,6 +76,14 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 		c := f.Containers[a.Container]
 		c.Instances, c.Last = a.Attempt+1, &Last{ID: r.ID, Sandbox: a.Sandbox}
 		f.Containers[a.Container] = c
+	case Update:
+		f.Updated = uint64(a.Attempt)
+		for _, change := range a.Changes {
+			if c := f.Containers[change.Container]; c.Last != nil && c.Last.ID == change.ID {
+				c.Size = &change.To
+				f.Containers[change.Container] = c
+			}
+		}
 	case PreStop:
 		hookDone(&f, a.ID)
 	case Stop:

@@ -183,6 +183,13 @@ func (p *planner) condemn(c *v1.Container, kind pod.ContainerKind, o *Instance) 
 		p.f.Containers[c.Name] = facts
 	case kind == pod.Init:
 		return false
+	case p.restartsForSize(c, kind):
+		message = "Container " + c.Name + " resize requires restart"
+		facts := p.f.Containers[c.Name]
+		facts.Replaced = o.ID
+		p.f.Containers[c.Name] = facts
+		p.kill(o, p.in.Now.Add(grace), message, true)
+		return true
 	case verdict.LivenessFailed:
 		message = name + " failed liveness probe"
 		grace = probeGrace(c.LivenessProbe, p.pod)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
@@ -46,6 +47,9 @@ type Facts struct {
 	Kills map[string]Kill `json:"kills,omitempty"`
 	// RestartAll is set while a RestartAllContainers rule is carried out.
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
+	// Updated is the allocation that containers were given last, until resource
+	// knows.
+	Updated uint64 `json:"updated,omitempty"`
 
 	Memory `json:"-"`
 }
@@ -125,6 +129,8 @@ type Container struct {
 	// Crash is the restart back-off, valid for CrashKey only.
 	Crash    restart.Backoff `json:"crash,omitzero"`
 	CrashKey string          `json:"crashKey,omitempty"`
+	// Size is what the newest instance was given; nil when it is not known.
+	Size *pod.Size `json:"size,omitempty"`
 }
 
 // PullFacts is the back-off of an image's pulls; a success ends it, but a
@@ -184,6 +190,8 @@ type Memory struct {
 	// Stopped sandboxes, Dead containers, and what is Gone of both: the runtime
 	// said so when it was told to, whatever an older record says.
 	Stopped, Dead, Gone map[string]bool
+	// Resizing is the allocation that failures of a resize are about.
+	Resizing uint64
 	// NotYet is resource's last "not yet".
 	NotYet *NotYet
 	// Cleaned: nothing of the pod is left on the disk.
@@ -273,7 +281,8 @@ func SameDecisions(a, b Facts) bool {
 		}
 	}
 	for name, c := range b.Containers {
-		if !c.Crash.Updated.Equal(a.Containers[name].Crash.Updated) {
+		was := a.Containers[name]
+		if !c.Crash.Updated.Equal(was.Crash.Updated) || c.Size != nil && was.Size != nil && *c.Size != *was.Size {
 			return false
 		}
 	}

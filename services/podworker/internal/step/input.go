@@ -58,6 +58,9 @@ type Desired struct {
 	Seen time.Time
 	// Fingerprint changes when what volumes depend on does.
 	Fingerprint uint64
+	// Asks identifies the resources the pod asks for (pod.SizesID). Those of Pod
+	// are the ones that are allocated.
+	Asks string
 }
 
 // Config is how much config knows.
@@ -141,6 +144,15 @@ type Resources struct {
 	Lost bool
 	// Gone: nothing is held, said after Release was accepted.
 	Gone bool
+	// Asked identifies the resources that resource knows the pod asks for; empty
+	// while it is not known.
+	Asked string
+	// Allocation counts how often what the pod may have changed, for the generation
+	// Generation; Settled is the newest that resource knows the containers to have.
+	Allocation, Settled uint64
+	Generation          int64
+	// Blocked is why containers may not have the newest allocation yet.
+	Blocked string
 	// Error says what holds a release up.
 	Error    string
 	Eviction *Eviction

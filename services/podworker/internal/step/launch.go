@@ -81,8 +81,10 @@ func (p *planner) run(c *v1.Container, active *Sandbox, ref string) {
 	facts := p.f.Containers[c.Name]
 	if _, at, ok := p.ended(c.Name); ok {
 		facts.Crash = p.in.Settings.Crash.Next(facts.Crash, at, p.in.Now)
-		p.f.Containers[c.Name] = facts
 	}
+	size := pod.SizeOf(p.pod, c)
+	facts.Size = &size
+	p.f.Containers[c.Name] = facts
 	delete(p.f.Images, Action{Kind: Pull, Container: c.Name}.Key())
 	p.start(Action{Kind: Start, Container: c.Name, Sandbox: active.ID, Attempt: p.attempt(c.Name), Image: c.Image, Ref: ref})
 }

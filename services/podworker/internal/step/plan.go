@@ -76,6 +76,11 @@ const (
 	// StopSandbox and RemoveSandbox end a sandbox.
 	StopSandbox   Kind = "stop-sandbox"
 	RemoveSandbox Kind = "remove-sandbox"
+	// Resize tells resource what the pod asks for; Update gives containers what
+	// number Attempt allocates; Settle tells resource that they have it.
+	Resize Kind = "resize"
+	Update Kind = "update"
+	Settle Kind = "settle"
 	// Withdraw asks volume to unmount, Release resource to free.
 	Withdraw Kind = "withdraw"
 	Release  Kind = "release"
@@ -89,7 +94,7 @@ func (k Kind) Creates() bool { return k == RunSandbox || k == Start }
 // Changes tells whether an action changes what the runtime has.
 func (k Kind) Changes() bool {
 	switch k {
-	case RunSandbox, Start, Stop, Remove, StopSandbox, RemoveSandbox:
+	case RunSandbox, Start, Stop, Remove, StopSandbox, RemoveSandbox, Update:
 		return true
 	}
 	return false
@@ -116,6 +121,8 @@ type Action struct {
 	Tell bool
 	// KeepLogs of a container that is removed.
 	KeepLogs bool
+	// Changes an Update makes.
+	Changes []Change
 }
 
 // Key identifies what at most one action at a time is done about.
@@ -145,6 +152,10 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " image=%s", a.Image)
 	case Start:
 		fmt.Fprintf(&b, " sandbox=%s restarts=%d image=%s", a.Sandbox, a.Attempt, a.Ref)
+	case Update:
+		fmt.Fprintf(&b, " allocation=%d %v", a.Attempt, a.Changes)
+	case Settle:
+		fmt.Fprintf(&b, " allocation=%d", a.Attempt)
 	case PreStop, Stop:
 		fmt.Fprintf(&b, " container=%s grace=%s", a.Container, a.Grace)
 		if a.Tell {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -48,6 +49,7 @@ func randomPod(r *rand.Rand) *v1.Pod {
 	p.Spec.TerminationGracePeriodSeconds = &grace
 	p.Spec.RestartPolicy = []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[r.IntN(3)]
 	p.Spec.HostNetwork = r.IntN(5) == 0
+	policy := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	hook := &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{}}}
 	for i := range r.IntN(3) {
@@ -64,6 +66,9 @@ func randomPod(r *rand.Rand) *v1.Pod {
 		c := v1.Container{Name: fmt.Sprintf("c%d", i), Image: fmt.Sprintf("img%d", r.IntN(2))}
 		if r.IntN(3) == 0 {
 			c.Lifecycle = hook
+		}
+		if r.IntN(2) == 0 {
+			c.ResizePolicy = policy
 		}
 		if r.IntN(5) == 0 {
 			c.RestartPolicy = &never
@@ -102,7 +107,7 @@ func chaos(seed uint64, events int) error {
 // happen is one random thing.
 func happen(w *world, r *rand.Rand) {
 	keys := slices.Sorted(maps.Keys(w.in.Flights))
-	switch n := r.IntN(30); {
+	switch n := r.IntN(32); {
 	case n < 13 && len(keys) > 0:
 		key := keys[r.IntN(len(keys))]
 		var failed *Failed
@@ -136,17 +141,40 @@ func happen(w *world, r *rand.Rand) {
 		w.deleteIn(int64(r.IntN(40)))
 	case n == 28 && r.IntN(10) == 0:
 		w.in.Resources.Eviction = &Eviction{Reason: "Evicted", Grace: time.Duration(r.IntN(10)) * time.Second, At: w.now}
+	case n == 30 && r.IntN(2) == 0:
+		w.want(r)
+	case n == 31:
+		if w.away["room"] = r.IntN(3) == 0; w.sizes != nil {
+			w.allocate()
+		}
 	case n == 29 && r.IntN(10) == 0:
 		w.in.Config = Config{PodsComplete: r.IntN(2) == 0}
 		w.in.Config.SourcesComplete = w.in.Config.PodsComplete && r.IntN(2) == 0
 	}
 }
 
+// want changes what one container of the pod asks for.
+func (w *world) want(r *rand.Rand) {
+	if w.in.Desired == nil {
+		return
+	}
+	p := w.asks.DeepCopy()
+	c := &p.Spec.Containers[r.IntN(len(p.Spec.Containers))]
+	name := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}[r.IntN(2)]
+	c.Resources.Requests = maps.Clone(c.Resources.Requests)
+	if c.Resources.Requests == nil {
+		c.Resources.Requests = v1.ResourceList{}
+	}
+	c.Resources.Requests[name] = *resource.NewQuantity(int64(1+r.IntN(3)), resource.DecimalSI)
+	p.Generation++
+	w.desire(p)
+}
+
 func (w *world) deleteIn(grace int64) {
 	if w.in.Desired == nil {
 		return
 	}
-	p := w.in.Desired.Pod.DeepCopy()
+	p := w.asks.DeepCopy()
 	at := metav1.NewTime(w.now)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &grace
 	w.desire(p)
@@ -174,6 +202,10 @@ func (w *world) held() error {
 		switch a.Kind {
 		case Start:
 			starts[a.Container] = true
+		case Update:
+			for _, c := range a.Changes {
+				starts[c.Container] = true
+			}
 		case Stop, PreStop:
 			stops[a.Container] = true
 		}
@@ -216,6 +248,14 @@ func (w *world) held() error {
 			for _, c := range w.conts {
 				if c.Sandbox == a.ID && c.State == Running {
 					return said("%s under running %s", a, c.ID)
+				}
+			}
+		case Settle:
+			// The pod's cgroup shrinks: no container may have more than it is to have.
+			for _, c := range w.conts {
+				spec, _ := pod.FindContainer(before.pod(), c.Name)
+				if size, known := w.given[c.ID]; c.State == Running && known && size != pod.SizeOf(before.pod(), spec) {
+					return said("%s while %s has %v", a, c.ID, size)
 				}
 			}
 		case Withdraw:
@@ -297,7 +337,38 @@ func TestSteady(t *testing.T) {
 	if len(plan.Start)+len(plan.Cancel)+len(plan.Events)+len(plan.Waits) > 0 || plan.Wait != nil || plan.Refresh || !plan.WakeAt.IsZero() {
 		t.Errorf("a pod at rest has a plan:\n%s", transcript(plan, epoch, w.now))
 	}
+	// Nor has one that was resized.
+	if err := settles(w, p); err != nil {
+		t.Error(err)
+	}
 	if _, kind := pod.FindContainer(p, "web"); kind != pod.Regular {
 		t.Errorf("kind %v", kind)
 	}
+}
+
+// settles resizes a pod that is up, and wants it at rest again with what it asked
+// for.
+func settles(w *world, p *v1.Pod) error {
+	p = p.DeepCopy()
+	p.Generation++
+	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1")}
+	w.desire(p)
+	before := w.conts[0].ID
+	for range 20 {
+		w.stepOnce()
+		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
+			if err := w.end(key, nil); err != nil {
+				return err
+			}
+		}
+		w.refresh()
+	}
+	plan := w.stepOnce()
+	if len(plan.Start)+len(plan.Cancel)+len(plan.Events)+len(plan.Waits) > 0 || plan.Wait != nil || plan.Refresh || !plan.WakeAt.IsZero() {
+		return fmt.Errorf("resized, it has a plan:\n%s", transcript(plan, epoch, w.now))
+	}
+	if got := w.given[before]; len(w.conts) != 1 || got.CPURequest != 1000 || w.in.Resources.Settled != 1 {
+		return fmt.Errorf("%v, %v", got, w.in.Resources)
+	}
+	return nil
 }

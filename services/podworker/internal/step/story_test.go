@@ -293,6 +293,8 @@ func (s *teller) change(args []string) error {
 		delete(s.in.Flights, Action{Kind: Admit}.Key())
 		s.in.Facts, s.plan.Events = Apply(s.in.Facts, s.in.UID, Action{Kind: Admit},
 			Result{Admission: &Answer{Decision: Decision(strings.ReplaceAll(rest[0], "-", " ")), Reason: rest[1], Message: strings.Join(rest[2:], " ")}}, s.now)
+	case "blocked":
+		s.in.Resources.Blocked = strings.Join(rest, " ")
 	case "resources-change":
 		s.in.ResourcesChanged = s.now
 	case "node":
@@ -324,6 +326,7 @@ func (s *teller) change(args []string) error {
 		s.in.Volumes.Waiting = "volume data: waits for ConfigMap default/cfg"
 	case "back":
 		delete(s.away, rest[0])
+		s.allocate()
 		s.refresh()
 	case "runtime-error":
 		s.in.Observed.Error = strings.Join(rest, " ")

@@ -42,6 +42,7 @@ func (p *planner) syncing() {
 	if p.f.State != Syncing {
 		return
 	}
+	p.resize(active)
 	p.carryOut()
 	p.sweep()
 }

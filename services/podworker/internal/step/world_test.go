@@ -27,6 +27,11 @@ type world struct {
 	exit    int32 // exit code of containers that are stopped
 	sandbox []Sandbox
 	conts   []Instance
+	// asks is the pod as its owner wants it; sizes what resource has allocated of
+	// it, and given what containers were made with, by ID.
+	asks  *v1.Pod
+	sizes *v1.PodSpec
+	given map[string]pod.Size
 	// late tells whether something that was given up is carried out all the same.
 	late func() bool
 	// refuse tells whether resource refuses the pod it is asked about.
@@ -34,7 +39,7 @@ type world struct {
 }
 
 func newWorld(p *v1.Pod) *world {
-	w := &world{now: epoch, away: map[string]bool{}, in: Input{
+	w := &world{now: epoch, away: map[string]bool{}, given: map[string]pod.Size{}, in: Input{
 		UID:     "uid-1",
 		Config:  Config{PodsComplete: true, SourcesComplete: true},
 		Flights: map[Key]Flight{},
@@ -54,7 +59,11 @@ func newWorld(p *v1.Pod) *world {
 }
 
 func (w *world) desire(p *v1.Pod) {
-	w.in.Desired = &Desired{Pod: p, Source: "api", Fingerprint: uint64(p.Generation) + 1}
+	w.asks = p
+	if w.sizes != nil {
+		p = pod.WithSizes(p, w.sizes)
+	}
+	w.in.Desired = &Desired{Pod: p, Source: "api", Fingerprint: uint64(p.Generation) + 1, Asks: pod.SizesID(w.asks)}
 	w.in.Accepted = p
 	w.in.UID = p.UID
 }
@@ -126,6 +135,9 @@ func (w *world) act(a Action) Result {
 			return Result{Admission: &Answer{Decision: Refused, Reason: "OutOfcpu"}}
 		}
 		w.in.Resources.Held, w.in.Resources.Gone, w.in.Resources.Lost = true, false, false
+		if w.asks != nil && w.sizes == nil {
+			w.in.Resources.Asked, w.sizes = pod.SizesID(w.asks), pod.Sizes(w.asks)
+		}
 		return Result{Admission: &Answer{Decision: Admitted, CgroupParent: "/kubepods/poduid-1"}}
 	case Declare:
 		w.in.Volumes.Gone = false
@@ -142,7 +154,20 @@ func (w *world) act(a Action) Result {
 			w.in.Volumes = Volumes{Gone: true}
 		}
 	case Release:
-		w.in.Resources = Resources{Gone: true}
+		w.in.Resources, w.sizes = Resources{Gone: true}, nil
+	case Resize:
+		if w.in.Desired != nil {
+			w.in.Resources.Asked = w.in.Desired.Asks
+			w.allocate()
+		}
+	case Update:
+		for _, c := range a.Changes {
+			w.given[c.ID] = c.To
+		}
+	case Settle:
+		if uint64(a.Attempt) == w.in.Resources.Allocation {
+			w.in.Resources.Settled = w.in.Resources.Allocation
+		}
 	case Pull:
 		return Result{Ref: "sha256:" + a.Image}
 	case RunSandbox:
@@ -158,6 +183,9 @@ func (w *world) act(a Action) Result {
 		i := Instance{ID: fmt.Sprintf("%s-%d", a.Container, a.Attempt), Name: a.Container, Sandbox: a.Sandbox,
 			State: Running, RestartCount: a.Attempt, Hash: pod.ContainerHash(c)}
 		w.conts = slices.Insert(w.conts, 0, i)
+		if size := w.in.Facts.Containers[a.Container].Size; size != nil {
+			w.given[i.ID] = *size
+		}
 		return Result{ID: i.ID}
 	case Stop:
 		w.die(a.ID, w.exit)
@@ -178,6 +206,17 @@ func (w *world) act(a Action) Result {
 		w.sandbox = slices.DeleteFunc(w.sandbox, func(s Sandbox) bool { return s.ID == a.ID })
 	}
 	return Result{}
+}
+
+// allocate gives the pod what it asks for, unless resource has no room.
+func (w *world) allocate() {
+	if w.away["room"] || w.asks == nil || w.in.Resources.Asked != pod.SizesID(w.asks) || pod.WithSizes(w.asks, w.sizes) == w.asks {
+		return
+	}
+	w.sizes = pod.Sizes(w.asks)
+	w.in.Resources.Allocation++
+	w.in.Resources.Generation = w.asks.Generation
+	w.desire(w.asks)
 }
 
 func (w *world) die(id string, code int32) {

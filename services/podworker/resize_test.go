@@ -1,0 +1,200 @@
+package podworker
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/pod"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+// sized is a pod whose container has so much CPU and memory.
+func sized(name, cpu, memory string, generation int64) *v1.Pod {
+	p := web(name)
+	p.Generation = generation
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{
+		Requests: v1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)},
+		Limits:   v1.ResourceList{"memory": resource.MustParse(memory)},
+	}
+	return p
+}
+
+// has tells what the runtime gives to a pod's container.
+func (n *node) has(name string) (shares, memory int64) {
+	status, err := n.cri.ContainerStatus(n.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: n.rt.Container(name, "web").GetId()})
+	n.must(err)
+	l := status.GetStatus().GetResources().GetLinux()
+	return l.GetCpuShares(), l.GetMemoryLimitInBytes()
+}
+
+// resized waits until nothing is left to be done about a pod's resources.
+func (n *node) resized(p *v1.Pod, allocation uint64) {
+	n.t.Helper()
+	n.until("resized", func() bool {
+		item, _ := n.allocations.Get(string(p.UID))
+		s := n.state(p.UID)
+		return item.GetSettled() == allocation && s.GetResize() == nil && n.settled(p.UID) && n.running(p.Name)
+	})
+}
+
+// spec is the specification a pod is run by.
+func (n *node) spec(p *v1.Pod) *v1.Pod {
+	n.t.Helper()
+	out := &v1.Pod{}
+	n.must(out.Unmarshal(n.state(p.UID).GetPod()))
+	return out
+}
+
+func TestAResizeChangesARunningContainer(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	p := sized("a", "1", "64Mi", 1)
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	before := n.rt.Container("a", "web").GetId()
+	n.desire(sized("a", "2", "128Mi", 2))
+	n.resized(p, 1)
+	if shares, memory := n.has("a"); shares != 2048 || memory != 128<<20 {
+		t.Errorf("shares %d, memory %d", shares, memory)
+	}
+	if got := n.rt.Container("a", "web").GetId(); got != before {
+		t.Errorf("container %s, was %s", got, before)
+	}
+	if cpu := n.spec(p).Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "2" {
+		t.Errorf("it is said to run with %s", cpu)
+	}
+	n.until("published", func() bool { return n.state(p.UID).GetContainers()[0].GetSize().GetMemoryRequest() == 128<<20 })
+	// Memory, then CPU: a call each.
+	if calls := n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}); calls != 2 {
+		t.Errorf("%d calls", calls)
+	}
+	n.until("told", func() bool { return n.heard("ResizeCompleted") })
+}
+
+// TestADeferredResizeChangesNothing: the pod goes on as it is allocated, says why,
+// and a container that starts anew is made as before.
+func TestADeferredResizeChangesNothing(t *testing.T) {
+	n := newNode(t)
+	n.full = true
+	n.live()
+	p := sized("a", "1", "64Mi", 1)
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	n.desire(sized("a", "9", "64Mi", 2))
+	n.until("told", func() bool { return n.state(p.UID).GetResize() != nil && n.settled(p.UID) })
+	want := &podworkerv1.Resize{PendingReason: "Deferred", PendingMessage: "no room", PendingGeneration: 2}
+	if got := n.state(p.UID).GetResize(); !proto.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	if cpu := n.spec(p).Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" {
+		t.Errorf("it is said to run with %s", cpu)
+	}
+	n.die()
+	n.rt.Exit(n.rt.Container("a", "web").GetId(), 1)
+	n.live()
+	n.until("again", func() bool { return n.rt.Container("a", "web").GetMetadata().GetAttempt() == 1 && n.running("a") })
+	if shares, _ := n.has("a"); shares != 1024 {
+		t.Errorf("shares %d", shares)
+	}
+	if n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}) != 0 {
+		t.Error("something was changed")
+	}
+}
+
+// TestAMemoryLimitBelowWhatIsUsedWaits, and says so.
+func TestAMemoryLimitBelowWhatIsUsedWaits(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	p := sized("a", "1", "64Mi", 1)
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	n.desire(sized("a", "1", "1", 2))
+	n.until("said", func() bool {
+		return strings.HasPrefix(n.state(p.UID).GetResize().GetError(), `cannot decrease memory limits: attempting to set container "web" memory limit (1) below current usage (`)
+	})
+	if r := n.state(p.UID).GetResize(); !r.GetInProgress() || r.GetGeneration() != 2 {
+		t.Errorf("%v", r)
+	}
+	n.until("told", func() bool { return n.heard("ResizeError") })
+	n.desire(sized("a", "1", "32Mi", 3))
+	n.resized(p, 2)
+	if _, memory := n.has("a"); memory != 32<<20 {
+		t.Errorf("memory %d", memory)
+	}
+}
+
+// TestKillAnywhereWhileResizing kills podworker at every point of a resize and
+// starts it again on the same state: the container gets its resources and is the
+// one that was there.
+func TestKillAnywhereWhileResizing(t *testing.T) {
+	for point, there := range map[string]func(n *node) bool{
+		"podworker.resize":      func(n *node) bool { return n.flying("uid-a", "resize") },
+		"podworker.resize.done": func(n *node) bool { return n.flying("uid-a", "resize") && n.allocation() == 1 },
+		"podworker.update":      func(n *node) bool { return n.flying("uid-a", "update") },
+		"podworker.update.done": func(n *node) bool {
+			return n.flying("uid-a", "update") && n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}) == 2
+		},
+		"podworker.settle":      func(n *node) bool { return n.flying("uid-a", "settle") },
+		"podworker.settle.done": func(n *node) bool { return n.flying("uid-a", "settle") && n.allocation() == 1 },
+	} {
+		t.Run(point, func(t *testing.T) {
+			n := newNode(t)
+			n.live()
+			p := sized("a", "1", "64Mi", 1)
+			n.desire(p)
+			n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+			before := n.rt.Container("a", "web").GetId()
+			n.must(fault.Set(point + "=pause"))
+			t.Cleanup(func() { n.must(fault.Set("")) })
+			n.desire(sized("a", "2", "128Mi", 2))
+			n.until("the point", func() bool { return there(n) })
+			n.die()
+			n.must(fault.Set(""))
+			n.live()
+			n.resized(p, 1)
+			if got := n.rt.Container("a", "web").GetId(); got != before {
+				t.Errorf("container %s, was %s", got, before)
+			}
+			if shares, memory := n.has("a"); shares != 2048 || memory != 128<<20 {
+				t.Errorf("shares %d, memory %d", shares, memory)
+			}
+		})
+	}
+}
+
+// allocation is the number of the one pod's.
+func (n *node) allocation() uint64 {
+	item, _ := n.allocations.Get("uid-a")
+	return item.GetAllocation()
+}
+
+// TestAResizeThatRestarts: the container is another, with its new resources, once.
+func TestAResizeThatRestarts(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	policy := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	p, next := sized("a", "1", "64Mi", 1), sized("a", "1", "128Mi", 2)
+	for _, q := range []*v1.Pod{p, next} {
+		q.Spec.Containers[0].ResizePolicy, q.Spec.RestartPolicy = policy, v1.RestartPolicyNever
+	}
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	n.desire(next)
+	n.resized(p, 1)
+	if got := n.rt.Container("a", "web").GetMetadata().GetAttempt(); got != 1 {
+		t.Errorf("attempt %d", got)
+	}
+	if _, memory := n.has("a"); memory != 128<<20 {
+		t.Errorf("memory %d", memory)
+	}
+	if pod.SizesID(n.spec(p)) != pod.SizesID(next) {
+		t.Error("it is said to run with other resources")
+	}
+}
