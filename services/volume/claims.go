@@ -8,6 +8,7 @@ import (
 
 	"github.com/sextant-node/sextant/services/volume/internal/claim"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
 // claimed makes sure of the volume that a claim leads to.
@@ -20,7 +21,7 @@ func (s *Service) claimed(l lookups, p *v1.Pod, v *v1.Volume) (path string, refr
 }
 
 // persistent makes sure of a persistent volume, by its plugin.
-func (s *Service) persistent(_ *v1.Pod, v *v1.Volume, src *claim.Source) (path string, refresh time.Time, err error) {
+func (s *Service) persistent(p *v1.Pod, v *v1.Volume, src *claim.Source) (path string, refresh time.Time, err error) {
 	// A volume without a claim between it and the pod has the same sources.
 	of := &src.Volume.Spec.PersistentVolumeSource
 	direct := &v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{HostPath: of.HostPath}}
@@ -28,5 +29,20 @@ func (s *Service) persistent(_ *v1.Pod, v *v1.Volume, src *claim.Source) (path s
 		path, err = s.host.HostPath(direct)
 		return path, time.Time{}, err
 	}
+	if of.Local != nil && !src.Block {
+		path, err = s.host.Local(p.UID, local(p, src))
+		return path, time.Time{}, err
+	}
 	return "", time.Time{}, fmt.Errorf("the plugin of PV %s is not supported by this node agent", src.Volume.Name)
+}
+
+// local is the folder of this node that a persistent volume is.
+func local(p *v1.Pod, src *claim.Source) setup.Local {
+	spec := &src.Volume.Spec
+	l := setup.Local{Name: src.Volume.Name, Path: spec.Local.Path, Options: spec.MountOptions, ReadOnly: src.ReadOnly}
+	if c := p.Spec.SecurityContext; c != nil {
+		l.Group = c.FSGroup
+		l.OnMismatch = c.FSGroupChangePolicy != nil && *c.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch
+	}
+	return l
 }

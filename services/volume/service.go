@@ -51,6 +51,7 @@ func ServeSteps(root string, in io.Reader, out io.Writer) error {
 type Host interface {
 	EmptyDir(p *v1.Pod, v *v1.Volume, memory int64) (string, error)
 	HostPath(v *v1.Volume) (string, error)
+	Local(uid types.UID, l setup.Local) (string, error)
 	Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (string, error)
 	Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error)
 	Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool)

@@ -26,6 +26,7 @@ const (
 	Image       = "kubernetes.io/image"
 	GitRepo     = "kubernetes.io/git-repo"
 	CSI         = "kubernetes.io/csi"
+	Local       = "kubernetes.io/local-volume"
 	NFS         = "kubernetes.io/nfs"
 	ISCSI       = "kubernetes.io/iscsi"
 	FC          = "kubernetes.io/fc"

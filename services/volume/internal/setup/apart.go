@@ -58,6 +58,7 @@ func Steps(root string) child.Steps {
 		"subPath": child.Step(func(a subpathArgs) (any, error) {
 			return h.Subpath(a.UID, a.Volume, a.Container, a.Index, a.Path, a.SubPath)
 		}),
+		"local":   child.Step(func(a localArgs) (any, error) { return h.Local(a.UID, a.Local) }),
 		"measure": child.Step(func(path string) (any, error) { return h.Measure(path) }),
 		"unmount": child.Step(func(points []unmountArgs) (any, error) {
 			for _, p := range points {
