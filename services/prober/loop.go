@@ -169,6 +169,7 @@ func (s *Service) ask(ctx context.Context, q *question) {
 	s.slots <- struct{}{}
 	defer func() { <-s.slots }()
 	began := s.now()
+	s.metrics.late.Observe(max(began.Sub(q.targets[0].Due), 0).Seconds())
 	outcome := s.probes.Run(ctx, q.targets[0].Spec, q.subject)
 	if ctx.Err() != nil {
 		return // broken off, not failed

@@ -13,6 +13,8 @@ import (
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	// late is how long after its time a probe began: the node's doing, not the pod's.
+	late prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -23,8 +25,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "prober_probe_duration_seconds", Help: "Duration of probes.",
 		}, []string{"probe_type", "container", "pod", "namespace"}),
+		late: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "sextant_prober_lateness_seconds", Help: "How long after its time a probe began.",
+			Buckets: []float64{0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+		}),
 	}
-	r.MustRegister(m.total, m.duration)
+	r.MustRegister(m.total, m.duration, m.late)
 	return m
 }
 

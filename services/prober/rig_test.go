@@ -120,7 +120,7 @@ func (a *app) port(t testing.TB) int {
 	return port
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{
 		House: standin.New(t),

@@ -56,6 +56,8 @@ type Target struct {
 	// Started is when the container started.
 	Started time.Time
 	Spec    v1.Probe
+	// Due is when it was to begin; set by Schedule.Due.
+	Due time.Time
 }
 
 // Question is the same for targets of a container whose probes run the same
@@ -207,13 +209,15 @@ func (s *Schedule) Due(now time.Time) []Target {
 	for len(s.queue) > 0 && !s.queue[0].due.After(now) {
 		p := heap.Pop(&s.queue).(*probe)
 		p.inFlight = true
+		one := p.Target
+		one.Due = p.due
 		// The next one keeps the rhythm; missed beats are not made up for.
 		period := periodOf(p.Target)
 		p.due = p.due.Add(period)
 		if late := now.Sub(p.due); late > 0 {
 			p.due = p.due.Add(late.Truncate(period) + period)
 		}
-		launch = append(launch, p.Target)
+		launch = append(launch, one)
 	}
 	return launch
 }
