@@ -43,6 +43,13 @@ setup:
 build: ## Build bin/sextant
 	@$(BUILD) -o bin/sextant ./cmd/sextant
 
+# Versions of packages must rise: by commits.
+DEB_VERSION ?= 0.0.$(shell git rev-list --count HEAD)+g$(shell git rev-parse --short HEAD)
+
+.PHONY: deb
+deb: ## Build the Debian package, bin/sextant_VERSION_ARCH.deb
+	@deploy/package/build.sh $(DEB_VERSION) bin
+
 .PHONY: images
 images: $(IMAGES) ## Assemble the local images
 
@@ -98,7 +105,7 @@ test-setup:
 .PHONY: lint
 lint: ## Static checks: golangci-lint in every module, scripts
 	@echo "== lint"
-	@for s in deploy/setup/setup.sh test/env/*.sh; do sh -n $$s || exit; done
+	@for s in deploy/setup/setup.sh deploy/package/build.sh deploy/package/p* test/env/*.sh test/machine/*.sh; do sh -n $$s || exit; done
 	@bash -n .ci/run
 	@$(LINTER) run --allow-parallel-runners ./...
 	@cd test/e2e && $(LINTER) run --allow-parallel-runners --config=$(CURDIR)/.golangci.yml ./...

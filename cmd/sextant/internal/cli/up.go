@@ -28,7 +28,7 @@ type upFlags struct {
 	run, state, logDir, logLevel, bus string
 	uidBase                           uint32
 	demo, detach, getStreams          bool
-	images, examples                  string
+	images, examples, library         string
 	waitPods                          int
 	timeout                           time.Duration
 }
@@ -45,6 +45,7 @@ func (u *upFlags) set() *pflag.FlagSet {
 	fs.StringVar(&u.images, "demo-images", "", "folder of image archives for the demo's containerd")
 	fs.StringVar(&u.examples, "demo-manifests", "", "folder of manifests the demo starts with")
 	fs.BoolVar(&u.getStreams, "get-streams", false, "exec, attach, port-forward and run by GET (every WebSocket) need the verb get, as in the kubelet, and not create")
+	fs.StringVar(&u.library, "library", "", "folder with a program for each service, for upgrade and rollback (default: every service runs this program)")
 	fs.BoolVar(&u.detach, "detach", false, "return when the node is up; it goes on in the background")
 	fs.IntVar(&u.waitPods, "wait-pods", 0, "with --detach: wait until so many pods are ready")
 	fs.DurationVar(&u.timeout, "timeout", 2*time.Minute, "with --detach: how long to wait")
@@ -177,7 +178,10 @@ func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, erro
 		NodeName: conf.Node.Name, KubeConfig: conf.Node.KubeConfig, Bootstrap: conf.Node.BootstrapKubeConfig, CertDir: conf.Node.CertDir,
 		Bus: u.bus, LogLevel: u.logLevel, UIDBase: u.uidBase,
 		CgroupRoot: conf.CgroupRoot(), Kubelet: said, WorkDir: dir,
-		Sockets: socketsOf(conf), GetStreams: u.getStreams,
+		Sockets: socketsOf(conf), GetStreams: u.getStreams, Library: u.library,
+	}
+	if u.library != "" {
+		plan.Library = abs(u.library)
 	}
 	if u.logDir == "" {
 		plan.LogDir = filepath.Join(plan.State, "log")

@@ -38,6 +38,9 @@ type Plan struct {
 	UIDBase uint32 `json:"uidBase"`
 	// Accounts are the services' own, made by the package.
 	Accounts map[house.Service]Account `json:"accounts,omitempty"`
+	// Library is the folder with a program for each service, for the supervisor;
+	// without it every service runs the supervisor's own.
+	Library string `json:"library,omitempty"`
 	// Units is set when systemd runs the services, and not the supervisor.
 	Units bool `json:"units,omitempty"`
 	// CgroupRoot below which the pods' cgroups are made.

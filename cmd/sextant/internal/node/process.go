@@ -56,6 +56,21 @@ func (p *Plan) Environ(s house.Service) []string {
 	return nil
 }
 
+// program of a service: the library's, or the supervisor's own.
+func (p *Plan) program(s house.Service, own string) string {
+	if p.Library != "" {
+		if chosen := filepath.Join(p.Library, string(s)); exists(chosen) {
+			return chosen
+		}
+	}
+	return own
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func (p *Plan) pidFile(s house.Service) string {
 	return filepath.Join(p.Run, string(s)+".pid")
 }
@@ -95,7 +110,7 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service, log *sl
 		return err
 	}
 	defer out.Close() //nolint:errcheck // the process has its own descriptor
-	cmd := exec.CommandContext(ctx, binary, p.Args(s)...)
+	cmd := exec.CommandContext(ctx, p.program(s, binary), p.Args(s)...)
 	cmd.SysProcAttr = rights
 	cmd.Dir = p.WorkDir
 	cmd.Stdout, cmd.Stderr = out, out

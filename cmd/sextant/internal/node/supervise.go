@@ -113,6 +113,11 @@ func StopProcesses(ctx context.Context, run string) error {
 	return nil
 }
 
+// StopService ends one service, which the supervisor starts again.
+func StopService(ctx context.Context, run string, s house.Service) error {
+	return end(ctx, (&Plan{Run: run}).pidFile(s), "--run-dir="+run)
+}
+
 // end stops the process of a pid file: SIGTERM, and SIGKILL after ten seconds.
 func end(ctx context.Context, file, marker string) error {
 	pid := readPID(file, marker)

@@ -127,7 +127,8 @@ func stopUnit(ctx context.Context, unit string) error {
 	}, unit)
 }
 
-func restartUnit(ctx context.Context, unit string) error {
+// RestartUnit has systemd restart a unit and waits until it is ready.
+func RestartUnit(ctx context.Context, unit string) error {
 	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
 		return c.RestartUnitContext(ctx, unit, "replace", done)
 	}, unit)

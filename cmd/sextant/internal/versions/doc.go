@@ -1,0 +1,10 @@
+// Package versions keeps the versions of the program side by side and gives each
+// service the one it runs.
+//
+// It owns the library folder (/usr/lib/sextant): versions/<v>/sextant is a
+// program, <service> a link to the one the service runs, .previous/<service> to the
+// one it ran before. A link is replaced in one step, so a kill at any moment leaves
+// the old version or the new one.
+//
+// Trial is the judgement on a version that was switched to: pure, time is an input.
+package versions
