@@ -126,12 +126,12 @@ func (v *reviews) counts() (tokens, access int) {
 }
 
 // newRig starts everything and waits for the configured ports.
-func newRig(t *testing.T, edit func(*kubeconf.Config)) *rig {
+func newRig(t testing.TB, edit func(*kubeconf.Config)) *rig {
 	t.Helper()
 	return newRigOf(t, standin.New(t), nodeapi.Config{NodeName: "n1"}, edit)
 }
 
-func newRigOf(t *testing.T, in *standin.House, cfg nodeapi.Config, edit func(*kubeconf.Config)) *rig {
+func newRigOf(t testing.TB, in *standin.House, cfg nodeapi.Config, edit func(*kubeconf.Config)) *rig {
 	t.Helper()
 	r := &rig{
 		House: in, reviews: &reviews{allow: map[string]bool{}}, worker: newWorker(), ca: newAuthority(t),
@@ -259,7 +259,7 @@ func (r *rig) closes(port int32) {
 
 func address(port int32) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-func freePort(t *testing.T) int32 {
+func freePort(t testing.TB) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -364,7 +364,7 @@ type authority struct {
 	file string
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

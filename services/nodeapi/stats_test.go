@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -36,6 +37,10 @@ type gauges struct {
 	mu    sync.Mutex
 	away  map[string]bool
 	disks int // how often disks were asked for
+	// records are pleg's.
+	records *feed.Owner[*plegv1.PodRecord]
+	// pods are what resource says, if there are any.
+	pods []*resourcev1.PodUsage
 }
 
 func (g *gauges) set(name string, away bool) {
@@ -74,6 +79,11 @@ func (g *gauges) Usage(_ context.Context, req *resourcev1.UsageRequest) (*resour
 			Network:    []*resourcev1.NetworkInterface{{Name: "eth0", RxBytes: 77}},
 		}},
 	}
+	g.mu.Lock()
+	if g.pods != nil {
+		resp.Pods = g.pods
+	}
+	g.mu.Unlock()
 	if req.GetDisk() {
 		g.mu.Lock()
 		g.disks++
@@ -98,7 +108,7 @@ func (g *gauges) ListContainerStats(context.Context, *runtimeapi.ListContainerSt
 }
 
 // newGauged is a rig with neighbours that measure.
-func newGauged(t *testing.T) (*rig, *gauges) {
+func newGauged(t testing.TB) (*rig, *gauges) {
 	t.Helper()
 	r, g := newRig(t, alwaysAllow), &gauges{away: map[string]bool{}}
 	resource := r.Kit(house.Resource)
@@ -116,13 +126,8 @@ func newGauged(t *testing.T) (*rig, *gauges) {
 	pleg := r.Kit(house.Pleg)
 	records := service.Owner[*plegv1.PodRecord](pleg, house.PlegPods)
 	r.Start(pleg)
-	bytes := func(m proto.Message) []byte {
-		data, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
+	g.records = records
+	bytes := encoded(t)
 	standin.Set(r.House, records, "u1", &plegv1.PodRecord{
 		Uid: "u1", Namespace: "ns", Name: "p",
 		Sandboxes: [][]byte{bytes(&runtimeapi.PodSandboxStatus{Id: "box", State: runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: 1e18})},
@@ -137,6 +142,18 @@ func newGauged(t *testing.T) (*rig, *gauges) {
 	standin.Set(r.House, records, "u2", &plegv1.PodRecord{Uid: "u2", Namespace: "ns", Name: "ended"})
 	r.Eventually("all is known", func() bool { return strings.Contains(r.get("/metrics/cadvisor").body, `container="c"`) })
 	return r, g
+}
+
+// encoded are messages of the runtime as pleg has them.
+func encoded(t testing.TB) func(proto.Message) []byte {
+	return func(m proto.Message) []byte {
+		t.Helper()
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
 }
 
 func (r *rig) summary(method, query string) *statsv1alpha1.Summary {
