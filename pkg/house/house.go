@@ -74,6 +74,7 @@ const (
 	ProberVerdicts   = "prober.verdicts"
 	ProberEvents     = "prober.events"
 	VolumePods       = "volume.pods"
+	VolumeNode       = "volume.node"
 	VolumeEvents     = "volume.events"
 	ResourcePods     = "resource.pods"
 	ResourceNode     = "resource.node"
@@ -105,6 +106,7 @@ var feeds = []Feed{
 	{ProberVerdicts, Prober, []Service{PodWorker, Status}, false},
 	{ProberEvents, Prober, []Service{Status}, false},
 	{VolumePods, Volume, []Service{PodWorker}, false},
+	{VolumeNode, Volume, []Service{Status}, false},
 	{VolumeEvents, Volume, []Service{Status}, false},
 	{ResourcePods, Resource, []Service{PodWorker}, false},
 	{ResourceNode, Resource, []Service{PodWorker, Volume, Status}, false},

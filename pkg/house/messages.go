@@ -33,6 +33,7 @@ var messages = map[string]proto.Message{
 	ProberVerdicts:   &proberv1.PodVerdicts{},
 	ProberEvents:     &eventv1.Event{},
 	VolumePods:       &volumev1.PodVolumes{},
+	VolumeNode:       &volumev1.VolumeNode{},
 	VolumeEvents:     &eventv1.Event{},
 	ResourcePods:     &resourcev1.PodAllocation{},
 	ResourceNode:     &resourcev1.NodeResources{},

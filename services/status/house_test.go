@@ -31,6 +31,7 @@ import (
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
 )
 
@@ -207,6 +208,7 @@ func (h *home) begin(s house.Service) {
 		n.events = kit.Events()
 	case house.Volume:
 		n.events = kit.Events()
+		one(h, kit, house.VolumeNode, "node", &volumev1.VolumeNode{})
 	case house.Resource:
 		n.publish = publisher(h, kit, house.ResourcePods, func(*testPod) proto.Message { return nil })
 		n.events = kit.Events()

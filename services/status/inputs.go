@@ -23,6 +23,7 @@ import (
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/status/internal/gather"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
@@ -42,6 +43,7 @@ type inputs struct {
 	runtime   *feed.Mirror[*nodestatus.Runtime]
 	verdicts  *feed.Mirror[map[string]podstatus.ProbeVerdict]
 	resources *feed.Mirror[*nodestatus.Resources]
+	volumes   *feed.Mirror[*volumev1.VolumeNode]
 	// credential is who the node is at the API server.
 	credential *feed.Mirror[*configv1.Credential]
 	events     []*feed.Mirror[*eventv1.Event]
@@ -85,6 +87,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
 	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
 	open(&b, &in.resources, house.ResourceNode, decodeResources)
+	open(&b, &in.volumes, house.VolumeNode, feed.Message[*volumev1.VolumeNode])
 	for _, name := range eventFeeds {
 		m, err := service.MirrorSince(kit, name, cursor(name), feed.Message[*eventv1.Event])
 		if err != nil {

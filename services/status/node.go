@@ -106,6 +106,7 @@ func (n *node) facts() (nodesync.Facts, bool) {
 			Taints: k.RegisterWithTaints, ProviderID: k.ProviderID, External: config.Node.ExternalCloudProvider,
 			NodeIPs:          config.Node.IPs,
 			ControllerAttach: k.EnableControllerAttachDetach == nil || *k.EnableControllerAttachDetach,
+			Drivers:          n.in.identities(),
 		},
 	}
 	f.Addresses = func(existing []v1.NodeAddress) ([]v1.NodeAddress, error) {
@@ -164,6 +165,7 @@ func (n *node) input(config *kubeconf.Config, name string) nodestatus.Input {
 	}
 	in.Runtime, _ = n.in.runtime.Get(runtimeKey)
 	in.Resources, _ = n.in.resources.Get(nodeKey)
+	in.VolumesInUse = n.in.inUse()
 	in.Images, _ = n.in.images.Get(imagesKey)
 	if n.in.sources.Synced() {
 		in.Sources = []nodestatus.Source{}

@@ -141,7 +141,7 @@ func (s *Service) build() error {
 	}
 	s.csi = csinode.New(csinode.Deps{
 		API: s.source, Node: func() (string, types.UID) { return s.settings.node(), s.nodes.UID() },
-		Changed: func() { s.nodes.Look() }, Log: kit.Log,
+		Drivers: s.in.drivers, Changed: func() { s.nodes.Look() }, Log: kit.Log,
 	})
 	s.node = &node{
 		in: s.in, settings: s.settings, host: s.host, journal: s.journal, recorder: s.recorder,
@@ -178,6 +178,10 @@ func (s *Service) watch() {
 	s.in.nodes.Watch(look)
 	s.in.end.Watch(look)
 	s.in.sources.Watch(look)
+	s.in.volumes.Watch(func(keys []string) {
+		look(keys)
+		s.csi.Look()
+	})
 	s.in.credential.Watch(func([]string) { s.credential() })
 	s.in.kubelet.Watch(func([]string) {
 		k, ok := s.in.kubelet.Get(kubeletKey)

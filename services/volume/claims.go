@@ -11,19 +11,17 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
-// claimed makes sure of the volume that a claim leads to.
-func (s *Service) claimed(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+// claimed makes sure of the volume that a claim leads to, by its plugin.
+func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
 	src, err := claim.Resolve(p, v, l)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	return s.persistent(p, v, src)
-}
-
-// persistent makes sure of a persistent volume, by its plugin.
-func (s *Service) persistent(p *v1.Pod, v *v1.Volume, src *claim.Source) (path string, refresh time.Time, err error) {
-	// A volume without a claim between it and the pod has the same sources.
 	of := &src.Volume.Spec.PersistentVolumeSource
+	if of.CSI != nil {
+		return s.driven(l, w, p, v, src)
+	}
+	// A volume without a claim between it and the pod has the same source.
 	direct := &v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{HostPath: of.HostPath}}
 	if plugin := content.Plugin(direct); plugin == content.HostPath && !src.Block {
 		path, err = s.host.HostPath(direct)

@@ -12,6 +12,11 @@
 // else's: what may hang is done by child processes (package child), so a file
 // system that is gone costs its pod a wait, and nobody a restart.
 //
+// Volumes of CSI drivers are theirs to make (internal/csi): drivers register
+// themselves (internal/plugins), and are asked once a claim has led to a volume
+// (internal/claim) that is attached (internal/demand). Which drivers there are and
+// which volumes are in use is the feed volume.node.
+//
 // How full volumes are (Stats) is measured when somebody asks, and kept for
 // volumeStatsAggPeriod.
 //

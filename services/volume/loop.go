@@ -36,7 +36,9 @@ type podWork struct {
 
 	volumes map[string]*volumeWork // by name
 	// needs are the objects each volume was last made of, by config's keys.
-	needs  map[string]map[string]bool
+	needs map[string]map[string]bool
+	// attach are the attach controller's names of the volumes that must be attached.
+	attach map[string]string
 	stuck  *volumeWork // a removal that failed
 	failed int         // removals that failed in a row
 }
@@ -262,7 +264,9 @@ func (s *Service) remove(ctx context.Context, w *podWork) (due time.Time, gone b
 	err := fault.Hit(ctx, "volume.remove")
 	if err == nil {
 		began := s.now()
-		err = s.host.Remove(w.uid)
+		if err = s.unmountDriven(ctx, w.uid); err == nil {
+			err = s.host.Remove(w.uid)
+		}
 		s.removed(w, err, began)
 	}
 	if err == nil {

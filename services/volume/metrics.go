@@ -15,9 +15,9 @@ import (
 
 // metrics carry the kubelet's names.
 type metrics struct {
-	duration, measuring, whole       *prometheus.HistogramVec
-	reconstructed, reconstructErrors prometheus.Counter
-	forced, forcedErrors             prometheus.Counter
+	duration, measuring, whole, calls *prometheus.HistogramVec
+	reconstructed, reconstructErrors  prometheus.Counter
+	forced, forcedErrors              prometheus.Counter
 }
 
 // buckets of volume operations, in seconds.
@@ -37,17 +37,25 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		measuring: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration of measuring a volume.",
 		}, []string{"metric_source"}),
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "csi_operations_seconds", Help: "Duration of calls to CSI drivers.", Buckets: buckets,
+		}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"}),
 		reconstructed:     counter("reconstruct_volume_operations_total", "Volumes found on disk at the start."),
 		reconstructErrors: counter("reconstruct_volume_operations_errors_total", "Volumes found on disk at the start of whose pod nothing was known."),
 		forced:            counter("force_cleaned_failed_volume_operations_total", "Volumes removed of whose pod nothing was known."),
 		forcedErrors:      counter("force_cleaned_failed_volume_operation_errors_total", "Removals of volumes that failed, of whose pod nothing was known."),
 	}
-	r.MustRegister(m.duration, m.measuring, m.whole, m.reconstructed, m.reconstructErrors, m.forced, m.forcedErrors)
+	r.MustRegister(m.duration, m.measuring, m.whole, m.calls, m.reconstructed, m.reconstructErrors, m.forced, m.forcedErrors)
 	return m
 }
 
 func (m *metrics) measured(source measure.Source, took time.Duration) {
 	m.measuring.WithLabelValues(string(source)).Observe(took.Seconds())
+}
+
+// called tells of one call to a driver (csi.Observe).
+func (m *metrics) called(driver, method, code string, took time.Duration) {
+	m.calls.WithLabelValues(driver, method, code, "false").Observe(took.Seconds())
 }
 
 // mounted tells of one try to make sure of a volume, unmounted of one to remove

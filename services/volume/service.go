@@ -22,6 +22,7 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/csi"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
@@ -55,6 +56,11 @@ type Host interface {
 	Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (string, error)
 	Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error)
 	Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool)
+	// Release lets go of the parts of volumes that Subpath bound.
+	Release(uid types.UID) error
+	// Give gives a volume to a group; with onMismatch only if its root is not the
+	// group's. It may hang with the file system the path is on.
+	Give(path string, group int, onMismatch bool) error
 	Remove(uid types.UID) error
 	Found() (map[types.UID][]string, error)
 	// Measure may hang with the file system the path is on.
@@ -97,12 +103,18 @@ type Service struct {
 	kubelet *feed.Mirror[*kubeconf.Config]
 	tokens  configv1.ConfigServiceClient
 
+	volumes *feed.Owner[*volumev1.VolumeNode]
+	drivers *csi.Drivers
+	csi     *csi.Manager
+
 	stats    *keeper
 	children *child.Pool
 
 	turns  keymutex.KeyMutex // one command at a time for a pod
 	passes sync.WaitGroup
 	wake   chan struct{} // capacity 1
+
+	nodeTurn sync.Mutex // who publishes the node's item
 
 	mu   sync.Mutex
 	pods map[types.UID]*podWork
@@ -155,11 +167,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, kubeconf.Decode); err != nil {
 		return nil, err
 	}
-	s.stats = newKeeper(s.host.Measure, s.now, s.metrics.measured, kit.Log)
+	s.stats = newKeeper(s.measure, s.now, s.metrics.measured, kit.Log)
 	kit.Metrics.MustRegister(claims{s}, census{s}, s.metrics.lost(s.children))
 	s.objects.Watch(s.objectsChanged)
 	s.secrets.Watch(s.objectsChanged)
 	s.node.Watch(s.nodeChanged)
+	if err := s.newCSI(cfg.RootDir); err != nil {
+		return nil, err
+	}
 	if err := s.restore(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,10 +16,15 @@ import (
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/demand"
 )
 
 // mostWait is the longest that something not known yet is not asked for again.
 const mostWait = 5 * time.Second
+
+// tellWait is how long a volume is waited for before an event says so (the
+// kubelet's).
+const tellWait = 2*time.Minute + 3*time.Second
 
 // volumeWork is one volume's state. It is replaced, never changed.
 type volumeWork struct {
@@ -39,7 +45,11 @@ func (s *Service) standing(p *v1.Pod) map[string]*volumeWork {
 	all := map[string]*volumeWork{}
 	now := s.now()
 	for i := range p.Spec.Volumes {
-		if path, ok := s.host.Standing(p, &p.Spec.Volumes[i]); ok {
+		path, ok := s.host.Standing(p, &p.Spec.Volumes[i])
+		if !ok {
+			path, ok = s.csi.Standing(p.UID, p.Spec.Volumes[i].Name)
+		}
+		if ok {
 			all[p.Spec.Volumes[i].Name] = &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: path, since: now}
 		}
 	}
@@ -53,7 +63,7 @@ func (s *Service) setUp(ctx context.Context, w *podWork, p *v1.Pod) (due time.Ti
 		had := s.begin(w, v)
 		began := s.now()
 		l := lookups{ctx: ctx, s: s, needs: map[string]bool{}}
-		path, refresh, err := s.one(l, p, v)
+		path, refresh, err := s.one(l, w, p, v)
 		if !errors.Is(err, content.ErrWait) {
 			s.metrics.mounted(content.Plugin(v), err, s.now().Sub(began))
 		}
@@ -98,7 +108,7 @@ func (s *Service) begin(w *podWork, v *v1.Volume) *volumeWork {
 }
 
 // one makes sure of one volume.
-func (s *Service) one(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+func (s *Service) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
 	if err := fault.Hit(l.ctx, "volume.setup"); err != nil {
 		return "", time.Time{}, err
 	}
@@ -130,7 +140,9 @@ func (s *Service) one(l lookups, p *v1.Pod, v *v1.Volume) (path string, refresh 
 		path, err = s.host.Files(p, v, set, s.now())
 		return path, set.Refresh, err
 	case plugin == content.Claim:
-		return s.claimed(l, p, v)
+		return s.claimed(l, w, p, v)
+	case plugin == content.CSI:
+		return s.driven(l, w, p, v, nil)
 	default:
 		return "", time.Time{}, content.Unsupported(v)
 	}
@@ -185,16 +197,27 @@ func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volum
 		}
 	}
 	w.failed++
-	if errors.Is(err, content.ErrWait) {
+	var wait *demand.Wait
+	if errors.Is(err, content.ErrWait) || errors.As(err, &wait) {
 		// What comes wakes us; a service that comes back does not. No event: it is
 		// nobody's fault, and may be over at once.
 		w.step, w.retry = "wait for what it is made of", now.Add(min(backoff(w.failed), mostWait))
+		if wait != nil {
+			w.step = "wait for being attached"
+		}
+		if w.state == volumev1.VolumeState_VOLUME_STATE_PENDING && now.Sub(w.since) >= tellWait && w.said != err.Error() {
+			w.said = err.Error()
+			s.emit(ctx, p, fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[]: %s", v.Name, w.said))
+		}
 		return w
 	}
 	w.retry = now.Add(backoff(w.failed))
 	if text := err.Error(); text != w.said {
 		w.said = text
-		s.emit(ctx, p, fmt.Sprintf("MountVolume.SetUp failed for volume %q : %s", v.Name, text))
+		if !strings.HasPrefix(text, "MountVolume.") { // it says which step
+			text = fmt.Sprintf("MountVolume.SetUp failed for volume %q : %s", v.Name, text)
+		}
+		s.emit(ctx, p, text)
 	}
 	return w
 }

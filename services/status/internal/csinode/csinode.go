@@ -2,8 +2,8 @@
 // drivers are registered in: attaching volumes to the node waits for it, and so
 // does its readiness.
 //
-// It owns the object's existence, owner and the note which in-tree plugins are
-// served by drivers; the list of drivers is another's. What it did is at the API
+// It owns the object: its existence, its owner, the note which in-tree plugins are
+// served by drivers, and the list of the drivers that are registered. What it did is at the API
 // server: after kill -9 it looks again.
 package csinode
 
@@ -53,6 +53,9 @@ type Deps struct {
 	// Node is the name and the UID of the Node; the latter is empty while it does
 	// not exist.
 	Node func() (name string, uid types.UID)
+	// Drivers are those registered on the node, by name; false while that is not
+	// known. With nil the list is left alone.
+	Drivers func() ([]storagev1.CSINodeDriver, bool)
 	// Changed hears that Problem may answer otherwise.
 	Changed func()
 	Log     *slog.Logger
@@ -66,6 +69,7 @@ type Keeper struct {
 	mu      sync.Mutex
 	done    types.UID // of the Node whose CSINode is as it should be
 	problem string
+	wrote   *[]storagev1.CSINodeDriver // the drivers it lists, by this process
 }
 
 // New makes a keeper; Run works.
@@ -73,7 +77,7 @@ func New(deps Deps) *Keeper {
 	return &Keeper{deps: deps, wake: make(chan struct{}, 1), problem: "CSINode is not yet initialized"}
 }
 
-// Look says that the Node may be another.
+// Look says that the Node, or the drivers, may be others.
 func (k *Keeper) Look() {
 	select {
 	case k.wake <- struct{}{}:
@@ -102,17 +106,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		name, uid := k.deps.Node()
 		k.mu.Lock()
-		idle := uid == "" || uid == k.done
+		there := uid == k.done
 		k.mu.Unlock()
-		if idle {
+		if uid == "" || there && k.listed() {
 			tries = 0
 			continue
 		}
-		err := k.ensure(ctx, name, uid)
+		var err error
+		if !there {
+			err = k.ensure(ctx, name, uid)
+			if ctx.Err() != nil {
+				return nil
+			}
+			k.settle(uid, err)
+		}
+		if err == nil {
+			err = k.list(ctx, name)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		k.settle(uid, err)
 		if err != nil {
 			wait := min(backoffMin<<min(tries, 10), backoffMax)
 			timer.Reset(wait/2 + rand.N(wait))
@@ -131,7 +144,7 @@ func (k *Keeper) settle(uid types.UID, err error) {
 	changed := k.problem != problem
 	k.problem = problem
 	if err == nil {
-		k.done = uid
+		k.done, k.wrote = uid, nil
 	}
 	k.mu.Unlock()
 	if !changed {

@@ -44,6 +44,7 @@ type rig struct {
 	api     *fake.Clientset
 	keeper  *Keeper
 	uid     atomic.Value
+	drivers atomic.Pointer[[]storagev1.CSINodeDriver]
 	changes atomic.Int32
 }
 
@@ -54,6 +55,13 @@ func run(t *testing.T, test func(r *rig), objects ...runtime.Object) {
 		r.uid.Store(types.UID(""))
 		r.keeper = New(Deps{
 			API: client{r.api}, Node: func() (string, types.UID) { return "n1", r.uid.Load().(types.UID) },
+			Drivers: func() ([]storagev1.CSINodeDriver, bool) {
+				d := r.drivers.Load()
+				if d == nil {
+					return nil, false
+				}
+				return *d, true
+			},
 			Changed: func() { r.changes.Add(1) }, Log: slog.New(slog.DiscardHandler),
 		})
 		ctx, stop := context.WithCancel(t.Context())
@@ -166,5 +174,62 @@ func TestAway(t *testing.T) {
 		if r.keeper.Problem() != "" || r.changes.Load() != 2 {
 			t.Errorf("%q, %d changes", r.keeper.Problem(), r.changes.Load())
 		}
+	})
+}
+
+func TestDriversAreListed(t *testing.T) {
+	driver := func(name, id string) storagev1.CSINodeDriver {
+		return storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: []string{"zone"}}
+	}
+	run(t, func(r *rig) {
+		list := func(drivers ...storagev1.CSINodeDriver) {
+			r.drivers.Store(&drivers)
+			r.keeper.Look()
+			r.pass(time.Minute)
+		}
+		want := func(text string) {
+			t.Helper()
+			var all []string
+			for _, d := range r.get().Spec.Drivers {
+				all = append(all, d.Name+"="+d.NodeID)
+			}
+			if got := strings.Join(all, " "); got != text {
+				t.Errorf("drivers %q, want %q", got, text)
+			}
+		}
+		r.node("u1")
+		if r.verbs() != "get create" {
+			t.Errorf("before drivers are known: %s", r.verbs())
+		}
+		list(driver("a", "1"))
+		want("a=1")
+		r.api.ClearActions()
+		r.keeper.Look()
+		r.pass(time.Hour)
+		if r.verbs() != "" {
+			t.Errorf("written again: %s", r.verbs())
+		}
+		// A driver that changed is taken out first: the API refuses it otherwise.
+		list(driver("a", "2"), driver("b", "1"))
+		want("a=2 b=1")
+		if r.verbs() != "get update update" {
+			t.Errorf("a changed driver: %s", r.verbs())
+		}
+		// What fails is tried again, and is no problem of the node.
+		fails := true
+		r.api.PrependReactor("update", "csinodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if fails {
+				fails = false
+				return true, nil, errors.New("busy")
+			}
+			return false, nil, nil
+		})
+		list(driver("b", "1"))
+		want("b=1")
+		if fails || r.keeper.Problem() != "" {
+			t.Errorf("failed %v, problem %q", !fails, r.keeper.Problem())
+		}
+		list()
+		want("")
 	})
 }

@@ -51,6 +51,8 @@ type Input struct {
 	Addresses []v1.NodeAddress
 	// Images is nil while nothing was heard of them since Started.
 	Images []Image
+	// VolumesInUse are sorted; nil while nothing was heard of them since Started.
+	VolumesInUse []v1.UniqueVolumeName
 	// MaxImages is nodeStatusMaxImages; negative for no limit.
 	MaxImages int
 	// Port of the node's HTTPS API.

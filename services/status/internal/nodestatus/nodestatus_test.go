@@ -506,3 +506,32 @@ func TestTransitions(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+func TestDriversOfVolumes(t *testing.T) {
+	existing := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "mine", v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"}}}
+	r := Registration{OS: "linux", Arch: "amd64"}
+	const key = "csi.volume.kubernetes.io/nodeid"
+	if n := Maintain(existing, r); n.Annotations[key] != "" || len(n.Labels) != 3 {
+		t.Errorf("before drivers are known: %v %v", n.Annotations, n.Labels)
+	}
+	r.Drivers = &Drivers{NodeIDs: map[string]string{"b": "2", "a": "1"}, Topology: map[string]string{"zone": "theirs", "rack": "r1"}}
+	n := Maintain(existing, r)
+	if n.Annotations[key] != `{"a":"1","b":"2"}` || n.Labels["zone"] != "mine" || n.Labels["rack"] != "r1" {
+		t.Errorf("%v %v", n.Annotations, n.Labels)
+	}
+	if len(existing.Labels) != 3 || existing.Annotations[key] != "" {
+		t.Errorf("the one there is was changed: %v", existing)
+	}
+	r.Drivers = &Drivers{}
+	if n := Maintain(n, r); n.Annotations[key] != "" || n.Labels["rack"] != "r1" {
+		t.Errorf("without drivers: %v %v", n.Annotations, n.Labels)
+	}
+	status := Render(Input{Old: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"old"}}})
+	if len(status.VolumesInUse) != 1 {
+		t.Errorf("volumes in use forgotten: %v", status.VolumesInUse)
+	}
+	status = Render(Input{Old: status, VolumesInUse: []v1.UniqueVolumeName{}})
+	if len(status.VolumesInUse) != 0 {
+		t.Errorf("volumes in use kept: %v", status.VolumesInUse)
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 const (
 	controllerAttachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+	nodeIDAnnotation           = "csi.volume.kubernetes.io/nodeid"
 	providedIPAnnotation       = "alpha.kubernetes.io/provided-node-ip"
 	uninitializedTaint         = "node.cloudprovider.kubernetes.io/uninitialized"
 	betaOS, betaArch           = "beta.kubernetes.io/os", "beta.kubernetes.io/arch"
@@ -43,9 +44,43 @@ type Registration struct {
 	NodeIPs []string
 	// ControllerAttach is enableControllerAttachDetach.
 	ControllerAttach bool
+	// Drivers of volumes; nil while it is not known which there are.
+	Drivers *Drivers
 	// Fresh: this machine remembers nothing of a Node. What one of the same name had
 	// to offer beyond the machine itself is gone until it is offered again.
 	Fresh bool
+}
+
+// Drivers is what the registered CSI drivers know the node by.
+type Drivers struct {
+	// NodeIDs by driver.
+	NodeIDs map[string]string
+	// Topology are the segments of all drivers; they become labels.
+	Topology map[string]string
+}
+
+// drive says what drivers know the node by. A label that is there with another value
+// stays: who set it knows more than a driver.
+func drive(n *v1.Node, d *Drivers) {
+	if d == nil {
+		return
+	}
+	text := ""
+	if len(d.NodeIDs) > 0 {
+		if data, err := json.Marshal(d.NodeIDs); err == nil { // a map of strings always marshals
+			text = string(data)
+		}
+	}
+	set(n, nodeIDAnnotation, text)
+	for key, value := range d.Topology {
+		if _, ok := n.Labels[key]; ok {
+			continue
+		}
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[key] = value
+	}
 }
 
 // Object is the Node to create, without its status.
@@ -112,6 +147,10 @@ func Maintain(existing *v1.Node, r Registration) *v1.Node {
 		n.Labels = map[string]string{}
 		maps.Copy(n.Labels, existing.Labels)
 		n.Labels[v1.LabelOSStable], n.Labels[v1.LabelArchStable] = r.OS, r.Arch
+	}
+	if r.Drivers != nil {
+		n.Labels = maps.Clone(n.Labels)
+		drive(&n, r.Drivers)
 	}
 	return &n
 }

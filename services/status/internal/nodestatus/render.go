@@ -28,6 +28,9 @@ func Render(in Input) v1.NodeStatus {
 	if in.Images != nil {
 		out.Images = images(in.Images, in.MaxImages)
 	}
+	if in.VolumesInUse != nil {
+		out.VolumesInUse = in.VolumesInUse
+	}
 	if r := in.Runtime; r != nil && r.Asked {
 		out.RuntimeHandlers = slices.Clone(r.Handlers)
 		slices.SortFunc(out.RuntimeHandlers, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })

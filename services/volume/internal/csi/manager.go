@@ -138,6 +138,18 @@ func (m *Manager) putStaged(s staged) error {
 	return nil
 }
 
+// Uses tells whether drivers may have published anything to a pod.
+func (m *Manager) Uses(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.used {
+		if u.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
 // Standing tells whether a volume of a pod was published in this boot and is
 // there still, and where.
 func (m *Manager) Standing(uid types.UID, volume string) (path string, ok bool) {

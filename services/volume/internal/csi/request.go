@@ -39,6 +39,8 @@ type Request struct {
 	// unless the driver does.
 	FSGroup     *int64
 	GiveFSGroup bool
+	// GroupOnMismatch: only if the volume's root is not the group's already.
+	GroupOnMismatch bool
 	// Size is what the volume is to have in bytes, if it has to grow; else zero.
 	Size int64
 	// Node and Attachment go into vol_data.json.
@@ -51,6 +53,11 @@ func (r *Request) volume() string { return r.Driver + "^" + r.Handle }
 // InlineHandle is the handle of an inline volume (the kubelet's).
 func InlineHandle(uid types.UID, volume string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+volume)))
+}
+
+// Attachment is the name of a volume's VolumeAttachment on a node.
+func Attachment(driver, handle, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
 // accessMode of the CSI for one of Kubernetes. single says that the driver tells

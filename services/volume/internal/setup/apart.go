@@ -22,6 +22,7 @@ const (
 	lookLimit    = 10 * time.Second
 	unmountLimit = 30 * time.Second
 	measureLimit = 2 * time.Minute
+	giveLimit    = 30 * time.Minute // every file of a volume
 )
 
 // Apart is a Host that leaves to children what may hang: everything on file
@@ -48,6 +49,12 @@ type unmountArgs struct {
 	Detach bool
 }
 
+type giveArgs struct {
+	Path       string
+	Group      int
+	OnMismatch bool
+}
+
 // Steps are what children do below a root directory.
 func Steps(root string) child.Steps {
 	h := NewHost(root)
@@ -59,6 +66,7 @@ func Steps(root string) child.Steps {
 			return h.Subpath(a.UID, a.Volume, a.Container, a.Index, a.Path, a.SubPath)
 		}),
 		"local":   child.Step(func(a localArgs) (any, error) { return h.Local(a.UID, a.Local) }),
+		"give":    child.Step(func(a giveArgs) (any, error) { return nil, h.Give(a.Path, a.Group, a.OnMismatch) }),
 		"measure": child.Step(func(path string) (any, error) { return h.Measure(path) }),
 		"unmount": child.Step(func(points []unmountArgs) (any, error) {
 			for _, p := range points {
@@ -106,6 +114,21 @@ func (a Apart) Subpath(uid types.UID, volume, container string, index int, volum
 		Args: subpathArgs{UID: uid, Volume: volume, Container: container, Index: index, Path: volumePath, SubPath: subPath},
 	}, &path)
 	return path, err
+}
+
+// Give gives a volume to a group.
+func (a Apart) Give(path string, group int, onMismatch bool) error {
+	table, own, err := a.own(path)
+	if err != nil {
+		return err
+	}
+	if own {
+		return a.Host.Give(path, group, onMismatch)
+	}
+	return a.Children.Do(child.Task{
+		Step: "give", On: path, Place: place(table, path), Limit: cmp.Or(a.Limit, giveLimit),
+		Args: giveArgs{Path: path, Group: group, OnMismatch: onMismatch},
+	}, nil)
 }
 
 // Measure says how full a volume is.

@@ -1,0 +1,288 @@
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeconf"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/csidriver"
+	"github.com/sextant-node/sextant/test/standin"
+)
+
+// storage is a rig with a CSI driver.
+type storage struct {
+	*rig
+	data   string
+	driver *csidriver.Driver
+	node   *feed.Mirror[*volumev1.VolumeNode]
+}
+
+func newStorage(t *testing.T) *storage {
+	t.Helper()
+	s := &storage{rig: newRig(t, nil), data: t.TempDir()}
+	s.node = standin.Read[*volumev1.VolumeNode](s.House, house.VolumeNode)
+	conf := &kubeconf.Config{}
+	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+	conf.Node.Name = "n1"
+	standin.SetKubelet(s.House, s.kubelet, conf)
+	s.serve()
+	s.Eventually("the driver is registered", func() bool {
+		item, _ := s.node.Get("node")
+		return len(item.GetDrivers()) == 1 && s.node.Complete()
+	})
+	return s
+}
+
+func (s *storage) serve() {
+	s.Helper()
+	// The path of a socket is short.
+	dir, err := os.MkdirTemp("", "csi")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { os.RemoveAll(dir) })
+	registry := filepath.Join(s.root, "plugins_registry")
+	if err := errors.Join(os.MkdirAll(registry, 0o750), os.Symlink(registry, filepath.Join(dir, "r"))); err != nil {
+		s.Fatal(err)
+	}
+	s.driver, err = csidriver.Start(csidriver.Config{
+		Name: "csi.example", NodeID: "node-1", Root: s.data, MaxVolumes: 5, Topology: map[string]string{"zone": "a"},
+		Capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
+		Endpoint:     filepath.Join(dir, "csi.sock"), Registration: filepath.Join(dir, "r", "reg.sock"),
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(s.driver.Stop)
+}
+
+type object interface{ Marshal() ([]byte, error) }
+
+func (s *storage) put(kind, namespace, name string, o object) {
+	s.Helper()
+	item := &configv1.Object{Kind: kind, Namespace: namespace, Name: name, Absent: o == nil}
+	if o != nil {
+		var err error
+		if item.Object, err = o.Marshal(); err != nil {
+			s.Fatal(err)
+		}
+	}
+	standin.Set(s.House, s.objects, kind+"/"+namespace+"/"+name, item)
+}
+
+// claim makes a bound claim "data" of volume vol-1.
+func (s *storage) claim() {
+	s.Helper()
+	s.put("PersistentVolumeClaim", "ns", "data", &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "claim-1"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	})
+	s.put("PersistentVolume", "", "pv", &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+		Spec: v1.PersistentVolumeSpec{
+			ClaimRef: &v1.ObjectReference{UID: "claim-1"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: "vol-1", FSType: "ext4"}},
+		},
+	})
+}
+
+func (s *storage) csiDriver(edit func(*storagev1.CSIDriverSpec)) {
+	s.Helper()
+	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.example"}}
+	no, policy := false, storagev1.FileFSGroupPolicy
+	d.Spec = storagev1.CSIDriverSpec{
+		AttachRequired: &no, FSGroupPolicy: &policy,
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+	}
+	if edit != nil {
+		edit(&d.Spec)
+	}
+	s.put("CSIDriver", "", "csi.example", d)
+}
+
+func (s *storage) calls() string {
+	s.Helper()
+	calls, err := csidriver.Calls(s.data)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return strings.Join(calls, ", ")
+}
+
+const claimed = `- {name: data, persistentVolumeClaim: {claimName: data}}`
+
+func TestACSIVolume(t *testing.T) {
+	s := newStorage(t)
+	p := of(t, "u", claimed)
+	group := int64(4242)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+	s.declare(p)
+	s.Eventually("it waits for the claim", func() bool { return strings.Contains(s.volume("u", "data").GetError(), "not known yet") })
+	s.claim()
+	s.Eventually("it waits for the driver's object", func() bool { return strings.Contains(s.volume("u", "data").GetError(), "CSIDriver") })
+	s.csiDriver(nil)
+	s.ready("u")
+	path := s.path("u", "csi", "pv", "mount")
+	if got := s.volume("u", "data").GetHostPath(); got != path {
+		t.Errorf("at %s", got)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&os.ModeSetgid == 0 {
+		t.Errorf("not the group's: %v, %v", info.Mode(), err)
+	}
+	s.write(filepath.Join(path, "file"), "text")
+
+	// Another life of the service, and of the driver.
+	s.stop()
+	s.driver.Stop()
+	s.start(nil)
+	s.ready("u")
+	s.serve()
+	if got := s.read(filepath.Join(path, "file")); got != "text" {
+		t.Errorf("the volume has %q", got)
+	}
+	s.withdraw("u")
+	s.gone("u")
+	if got := s.calls(); got != "NodeStageVolume vol-1, NodePublishVolume vol-1, NodeUnpublishVolume vol-1, NodeUnstageVolume vol-1" {
+		t.Errorf("calls %s", got)
+	}
+	if points := volumetest.Mounts(t, s.root); len(points) > 0 {
+		t.Errorf("mounted still: %v", points)
+	}
+	if got := s.read(filepath.Join(csidriver.Data(s.data, "vol-1"), "file")); got != "text" {
+		t.Errorf("the volume has %q", got)
+	}
+}
+
+func TestAVolumeThatIsAttached(t *testing.T) {
+	s := newStorage(t)
+	const unique = "kubernetes.io/csi/csi.example^vol-1"
+	s.claim()
+	s.put("CSIDriver", "", "csi.example", nil)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	s.put("Node", "", "n1", node)
+	s.declare(of(t, "u", claimed))
+	waits := func(text string) {
+		t.Helper()
+		s.Eventually(text, func() bool {
+			v := s.volume("u", "data")
+			return strings.Contains(v.GetError(), text) && v.GetStep() == "wait for being attached"
+		})
+	}
+	waits("has not been added to the list of VolumesInUse")
+	s.Eventually("the volume is told to be in use", func() bool {
+		item, _ := s.node.Get("node")
+		return slices.Equal(item.GetInUse(), []string{unique})
+	})
+	node.Status.VolumesInUse = []v1.UniqueVolumeName{unique}
+	s.put("Node", "", "n1", node)
+	waits("not attached according to the node")
+	node.Status.VolumesAttached = []v1.AttachedVolume{{Name: unique}}
+	s.put("Node", "", "n1", node)
+	const id = "csi-c59aa9fdb6e704451dbd837db8aa988fe5ba4a80aaa589eb502c5a10c5b2b9c8"
+	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: id}}
+	s.put("VolumeAttachment", "", id, attachment)
+	waits(id + " is not attached yet")
+	attachment.Status.AttachError = &storagev1.VolumeError{Message: "no such disk"}
+	s.put("VolumeAttachment", "", id, attachment)
+	s.Eventually("an event", func() bool {
+		return slices.Contains(s.messages(), `FailedMount ns/u-name: MountVolume.SetUp failed for volume "data" : no such disk`)
+	})
+	if s.calls() != "" {
+		t.Errorf("the driver was asked: %s", s.calls())
+	}
+	attachment.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}}
+	s.put("VolumeAttachment", "", id, attachment)
+	s.ready("u")
+	if got := s.driver.Last("NodePublishVolume").(*csi.NodePublishVolumeRequest).GetPublishContext()["device"]; got != "sdx" {
+		t.Errorf("publish context %q", got)
+	}
+	s.withdraw("u")
+	s.gone("u")
+	s.Eventually("the volume is told to be free", func() bool { item, _ := s.node.Get("node"); return len(item.GetInUse()) == 0 })
+}
+
+func TestAnInlineVolumeWithTokens(t *testing.T) {
+	s := newStorage(t)
+	yes := true
+	s.csiDriver(func(d *storagev1.CSIDriverSpec) {
+		d.PodInfoOnMount, d.RequiresRepublish = &yes, &yes
+		d.TokenRequests = []storagev1.TokenRequest{{Audience: "vault"}}
+	})
+	s.secret("creds", map[string]string{"user": "me"})
+	p := of(t, "u", `- {name: scratch, csi: {driver: csi.example, volumeAttributes: {size: "1"}, nodePublishSecretRef: {name: creds}}}`)
+	p.Spec.ServiceAccountName = "app"
+	s.declare(p)
+	s.ready("u")
+	got := s.driver.Last("NodePublishVolume").(*csi.NodePublishVolumeRequest)
+	for key, want := range map[string]string{
+		"size": "1", "csi.storage.k8s.io/pod.name": "u-name", "csi.storage.k8s.io/pod.namespace": "ns", "csi.storage.k8s.io/pod.uid": "u",
+		"csi.storage.k8s.io/serviceAccount.name": "app", "csi.storage.k8s.io/ephemeral": "true",
+	} {
+		if got.GetVolumeContext()[key] != want {
+			t.Errorf("%s: %q, want %q", key, got.GetVolumeContext()[key], want)
+		}
+	}
+	if tokens := got.GetVolumeContext()["csi.storage.k8s.io/serviceAccount.tokens"]; !strings.HasPrefix(tokens, `{"vault":{"token":"token `) {
+		t.Errorf("tokens %s", tokens)
+	}
+	if got.GetSecrets()["user"] != "me" || got.GetStagingTargetPath() != "" {
+		t.Errorf("published with %v", got)
+	}
+	// The pod as it is now is what the driver is asked to publish again.
+	before := len(s.tokens.asked())
+	s.secret("creds", map[string]string{"user": "you"})
+	s.Eventually("it is published again", func() bool {
+		return s.driver.Last("NodePublishVolume").(*csi.NodePublishVolumeRequest).GetSecrets()["user"] == "you" && len(s.tokens.asked()) > before
+	})
+	s.withdraw("u")
+	s.gone("u")
+	if points := volumetest.Mounts(t, s.root); len(points) > 0 {
+		t.Errorf("mounted still: %v", points)
+	}
+}
+
+func TestADriverThatComesAndGoes(t *testing.T) {
+	s := newStorage(t)
+	item, _ := s.node.Get("node")
+	if d := item.GetDrivers()[0]; d.GetName() != "csi.example" || d.GetNodeId() != "node-1" || d.GetMaxVolumes() != 5 || d.GetTopology()["zone"] != "a" {
+		t.Errorf("%v", d)
+	}
+	s.driver.Stop()
+	s.Eventually("the driver is gone", func() bool { item, _ := s.node.Get("node"); return len(item.GetDrivers()) == 0 })
+	s.claim()
+	s.csiDriver(nil)
+	s.declare(of(t, "u", claimed))
+	s.Eventually("an event", func() bool {
+		return slices.Contains(s.messages(), `FailedMount ns/u-name: MountVolume.SetUp failed for volume "data" : driver name csi.example not found in the list of registered CSI drivers`)
+	})
+	s.serve()
+	s.ready("u")
+	// One that hangs holds up nobody else.
+	if err := csidriver.Faults(s.data, "NodeUnpublishVolume stall"); err != nil {
+		t.Fatal(err)
+	}
+	s.withdraw("u")
+	s.declare(of(t, "v", `- {name: e, emptyDir: {}}`))
+	s.ready("v")
+	if err := csidriver.Faults(s.data); err != nil {
+		t.Fatal(err)
+	}
+	s.driver.Stop() // which ends the call
+	s.serve()
+	s.gone("u")
+}
