@@ -123,7 +123,7 @@ func mountedAt(path string) (bool, error) {
 
 // found lists what vol_data.json files say, of both agents.
 func (d disk) found() (uses []use, stages []staged) {
-	files, _ := filepath.Glob(filepath.Join(d.layout.Pods(), "*", "volumes", pod.EscapePluginName(plugin), "*", dataFile)) //nolint:errcheck // the pattern is right
+	files, _ := filepath.Glob(filepath.Join(d.layout.Pods(), "*", "volumes", pod.EscapePluginName(plugin), "*", dataFile))
 	for _, file := range files {
 		dir := filepath.Dir(file)
 		data, err := readData(dir)
@@ -136,13 +136,13 @@ func (d disk) found() (uses []use, stages []staged) {
 			Inline: data.Lifecycle == "Ephemeral", Attachable: data.Lifecycle != "Ephemeral", Target: filepath.Join(dir, "mount"),
 		})
 	}
-	files, _ = filepath.Glob(filepath.Join(d.root(), "*", "*", dataFile)) //nolint:errcheck // the pattern is right
+	files, _ = filepath.Glob(filepath.Join(d.root(), "*", "*", dataFile))
 	for _, file := range files {
 		if data, err := readData(filepath.Dir(file)); err == nil {
 			stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Path: filepath.Join(filepath.Dir(file), "globalmount")})
 		}
 	}
-	files, _ = filepath.Glob(filepath.Join(d.devices(), "*", "data", dataFile)) //nolint:errcheck // the pattern is right
+	files, _ = filepath.Glob(filepath.Join(d.devices(), "*", "data", dataFile))
 	for _, file := range files {
 		data, err := readData(filepath.Dir(file))
 		if err != nil {
@@ -150,7 +150,7 @@ func (d disk) found() (uses []use, stages []staged) {
 		}
 		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
 		stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Block: true, Name: name, Path: filepath.Join(d.devices(), "staging", name)})
-		targets, _ := os.ReadDir(filepath.Join(d.devices(), "publish", name)) //nolint:errcheck // none
+		targets, _ := os.ReadDir(filepath.Join(d.devices(), "publish", name))
 		for _, t := range targets {
 			uses = append(uses, use{
 				UID: types.UID(t.Name()), Name: name, Driver: data.Driver, Handle: data.Handle, Attachable: true, Block: true,

@@ -103,7 +103,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	} else {
 		defer notify.Close() //nolint:errcheck // nothing to lose in it
 	}
-	first := r.scan(ctx, notify, err == nil)
+	watching := err == nil
+	first := r.scan(ctx, notify, watching)
 	r.talks.Go(func() { r.tellScanned(ctx, first) })
 	tick := time.NewTicker(rescan)
 	defer tick.Stop()
@@ -113,9 +114,10 @@ func (r *Registry) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		case <-notify.Events:
-		case <-notify.Errors:
+		case err := <-notify.Errors: // events may be lost: look
+			r.cfg.Log.Debug("inotify", "error", fmt.Sprint(err))
 		}
-		r.scan(ctx, notify, err == nil)
+		r.scan(ctx, notify, watching)
 	}
 }
 
@@ -154,7 +156,7 @@ func (r *Registry) scan(ctx context.Context, notify *fsnotify.Watcher, watching 
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil // gone meanwhile
+			return nil //nolint:nilerr // gone meanwhile
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			found[path] = identity{st.Ino, info.ModTime()}
