@@ -97,10 +97,10 @@ test: ## Everything: what a change must pass
 	@$(MAKE) --no-print-directory e2e
 	@echo "make test: everything passed"
 
-# The race detector and runc need a C compiler; one of the images is busybox.
+# The race detector and runc need a C compiler; images have busybox and bash.
 .PHONY: test-setup
 test-setup:
-	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static dbus-daemon systemd
+	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static bash-static dbus-daemon systemd
 
 .PHONY: lint
 lint: ## Static checks: golangci-lint in every module, scripts
@@ -137,14 +137,17 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./kubeadm" -- -timeout=20m -count=1 -p=1
 
-AGENTS ?= reference,sextant
-FOCUS  ?= \[sig-node\].*\[NodeConformance\]
+AGENTS  ?= reference,sextant
+FOCUS   ?= \[sig-node\].*\[NodeConformance\]
+SKIP    ?= \[Flaky\]|\[Slow\]|\[Serial\]|\[Disruptive\]
+PROCS   ?= 3
+CLUSTER ?=
 
 .PHONY: conformance
-conformance: test-setup ## Upstream's node tests on the reference kubelet and on Sextant, side by side (root; AGENTS, FOCUS)
-	@$(SUDO) deploy/setup/setup.sh bash-static
+conformance: test-setup ## Upstream's node tests on the reference kubelet and on Sextant, side by side (root; docs/conformance.md)
 	@test/env/install.sh runtime etcd kubernetes kubelet conformance
-	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)'
+	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)' -skip='$(SKIP)' -procs=$(PROCS) \
+		$(if $(CLUSTER),-kubeconfig='$(abspath $(CLUSTER))')
 
 BENCH ?= -record -out=$(CURDIR)/docs/bench
 

@@ -18,9 +18,27 @@ for a; do case $a in http*) url=$a ;; esac; done
 exec wget -q -O - "$url"
 `
 
+// ip makes an interface of type bridge where tests ask for one of type dummy: not
+// every kernel has those, and both need the same right.
+const ip = `#!/bin/sh
+for a; do
+	shift
+	[ "$a" = dummy ] && a=bridge
+	set -- "$@" "$a"
+done
+exec /bin/ip "$@"
+`
+
+// nmeter says what time it is, to the millisecond, which is all that tests ask of
+// it. Debian's busybox has none.
+const nmeter = `#!/usr/local/bin/sh
+now=$EPOCHREALTIME
+TZ=UTC printf '%(%H:%M:%S)T.%s\n' "${now%.*}" "$(printf %.3s "${now#*.}")"
+`
+
 // Upstream assembles an image that Kubernetes' own end-to-end tests name, from
 // the programs in a directory (test/env/install.sh conformance) and the machine's
-// busybox. The error is ErrUnknown for one that cannot be made of these.
+// busybox and bash. The error is ErrUnknown for one that cannot be made of these.
 func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, error) {
 	name, _, _ := strings.Cut(ref[strings.LastIndexByte(ref, '/')+1:], ":")
 	if name == "pause" {
@@ -29,6 +47,10 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 	files, err := shell(ctx)
 	if err != nil {
 		return nil, err
+	}
+	bash, err := exec.LookPath("bash-static")
+	if err != nil {
+		return nil, fmt.Errorf("needs a static bash (Debian: bash-static): %w", err)
 	}
 	files = append(append(base(), files...),
 		file{path: "usr", dir: true, mode: 0o755}, file{path: "usr/local", dir: true, mode: 0o755}, file{path: "usr/local/bin", dir: true, mode: 0o755})
@@ -39,7 +61,13 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 		return err
 	}
 	switch name {
-	case "busybox", "glibc-dns-testing":
+	case "busybox":
+		// Tests look for variables whose names no shell accepts: Debian's busybox
+		// takes them out of the environment, bash passes them on. Others look for
+		// the words in which /bin/sh complains.
+		err = add("usr/local/bin/sh", bash, 0o755)
+		files = append(files, program("usr/local/bin/ip", []byte(ip)), program("usr/local/bin/nmeter", []byte(nmeter)))
+	case "glibc-dns-testing":
 	case "nonroot":
 		config.User = "1234"
 	case "nonewprivs":
@@ -58,15 +86,7 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 		for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} {
 			err = errors.Join(err, add(name, filepath.Join(programs, name), 0o755))
 		}
-		if err != nil {
-			break
-		}
-		var bash string
-		if bash, err = exec.LookPath("bash-static"); err != nil {
-			err = fmt.Errorf("needs a static bash (Debian: bash-static): %w", err)
-			break
-		}
-		err = add("bin/bash", bash, 0o755)
+		err = errors.Join(err, add("bin/bash", bash, 0o755))
 	default:
 		return nil, fmt.Errorf("image %s: %w", ref, ErrUnknown)
 	}

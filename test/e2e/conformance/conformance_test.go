@@ -1,29 +1,28 @@
 package conformance_test
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/sextant-node/sextant/test/e2e/harness"
-	"github.com/sextant-node/sextant/test/images"
 )
 
 var (
-	agents = flag.String("agents", "reference,sextant", "whose nodes to test, separated by commas")
-	focus  = flag.String("focus", `\[sig-node\].*\[NodeConformance\]`, "which of upstream's tests to run: a regular expression")
-	skip   = flag.String("skip", `\[Flaky\]|\[Slow\]|\[Serial\]|\[Disruptive\]`, "which of them to leave out")
-	procs  = flag.Int("procs", 4, "how many of them to run at once")
+	agents     = flag.String("agents", "reference,sextant", "whose nodes to test, separated by commas")
+	program    = flag.String("program", "e2e", "which of upstream's programs: e2e, for any cluster, or e2e_node, for one node")
+	focus      = flag.String("focus", `\[sig-node\].*\[NodeConformance\]`, "which of upstream's tests to run: a regular expression")
+	skip       = flag.String("skip", `\[Flaky\]|\[Slow\]|\[Serial\]|\[Disruptive\]`, "which of them to leave out")
+	fast       = flag.Bool("fast", false, "run the few tests that fast.txt names, instead of -focus and -skip")
+	procs      = flag.Int("procs", 4, "how many of them to run at once")
+	attempts   = flag.Int("attempts", 1, "how often to try a test that fails; the table says where it took more than one")
+	kubeConfig = flag.String("kubeconfig", "", "test the nodes of this cluster as they are, instead of a lab's with -agents")
 )
+
+// cluster is what the table calls the nodes of -kubeconfig.
+const cluster = "cluster"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -35,6 +34,9 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	results := map[string]map[string]result{}
 	names := strings.Split(*agents, ",")
+	if *kubeConfig != "" {
+		names = []string{cluster}
+	}
 	for _, agent := range names {
 		t.Run(agent, func(t *testing.T) {
 			results[agent] = suite(t, agent)
@@ -47,90 +49,29 @@ func TestConformance(t *testing.T) {
 	for _, spec := range worse(results, "reference", "sextant") {
 		t.Errorf("the reference passes, Sextant does not: %s\n%s", spec, results["sextant"][spec].message)
 	}
+	if len(names) > 1 {
+		return
+	}
+	for _, spec := range failed(results[names[0]]) {
+		t.Errorf("%s fails: %s\n%s", names[0], spec, results[names[0]][spec].message)
+	}
+	if *fast {
+		for _, spec := range chosen() {
+			if results[names[0]][spec].state != "passed" {
+				t.Errorf("fast.txt names a test that was not run to its end: %s", spec)
+			}
+		}
+	}
 }
 
-// suite runs the tests on one node and returns what became of each.
-func suite(t *testing.T, agent string) map[string]result {
-	cp := harness.StartControlPlane(t)
-	cp.StartScheduler(t)
-	runtime := harness.StartRuntime(t, harness.V2)
-	provide(t, runtime)
-	o := harness.NodeOptions{Runtime: runtime, ControlPlane: cp, Name: agent}
-	switch agent {
-	case "reference":
-		harness.StartReference(t, o)
-	case "sextant":
-		harness.StartNode(t, o)
-	default:
-		t.Fatalf("-agents: no agent %q", agent)
+// choice is what -focus and -skip, or -fast, say to ginkgo.
+func choice() []string {
+	if !*fast {
+		return []string{"--focus=" + *focus, "--skip=" + *skip}
 	}
-	t.Cleanup(func() {
-		if err := cp.Admin.CoreV1().Nodes().Delete(context.Background(), agent, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	cp.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node/"+agent)
-
-	lab := harness.The(t)
-	dir := t.TempDir()
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
+	var args []string
+	for _, spec := range chosen() {
+		args = append(args, "--focus="+regexp.QuoteMeta(spec)+"$")
 	}
-	cmd := exec.CommandContext(t.Context(), lab.Tool(t, "conformance", "ginkgo"), "--no-color", fmt.Sprintf("--procs=%d", *procs), "--timeout=3h",
-		"--focus="+*focus, "--skip="+*skip, "--output-dir="+dir, "--json-report=report.json",
-		lab.Tool(t, "conformance", "e2e.test"), "--", "--kubeconfig="+cp.KubeConfig, "--provider=skeleton", "--minStartupPods=0")
-	cmd.Env = append(os.Environ(), "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // an interrupted test ends at once
-	cmd.Stdout, cmd.Stderr = log, log
-	runErr := cmd.Run()
-	if err := log.Close(); err != nil {
-		t.Error(err)
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "report.json"))
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", runErr, err, harness.Tail(log.Name(), 50))
-	}
-	if to := os.Getenv("SEXTANT_ARTIFACTS"); to != "" {
-		if err := os.CopyFS(filepath.Join(to, agent), os.DirFS(dir)); err != nil {
-			t.Log(err)
-		}
-	}
-	got, err := read(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got) == 0 {
-		t.Fatalf("no test was run: %v\n%s", runErr, harness.Tail(log.Name(), 50))
-	}
-	return got
-}
-
-// provide gives the runtime the images that the tests name, from the lab's
-// registry. Those that cannot be made here are missing for every agent.
-func provide(t *testing.T, runtime *harness.Runtime) {
-	lab, registry := harness.The(t), harness.StartRegistry(t)
-	programs := lab.Tool(t, "conformance", "e2e.test")
-	out, err := exec.CommandContext(t.Context(), programs, "--list-images").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	builder := images.Builder{Source: lab.Source}
-	for ref := range strings.FieldsSeq(string(out)) {
-		host, path, ok := strings.Cut(ref, "/")
-		if !ok || strings.HasPrefix(host, "invalid") {
-			continue // is meant to be missing
-		}
-		img, err := builder.Upstream(t.Context(), ref, filepath.Dir(programs))
-		if errors.Is(err, images.ErrUnknown) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		registry.Push(t, path, img)
-		if err := runtime.SetRegistry(host, registry.URL()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return args
 }

@@ -1,0 +1,164 @@
+package conformance_test
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/test/e2e/harness"
+	"github.com/sextant-node/sextant/test/images"
+)
+
+// fastList names the tests of -fast by their full text, one a line.
+//
+//go:embed fast.txt
+var fastList string
+
+func chosen() []string {
+	var list []string
+	for line := range strings.Lines(fastList) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// target is where tests are run: a cluster, and what is the node's alone if it
+// is a lab's.
+type target struct {
+	kubeConfig string
+
+	controlPlane *harness.ControlPlane
+	place        *harness.Place
+}
+
+// suite runs the tests on one node and returns what became of each.
+func suite(t *testing.T, agent string) map[string]result {
+	on := target{kubeConfig: *kubeConfig}
+	if agent != cluster {
+		on = node(t, agent)
+	}
+	lab := harness.The(t)
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(choice(), "--no-color", fmt.Sprintf("--procs=%d", *procs), fmt.Sprintf("--flake-attempts=%d", *attempts),
+		"--timeout=5h", "--output-dir="+dir, "--json-report=report.json", lab.Tool(t, "conformance", *program+".test"), "--")
+	cmd := exec.CommandContext(t.Context(), lab.Tool(t, "conformance", "ginkgo"), append(args, flags(t, on, dir)...)...)
+	cmd.Env = append(os.Environ(), "HOME="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // an interrupted test ends at once
+	cmd.Stdout, cmd.Stderr = log, log
+	runErr := cmd.Run()
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	if to := os.Getenv("SEXTANT_ARTIFACTS"); to != "" {
+		if err := os.CopyFS(filepath.Join(to, agent), os.DirFS(dir)); err != nil {
+			t.Log(err)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", runErr, err, harness.Tail(log.Name(), 50))
+	}
+	got, err := read(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) == 0 {
+		t.Fatalf("no test was run: %v\n%s", runErr, harness.Tail(log.Name(), 50))
+	}
+	return got
+}
+
+// flags are what a program of tests is told; a directory is for its files.
+func flags(t *testing.T, on target, dir string) []string {
+	if *program != "e2e_node" {
+		return []string{"--kubeconfig=" + on.kubeConfig, "--provider=skeleton", "--minStartupPods=0"}
+	}
+	if on.place == nil {
+		t.Fatal("-program=e2e_node is for the lab's nodes")
+	}
+	// What it would ask of the kernel's configuration is not for these tests.
+	spec := filepath.Join(dir, "system.yaml")
+	if err := os.WriteFile(spec, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	on.controlPlane.Kubectl(t, "create", "serviceaccount", "tests")
+	on.controlPlane.Kubectl(t, "create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", "--serviceaccount=default:tests")
+	t.Cleanup(func() {
+		on.controlPlane.TryKubectl(context.Background(), "delete", "serviceaccount/tests", "clusterrolebinding/tests")
+	})
+	token := on.controlPlane.Kubectl(t, "create", "token", "tests", "--duration=12h")
+	return []string{
+		"--host=" + on.controlPlane.Server, "--bearer-token=" + strings.TrimSpace(token), "--node-name=" + on.place.Name,
+		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--system-spec-file=" + spec,
+		"--container-runtime-endpoint=" + on.place.Runtime.Endpoint(),
+	}
+}
+
+// node starts a lab's node of an agent.
+func node(t *testing.T, agent string) target {
+	cp := harness.StartControlPlane(t)
+	cp.StartScheduler(t)
+	on := target{kubeConfig: cp.KubeConfig, controlPlane: cp}
+	runtime := harness.StartRuntime(t, harness.V2)
+	provide(t, runtime)
+	o := harness.NodeOptions{Runtime: runtime, ControlPlane: cp, Name: agent}
+	switch agent {
+	case "reference":
+		on.place = &harness.StartReference(t, o).Place
+	case "sextant":
+		on.place = &harness.StartNode(t, o).Place
+	default:
+		t.Fatalf("-agents: no agent %q", agent)
+	}
+	t.Cleanup(func() {
+		if err := cp.Admin.CoreV1().Nodes().Delete(context.Background(), agent, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	cp.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node/"+agent)
+	return on
+}
+
+// provide gives the runtime the images that the tests name, from the lab's
+// registry. Those that cannot be made here are missing for every agent.
+func provide(t *testing.T, runtime *harness.Runtime) {
+	lab, registry := harness.The(t), harness.StartRegistry(t)
+	programs := lab.Tool(t, "conformance", "e2e.test")
+	out, err := exec.CommandContext(t.Context(), programs, "--list-images").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder := images.Builder{Source: lab.Source}
+	for ref := range strings.FieldsSeq(string(out)) {
+		host, path, ok := strings.Cut(ref, "/")
+		if !ok || strings.HasPrefix(host, "invalid") {
+			continue // is meant to be missing
+		}
+		img, err := builder.Upstream(t.Context(), ref, filepath.Dir(programs))
+		if errors.Is(err, images.ErrUnknown) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry.Push(t, path, img)
+		if err := runtime.SetRegistry(host, registry.URL()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
