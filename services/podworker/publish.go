@@ -87,7 +87,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 			n := w.seen(f.Containers[c.Name])
 			state.Containers = append(state.Containers, &podworkerv1.ContainerFacts{
 				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0,
-				Size: sizeOf(f.Containers[c.Name].Size),
+				Size: sizeOf(f.Containers[c.Name].Size), Replaced: f.Containers[c.Name].Replaced,
 			})
 		}
 	}

@@ -240,7 +240,9 @@ var backoffs = map[string]podstatus.BackoffKind{
 func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts {
 	out := make(map[string]podstatus.ContainerFacts, len(m.GetContainers()))
 	for _, c := range m.GetContainers() {
-		facts := podstatus.ContainerFacts{RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted()}
+		facts := podstatus.ContainerFacts{
+			RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted(), Replaced: c.GetReplaced(),
+		}
 		if s := c.GetSize(); s != nil {
 			facts.Given = &pod.Size{
 				CPURequest: s.GetCpuRequest(), CPULimit: s.GetCpuLimit(), MemoryRequest: s.GetMemoryRequest(), MemoryLimit: s.GetMemoryLimit(),

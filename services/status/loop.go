@@ -224,7 +224,7 @@ func (l *podLoop) addAll(d *dirt) {
 // looked at then.
 func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	want, wanted := l.in.pods.Get(uid)
-	_, worked := l.in.workers.Get(uid)
+	worker, worked := l.in.workers.Get(uid)
 	if !wanted && !worked {
 		return l.forget(ctx, uid)
 	}
@@ -235,6 +235,8 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	}
 	if wanted && want.static() {
 		e.name = want.pod.Namespace + "/" + want.pod.Name
+	} else if !wanted {
+		e.name = staticName(worker)
 	}
 	api := l.apiStatus(uid, want)
 	l.started.reported(uid, want, api, l.now())

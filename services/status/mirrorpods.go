@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/services/status/internal/gather"
 	"github.com/sextant-node/sextant/services/status/internal/plan"
 	"github.com/sextant-node/sextant/services/status/internal/report"
 )
@@ -33,6 +35,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 		Known:       l.staticsKnown(),
 		Mirror:      report.ObjectOf(m),
 		MirrorKnown: l.in.mirrors.Complete(),
+		Ending:      l.ending(name, want),
 		Node:        l.node.Owner(),
 	}
 	if want == nil && m == nil && s.MirrorKnown && l.desk.Object(name) == nil {
@@ -54,6 +57,32 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 			l.publish(ctx, string(want.pod.UID), want, e)
 		}
 	}
+}
+
+// ending tells whether a static pod of that name, other than the one wanted, may
+// still run here.
+func (l *podLoop) ending(name string, want *desired) bool {
+	if !l.in.workers.Complete() {
+		return true
+	}
+	for uid, w := range l.in.workers.Items() {
+		if staticName(w) != name || want != nil && uid == string(want.pod.UID) {
+			continue
+		}
+		switch w.Facts.Lifecycle {
+		case podstatus.Syncing, podstatus.Terminating:
+			return true
+		}
+	}
+	return false
+}
+
+// staticName is namespace/name of a pod that may be static, and empty for another.
+func staticName(w *gather.Worker) string {
+	if w.Source == pod.SourceAPI {
+		return ""
+	}
+	return w.Namespace + "/" + w.Name
 }
 
 // staticsKnown tells whether every source of manifests was read whole.

@@ -253,7 +253,17 @@ func TestMirrorPod(t *testing.T) {
 	})
 	h.quiet()
 
-	h.up(static("s2")) // edited
+	second := static("s2") // edited: what runs still is the former version
+	h.up(second)
+	h.quiet()
+	if now := h.cluster.Pod("default", "etcd-n1"); now == nil || now.Annotations[pod.ConfigMirrorAnnotation] != "s1" {
+		t.Errorf("mirror while the former version is being ended: %+v", now)
+	}
+	over := func(t *testPod) {
+		t.record, t.verdicts = nil, nil
+		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED
+	}
+	h.work(first, over)
 	h.eventually("the mirror is of the new version", func() bool {
 		now := h.cluster.Pod("default", "etcd-n1")
 		return now != nil && now.Annotations[pod.ConfigMirrorAnnotation] == "s2" && isReady(now)
@@ -273,6 +283,7 @@ func TestMirrorPod(t *testing.T) {
 	clear(h.static)
 	h.mu.Unlock()
 	h.refresh(house.Config)
+	h.work(second, over)
 	h.eventually("the mirror is gone", func() bool { return h.cluster.Pod("default", "etcd-n1") == nil })
 }
 

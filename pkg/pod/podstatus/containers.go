@@ -200,10 +200,14 @@ func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts Contai
 			return
 		}
 	}
-	if end := s.State.Terminated; kind == pod.Regular && end != nil && !restart.MayRestartAll(r.Pod) && !restartable(r.Pod, c, end) {
+	replaced := r.replaced(c.Name, s.State.Terminated)
+	if end := s.State.Terminated; kind == pod.Regular && end != nil && !replaced && !restart.MayRestartAll(r.Pod) && !restartable(r.Pod, c, end) {
 		return // it will not run again: podworker's word is from before its end
 	}
 	wait := explain(r.Pod, c, facts)
+	if wait == nil && replaced {
+		wait = r.creating()
+	}
 	if wait == nil {
 		return
 	}
@@ -211,6 +215,13 @@ func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts Contai
 		s.LastTerminationState = s.State
 	}
 	s.State = v1.ContainerState{Waiting: wait}
+}
+
+// replaced tells whether that was the end of an instance that another takes the place
+// of.
+func (r *renderer) replaced(container string, end *v1.ContainerStateTerminated) bool {
+	id := r.Facts.Containers[container].Replaced
+	return id != "" && end != nil && end.ContainerID == r.containerID(id)
 }
 
 // explain puts podworker's facts into the kubelet's words, nil when there are none.

@@ -136,6 +136,9 @@ type ContainerFacts struct {
 	// Unstarted is true when podworker knows that no instance was ever created. It
 	// keeps a container that merely has not begun from being reported lost.
 	Unstarted bool
+	// Replaced is the bare ID of an instance that another takes the place of, whatever
+	// its exit code: it is never reported as ended for good.
+	Replaced string
 	// AllocatedResources are the requests the node admitted; nil means those of the spec.
 	AllocatedResources v1.ResourceList
 	// Given is what the newest instance was given; nil when that is not known.

@@ -103,7 +103,9 @@ func (r *renderer) tally(out *v1.PodStatus) tally {
 		case pod.Sidecar:
 			t.sidecar(findStatus(out.InitContainerStatuses, c.Name))
 		case pod.Regular:
-			t.regular(r.Pod, c, findStatus(out.ContainerStatuses, c.Name))
+			s := findStatus(out.ContainerStatuses, c.Name)
+			t.regular(r.Pod, c, s)
+			t.restartable = t.restartable || r.replaced(c.Name, lastEnd(s))
 		}
 	}
 	return t

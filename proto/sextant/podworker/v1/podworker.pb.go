@@ -531,7 +531,10 @@ type ContainerFacts struct {
 	// No instance was ever made.
 	Unstarted bool `protobuf:"varint,3,opt,name=unstarted,proto3" json:"unstarted,omitempty"`
 	// What the newest instance was given; unset when it is not known.
-	Size          *ContainerSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
+	Size *ContainerSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
+	// ID of the instance that is killed for another to take its place, whatever its
+	// exit code and the policy say; that of the last one that was, later on.
+	Replaced      string `protobuf:"bytes,5,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +595,13 @@ func (x *ContainerFacts) GetSize() *ContainerSize {
 		return x.Size
 	}
 	return nil
+}
+
+func (x *ContainerFacts) GetReplaced() string {
+	if x != nil {
+		return x.Replaced
+	}
+	return ""
 }
 
 // ContainerSize is what of a container's resources can change while it runs; 0
@@ -1563,12 +1573,13 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
 	"disruption\x18\x02 \x01(\bR\n" +
 	"disruption\x12.\n" +
-	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xaa\x01\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xc6\x01\n" +
 	"\x0eContainerFacts\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12#\n" +
 	"\rrestart_count\x18\x02 \x01(\x05R\frestartCount\x12\x1c\n" +
 	"\tunstarted\x18\x03 \x01(\bR\tunstarted\x127\n" +
-	"\x04size\x18\x04 \x01(\v2#.sextant.podworker.v1.ContainerSizeR\x04size\"\x97\x01\n" +
+	"\x04size\x18\x04 \x01(\v2#.sextant.podworker.v1.ContainerSizeR\x04size\x12\x1a\n" +
+	"\breplaced\x18\x05 \x01(\tR\breplaced\"\x97\x01\n" +
 	"\rContainerSize\x12\x1f\n" +
 	"\vcpu_request\x18\x01 \x01(\x03R\n" +
 	"cpuRequest\x12\x1b\n" +

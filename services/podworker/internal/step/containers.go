@@ -52,22 +52,23 @@ func (p *planner) containers(active *Sandbox) {
 		case absent, due:
 			p.launch(c, pod.Regular, active, line)
 		case up:
-			p.hooked(c)
+			line.busy = line.busy || p.hooked(c)
 		}
 	}
 }
 
-// hooked says that a container runs whose start has not ended: its postStart hook
-// runs, for as long as it likes.
-func (p *planner) hooked(c *v1.Container) {
+// hooked tells whether a container runs whose start has not ended: its postStart
+// hook runs, for as long as it likes.
+func (p *planner) hooked(c *v1.Container) bool {
 	if !p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
-		return
+		return false
 	}
 	message := "container " + c.Name + " is being started"
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		message = "the postStart hook of container " + c.Name + " has not ended"
 	}
 	p.wait("runtime", "start", message)
+	return true
 }
 
 // strays stops what runs in other sandboxes than the one in use.
@@ -145,7 +146,7 @@ func (p *planner) remembered(c *v1.Container, sandbox string) standing {
 		return stopping
 	}
 	exit := restart.Exit{Code: last.Exit.Code, ByProbe: p.f.Containers[c.Name].ByProbe == last.ID}
-	if restart.Decide(p.pod, c, exit) == restart.Stay {
+	if p.f.Containers[c.Name].Replaced != last.ID && restart.Decide(p.pod, c, exit) == restart.Stay {
 		return done
 	}
 	return due
@@ -178,9 +179,6 @@ func (p *planner) condemn(c *v1.Container, kind pod.ContainerKind, o *Instance) 
 	switch {
 	case o.Hash != 0 && o.Hash != pod.ContainerHash(c) && kind != pod.Init:
 		message, restarts = name+" definition changed", true
-		facts := p.f.Containers[c.Name]
-		facts.Replaced = o.ID
-		p.f.Containers[c.Name] = facts
 	case kind == pod.Init:
 		return false
 	case p.restartsForSize(c, kind):
@@ -202,6 +200,9 @@ func (p *planner) condemn(c *v1.Container, kind pod.ContainerKind, o *Instance) 
 	facts := p.f.Containers[c.Name]
 	if verdict.LivenessFailed || verdict.StartupFailed {
 		facts.ByProbe = o.ID
+	}
+	if restarts {
+		facts.Replaced = o.ID
 	}
 	if restarts && kind == pod.Regular {
 		message += ", will be restarted"

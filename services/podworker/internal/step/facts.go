@@ -123,8 +123,9 @@ type Container struct {
 	Last *Last `json:"last,omitempty"`
 	// ByProbe is the ID of an instance killed because a probe failed.
 	ByProbe string `json:"byProbe,omitempty"`
-	// Replaced is the ID of an instance killed because its definition changed: it
-	// is started again whatever the policy.
+	// Replaced is the ID of an instance killed for another to take its place: its
+	// definition changed, or a probe failed and the policy restarts what fails. It is
+	// started again whatever its exit code.
 	Replaced string `json:"replaced,omitempty"`
 	// Crash is the restart back-off, valid for CrashKey only.
 	Crash    restart.Backoff `json:"crash,omitzero"`

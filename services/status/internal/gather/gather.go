@@ -25,9 +25,10 @@ const (
 	HoldRecords Hold = "pleg.pods was never read"
 	// HoldRuntime: the runtime's name, part of every container id, is not known.
 	HoldRuntime Hold = "pleg.runtime was never read"
-	// HoldWorker: containers are gone from the record, and podworker, the only one
-	// to remove any, has not answered since. It may have ended the pod.
-	HoldWorker Hold = "containers are gone and podworker has not said why"
+	// HoldWorker: containers are gone from the record, or ended for good by their
+	// policy, and podworker, which may have removed or replaced them or ended the pod,
+	// has not answered since.
+	HoldWorker Hold = "containers are gone or have ended and podworker has not said why"
 	// HoldStopped: podworker says that every container has stopped, and the record
 	// at hand is from before that.
 	HoldStopped Hold = "the record is older than the end of the pod"
@@ -111,7 +112,7 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		if anyRunning(in.Record) || !in.RecordAnswers && unseen(in.Worker.Facts, out.Old, in.Record) {
 			return podstatus.Input{}, HoldStopped
 		}
-	} else if !in.WorkerAnswers && lost(out.Old, out.Observed) {
+	} else if !in.WorkerAnswers && (lost(out.Old, out.Observed) || over(out)) {
 		return podstatus.Input{}, HoldWorker
 	}
 	return out, Go

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
 // ours are the condition types only the node writes.
@@ -123,6 +124,32 @@ func lost(old *v1.PodStatus, o podstatus.Observed) bool {
 			if list[i].State.Running != nil && !have[id] {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// over tells whether a container that the old status knows as running has ended,
+// for good if its policy has the last word.
+func over(in podstatus.Input) bool {
+	if in.Old == nil {
+		return false
+	}
+	codes := map[string]int32{}
+	for _, c := range in.Observed.Containers {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			codes[c.GetId()] = c.GetExitCode()
+		}
+	}
+	for i := range in.Old.ContainerStatuses {
+		s := &in.Old.ContainerStatuses[i]
+		_, id, _ := strings.Cut(s.ContainerID, "://")
+		code, exited := codes[id]
+		if s.State.Running == nil || !exited {
+			continue
+		}
+		if c, _ := pod.FindContainer(in.Pod, s.Name); c != nil && !restart.Restartable(in.Pod, c, restart.Exit{Code: code}) {
+			return true
 		}
 	}
 	return false

@@ -29,13 +29,17 @@ type Static struct {
 	Mirror *Object
 	// MirrorKnown: "no Mirror" means that the API server has none.
 	MirrorKnown bool
-	Node        Node
+	// Ending: another version of the pod, or the pod that nobody wants any more,
+	// is still being ended here.
+	Ending bool
+	Node   Node
 }
 
 // Next is the next write about a static pod.
 //
-// A mirror that is being deleted is let go at once, and made again; a mirror of
-// another version of the pod likewise. Neither touches the pod that runs.
+// A mirror that somebody deletes is let go at once, and made again, which does not
+// touch the pod that runs. A mirror of another version, or of a pod that nobody
+// wants any more, stays until that has ended.
 func (s Static) Next() (Action, error) {
 	m := s.Mirror
 	if m != nil && m.Gone {
@@ -48,11 +52,11 @@ func (s Static) Next() (Action, error) {
 		return Action{Kind: CreateMirror, Class: Soon, Namespace: s.Pod.Namespace, Name: s.Pod.Name, Pod: Mirror(s.Pod, s.Node)}, nil
 	}
 	orphan := s.Pod == nil && s.Known
-	stale := s.Pod != nil && (m.Deleting || m.Mirror != Hash(s.Pod))
-	if orphan || stale {
+	stale := s.Pod != nil && m.Mirror != Hash(s.Pod)
+	if m.Deleting && s.Pod != nil || (orphan || stale) && !s.Ending {
 		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}, nil
 	}
-	if s.Pod == nil {
+	if s.Pod == nil || stale {
 		return Action{}, nil
 	}
 	return status(m, s.Status)

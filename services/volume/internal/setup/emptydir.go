@@ -33,8 +33,13 @@ func (h *Host) EmptyDir(p *v1.Pod, v *v1.Volume, memory int64) (string, error) {
 	if err := mountMedium(p, v.EmptyDir.Medium, dir, memory); err != nil {
 		return "", err
 	}
-	// The whole pod may write, whoever it runs as (kubelet: 0777).
-	if err := errors.Join(os.Lchown(dir, h.Owner, h.Owner), os.Chmod(dir, 0o777)); err != nil {
+	// The whole pod may write, whoever it runs as (kubelet: 0777; it leaves memory
+	// the sticky bit that the kernel gives it).
+	rights := os.FileMode(0o777)
+	if v.EmptyDir.Medium == v1.StorageMediumMemory {
+		rights |= os.ModeSticky
+	}
+	if err := errors.Join(os.Lchown(dir, h.Owner, h.Owner), os.Chmod(dir, rights)); err != nil {
 		return "", err
 	}
 	if group, ok := fsGroup(p); ok {
@@ -50,7 +55,7 @@ func mountMedium(p *v1.Pod, medium v1.StorageMedium, dir string, memory int64) e
 	case medium == v1.StorageMediumDefault:
 		return nil
 	case medium == v1.StorageMediumMemory:
-		return ensureTmpfs(dir, "mode=0777", memory)
+		return ensureTmpfs(dir, "mode=1777", memory)
 	case medium == v1.StorageMediumHugePages || strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
 		size, err := pageSize(p, medium)
 		if err != nil {

@@ -58,6 +58,11 @@ func (h *Host) makeDirs(uid types.UID, dir string) error {
 			}
 		}
 	}
+	// podworker reads env files (fileKeyRef) in emptyDirs. The pod's folder above
+	// lets nobody else in.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o751); err != nil {
+		return err
+	}
 	return os.MkdirAll(dir, 0o750)
 }
 

@@ -82,7 +82,7 @@ func (h *Host) makeSubpath(volumePath, subPath string) (*os.File, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("/proc/self/fd/%d", made.Fd())
-	return made, errors.Join(os.Chown(name, h.Owner, -1), os.Chmod(name, info.Mode()&(fs.ModePerm|fs.ModeSetgid)))
+	return made, errors.Join(os.Chown(name, h.Owner, -1), os.Chmod(name, info.Mode()&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)))
 }
 
 // mountTarget makes what is bound over: a folder, or a file.
