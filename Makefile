@@ -132,21 +132,23 @@ env: ## Build the real parts that end-to-end tests need
 .PHONY: e2e
 e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@echo "== e2e"
-	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm conformance
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./kubeadm" -- -timeout=20m -count=1 -p=1
+	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
 
 AGENTS  ?= reference,sextant
 FOCUS   ?= \[sig-node\].*\[NodeConformance\]
 SKIP    ?= \[Flaky\]|\[Slow\]|\[Serial\]|\[Disruptive\]
 PROCS   ?= 3
+PROGRAM ?= e2e
 CLUSTER ?=
 
 .PHONY: conformance
 conformance: test-setup ## Upstream's node tests on the reference kubelet and on Sextant, side by side (root; docs/conformance.md)
-	@test/env/install.sh runtime etcd kubernetes kubelet conformance
-	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)' -skip='$(SKIP)' -procs=$(PROCS) \
+	@test/env/install.sh runtime etcd kubernetes kubelet conformance $(if $(filter e2e_node,$(PROGRAM)),node-tests)
+	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)' -skip='$(SKIP)' -procs=$(PROCS) -program=$(PROGRAM) \
 		$(if $(CLUSTER),-kubeconfig='$(abspath $(CLUSTER))')
 
 BENCH ?= -record -out=$(CURDIR)/docs/bench

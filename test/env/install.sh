@@ -3,7 +3,7 @@
 # modules into a cache outside the repository.
 #
 #	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, kubeadm,
-#	                         conformance
+#	                         conformance, node-tests
 #
 # The cache is $SEXTANT_CACHE, else $XDG_CACHE_HOME/sextant, else
 # ~/.cache/sextant; its path is the last line printed. A part is built again when
@@ -17,6 +17,7 @@
 #	kubeadm      kubeadm, whose files Sextant works with         bin/kubeadm
 #	conformance  upstream's end-to-end tests, ginkgo, the
 #	             scheduler, programs of the tests' images        bin/conformance
+#	node-tests   upstream's tests for one node                   bin/conformance
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -103,8 +104,16 @@ conformance() {
 	go_build "$out" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/kube-scheduler github.com/onsi/ginkgo/v2/ginkgo \
 		k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/nonewprivs
 	install -m 0644 "$(GOWORK=off go list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* "$out"
-	GOWORK=off GOFLAGS='' nice -n 5 go test -c -trimpath -ldflags "-s -w $(kubernetes_flags)" \
-		-o "$out/e2e.test" k8s.io/kubernetes/test/e2e
+	test_binary e2e
+}
+
+node_tests() { test_binary e2e_node; }
+
+# test_binary NAME: upstream's tests of that name.
+test_binary() {
+	mkdir -p "$cache/bin/conformance"
+	CGO_ENABLED=0 GOWORK=off GOFLAGS='' nice -n 5 go test -c -trimpath -ldflags "-s -w $(kubernetes_flags)" \
+		-o "$cache/bin/conformance/$1.test" "k8s.io/kubernetes/test/$1"
 }
 
 [ $# -gt 0 ] || set -- runtime etcd kubernetes
@@ -112,6 +121,7 @@ for p in "$@"; do
 	case $p in
 	runtime | etcd | kubernetes | conformance) part "$p" "$p" "$p" ;;
 	kubelet | kubeadm) part "$p" kubernetes "$p" ;;
+	node-tests) part node-tests conformance node_tests ;;
 	*) echo "env: no such part: $p" >&2; exit 2 ;;
 	esac
 done

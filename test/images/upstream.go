@@ -31,7 +31,7 @@ exec /bin/ip "$@"
 
 // nmeter says what time it is, to the millisecond, which is all that tests ask of
 // it. Debian's busybox has none.
-const nmeter = `#!/usr/local/bin/sh
+const nmeter = `#!/bin/bash
 now=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%s\n' "${now%.*}" "$(printf %.3s "${now#*.}")"
 `
@@ -53,20 +53,23 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 		return nil, fmt.Errorf("needs a static bash (Debian: bash-static): %w", err)
 	}
 	files = append(append(base(), files...),
-		file{path: "usr", dir: true, mode: 0o755}, file{path: "usr/local", dir: true, mode: 0o755}, file{path: "usr/local/bin", dir: true, mode: 0o755})
+		file{path: "usr", dir: true, mode: 0o755}, file{path: "usr/local", dir: true, mode: 0o755}, file{path: "usr/local/bin", dir: true, mode: 0o755},
+		program("usr/local/bin/nmeter", []byte(nmeter)))
 	config := v1.Config{Cmd: []string{"sh"}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
 	add := func(path, source string, mode int64) error {
 		bin, err := os.ReadFile(source)
 		files = append(files, file{path: path, mode: mode, body: bin})
 		return err
 	}
+	if err := add("bin/bash", bash, 0o755); err != nil {
+		return nil, err
+	}
 	switch name {
 	case "busybox":
 		// Tests look for variables whose names no shell accepts: Debian's busybox
 		// takes them out of the environment, bash passes them on. Others look for
 		// the words in which /bin/sh complains.
-		err = add("usr/local/bin/sh", bash, 0o755)
-		files = append(files, program("usr/local/bin/ip", []byte(ip)), program("usr/local/bin/nmeter", []byte(nmeter)))
+		files = append(files, file{path: "usr/local/bin/sh", mode: 0o777, link: "/bin/bash"}, program("usr/local/bin/ip", []byte(ip)))
 	case "glibc-dns-testing":
 	case "nonroot":
 		config.User = "1234"
@@ -86,7 +89,9 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 		for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} {
 			err = errors.Join(err, add(name, filepath.Join(programs, name), 0o755))
 		}
-		err = errors.Join(err, add("bin/bash", bash, 0o755))
+	case "nginx":
+		err = add("agnhost", filepath.Join(programs, "agnhost"), 0o755)
+		config.Entrypoint, config.Cmd = []string{"/agnhost"}, []string{"netexec", "--http-port=80"}
 	default:
 		return nil, fmt.Errorf("image %s: %w", ref, ErrUnknown)
 	}

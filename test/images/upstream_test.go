@@ -23,7 +23,7 @@ func TestUpstream(t *testing.T) {
 			t.Errorf("%s runs as %q (%v), want %q", ref, c.Config.User, err, user)
 		}
 	}
-	if _, err := b.Upstream(t.Context(), "example.test/nginx:1", programs); !errors.Is(err, ErrUnknown) {
+	if _, err := b.Upstream(t.Context(), "example.test/perl:1", programs); !errors.Is(err, ErrUnknown) {
 		t.Errorf("an image that cannot be made: %v", err)
 	}
 	if _, err := b.Upstream(t.Context(), "agnhost:2", programs); !errors.Is(err, os.ErrNotExist) {

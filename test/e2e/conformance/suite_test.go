@@ -65,9 +65,7 @@ func suite(t *testing.T, agent string) map[string]result {
 		t.Error(err)
 	}
 	if to := os.Getenv("SEXTANT_ARTIFACTS"); to != "" {
-		if err := os.CopyFS(filepath.Join(to, agent), os.DirFS(dir)); err != nil {
-			t.Log(err)
-		}
+		keep(t, dir, filepath.Join(to, agent))
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if err != nil {
@@ -81,6 +79,22 @@ func suite(t *testing.T, agent string) map[string]result {
 		t.Fatalf("no test was run: %v\n%s", runErr, harness.Tail(log.Name(), 50))
 	}
 	return got
+}
+
+// keep copies what a run left.
+func keep(t *testing.T, from, to string) {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Log(err)
+	}
+	for _, name := range []string{"log", "report.json"} {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), b, 0o644)
+		}
+		if err != nil {
+			t.Log(err)
+		}
+	}
 }
 
 // flags are what a program of tests is told; a directory is for its files.
@@ -130,6 +144,7 @@ func node(t *testing.T, agent string) target {
 			t.Error(err)
 		}
 	})
+	cp.Kubectl(t, "wait", "--for=create", "--timeout=60s", "node/"+agent)
 	cp.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node/"+agent)
 	return on
 }

@@ -87,7 +87,7 @@ func TestWithoutRootsRights(t *testing.T) {
 	for path, want := range map[string]string{
 		filepath.Join(pods, "u"):                                  fmt.Sprintf("%d:%d 750", podworkerUID, podworkerUID),
 		filepath.Join(volumes, "kubernetes.io~empty-dir/v"):       "0:2000 2777",
-		filepath.Join(volumes, "kubernetes.io~empty-dir/m"):       "0:2000 2777",
+		filepath.Join(volumes, "kubernetes.io~empty-dir/m"):       "0:2000 3777",
 		filepath.Join(volumes, "kubernetes.io~secret/s"):          "0:2000 2755",
 		filepath.Join(volumes, "kubernetes.io~secret/s/..data/a"): "0:2000 2755",
 		filepath.Join(volumes, "kubernetes.io~secret/s/a/b"):      "0:2000 440",

@@ -68,8 +68,8 @@ func TestEmptyDir(t *testing.T) {
 	}{
 		"disk":            {"", nil, "0:0 777"},
 		"disk, fsGroup":   {"", &group, "0:2000 2777"},
-		"memory":          {v1.StorageMediumMemory, nil, "0:0 777"},
-		"memory, fsGroup": {v1.StorageMediumMemory, &group, "0:2000 2777"},
+		"memory":          {v1.StorageMediumMemory, nil, "0:0 1777"},
+		"memory, fsGroup": {v1.StorageMediumMemory, &group, "0:2000 3777"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, p, v := host(t), newPod(test.group), emptyDir(test.medium)
