@@ -17,15 +17,13 @@ const (
 
 // legacyFlags are deprecated and have no field in KubeletConfiguration.
 var legacyFlags = []flagRow{
-	{name: "minimum-container-ttl-duration", deprecated: useEviction,
-		level: Warned, reason: "dead containers are kept by count, not by age",
+	{name: "minimum-container-ttl-duration", deprecated: useEviction, level: Honoured,
 		bind:  dur(func(t *target) *time.Duration { return &t.node.MinimumContainerTTL }),
 		usage: "age before which a dead container is kept"},
 	{name: "maximum-dead-containers-per-container", deprecated: useEviction, level: Honoured,
 		bind:  num32(func(t *target) *int32 { return &t.node.MaxDeadContainersPerContainer }),
 		usage: "dead instances to keep of each container"},
-	{name: "maximum-dead-containers", deprecated: useEviction,
-		level: Warned, reason: "dead containers are counted for each container, not in all",
+	{name: "maximum-dead-containers", deprecated: useEviction, level: Honoured,
 		bind:  num32(func(t *target) *int32 { return &t.node.MaxDeadContainers }),
 		usage: "dead containers to keep in all; negative for no limit"},
 	{name: "experimental-mounter-path", deprecated: willGo,

@@ -56,7 +56,7 @@ func (w *worker) gather() step.Input {
 		in.Flights[key] = step.Flight{Action: f.action, Since: f.since, Cancelled: f.cancelled}
 	}
 	l.mu.Lock()
-	in.ObjectsChanged, in.ResourcesChanged = l.objectsChanged, l.resourcesChanged
+	in.ObjectsChanged, in.ResourcesChanged, in.Surplus = l.objectsChanged, l.resourcesChanged, l.surplus
 	l.mu.Unlock()
 	if in.Desired != nil {
 		in.Handler = l.lookups.handler(in.Desired.Pod)
@@ -264,6 +264,6 @@ func (l *loop) settings() step.Settings {
 	if c.Gate("ReduceDefaultCrashLoopBackOffDecay") {
 		s.Crash = restart.FastCrashPolicy(most)
 	}
-	s.KeepDead = int(c.Node.MaxDeadContainersPerContainer)
+	s.KeepDead, s.DeadAge = int(c.Node.MaxDeadContainersPerContainer), c.Node.MinimumContainerTTL
 	return s
 }

@@ -129,7 +129,8 @@ type node struct {
 	admitted []string
 	plegAway bool
 	volAway  bool
-	full     bool // resource has no room for a resize
+	full     bool                   // resource has no room for a resize
+	edit     func(*kubeconf.Config) // of the configuration; nil for none
 	events   []string
 
 	// Of the life of podworker that runs now.
@@ -201,7 +202,10 @@ func (n *node) configure() {
 	serialize := false
 	c.Kubelet.SerializeImagePulls = &serialize
 	c.Node.Name = "n1"
-	c.Node.MaxDeadContainersPerContainer = 1
+	c.Node.MaxDeadContainersPerContainer, c.Node.MaxDeadContainers = 1, -1
+	if n.edit != nil {
+		n.edit(c)
+	}
 	raw, err := c.Marshal()
 	n.must(err)
 	n.set(n.kubelet.Set(context.Background(), "kubelet", &configv1.KubeletConfig{Generation: 1, Config: raw}))

@@ -18,7 +18,9 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
+	"github.com/sextant-node/sextant/services/podworker/internal/dead"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
+	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
 // leftoverPeriod is how often the disk is searched for pods nobody knows.
@@ -77,6 +79,8 @@ type loop struct {
 	configured                       chan struct{} // closed when the configuration is known
 	swept                            int           // leftovers that are gone since the last search
 	running                          sync.WaitGroup
+	// surplus are dead containers of which the node has too many in all, by ID.
+	surplus map[string]bool
 }
 
 func newLoop(cfg loopConfig, deps loopDeps) *loop {
@@ -253,6 +257,7 @@ func (l *loop) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C():
 			l.leftovers()
+			l.countDead()
 			l.beat()
 		}
 	}
@@ -407,6 +412,34 @@ func (l *loop) leftovers() {
 		if _, ok := l.workers[uid]; !ok {
 			l.log.Info("unknown pod left something on the disk", service.KeyUID, string(uid))
 			l.considerLocked(uid, p)
+		}
+	}
+}
+
+// countDead finds dead containers of which the node has too many in all
+// (--maximum-dead-containers), and wakes their pods.
+func (l *loop) countDead() {
+	c := l.Config()
+	if c == nil || c.Node.MaxDeadContainers < 0 || !l.in.Records.Complete() {
+		return
+	}
+	var all []dead.Container
+	of := map[string]types.UID{}
+	for _, r := range l.in.Records.Items() {
+		for _, o := range r.Containers {
+			if o.State != step.Exited || l.clock.Now().Before(o.CreatedAt.Add(c.Node.MinimumContainerTTL)) {
+				continue
+			}
+			all, of[o.ID] = append(all, dead.Container{ID: o.ID, Pod: string(r.UID), Name: o.Name, Created: o.CreatedAt}), r.UID
+		}
+	}
+	surplus := dead.Surplus(all, int(c.Node.MaxDeadContainers))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.surplus = surplus
+	for id := range surplus {
+		if w, ok := l.workers[of[id]]; ok {
+			w.poke()
 		}
 	}
 }

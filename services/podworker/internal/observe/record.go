@@ -95,6 +95,7 @@ func instance(s *runtimeapi.ContainerStatus) (step.Instance, error) {
 		RestartCount: max(info.RestartCount, int(s.GetMetadata().GetAttempt())),
 		Hash:         info.Hash, ExitCode: s.GetExitCode(), PreStop: info.PreStop != nil,
 	}
+	i.CreatedAt = time.Unix(0, s.GetCreatedAt())
 	if i.State == step.Exited {
 		i.FinishedAt = time.Unix(0, s.GetFinishedAt())
 		if s.GetFinishedAt() == 0 { // it never ran

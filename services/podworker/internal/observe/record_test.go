@@ -57,7 +57,7 @@ func TestDecode(t *testing.T) {
 	}
 	want := step.Instance{
 		ID: "c", Name: "web", Sandbox: "s", State: step.Exited, RestartCount: 3, Hash: pod.ContainerHash(c),
-		ExitCode: 7, FinishedAt: time.Unix(5, 0), PreStop: true,
+		ExitCode: 7, CreatedAt: time.Unix(0, 0), FinishedAt: time.Unix(5, 0), PreStop: true,
 	}
 	if len(r.Containers) != 1 || r.Containers[0] != want {
 		t.Errorf("containers %+v, want %+v", r.Containers, want)

@@ -35,6 +35,8 @@ type Input struct {
 	// Flights are the actions under way.
 	Flights  map[Key]Flight
 	Settings Settings
+	// Surplus are dead containers of which the node has too many in all, by ID.
+	Surplus map[string]bool
 	// Logged is how many instances of a container the log directory tells of,
 	// for a pod of which the journal knows nothing.
 	Logged map[string]int
@@ -115,6 +117,7 @@ type Instance struct {
 	// Hash of the specification it was made from; 0 when not recorded.
 	Hash       uint64
 	ExitCode   int32
+	CreatedAt  time.Time
 	FinishedAt time.Time
 	// PreStop: its annotations name a hook.
 	PreStop bool
@@ -208,4 +211,6 @@ type Settings struct {
 	// KeepDead is how many dead instances of a container are kept: at least
 	// one, all when negative.
 	KeepDead int
+	// DeadAge is how old a dead instance has to be to count and to be removed.
+	DeadAge time.Duration
 }

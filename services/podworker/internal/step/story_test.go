@@ -295,6 +295,15 @@ func (s *teller) change(args []string) error {
 			Result{Admission: &Answer{Decision: Decision(strings.ReplaceAll(rest[0], "-", " ")), Reason: rest[1], Message: strings.Join(rest[2:], " ")}}, s.now)
 	case "blocked":
 		s.in.Resources.Blocked = strings.Join(rest, " ")
+	case "dead-age":
+		d, err := time.ParseDuration(rest[0])
+		if err != nil {
+			return err
+		}
+		s.in.Settings.DeadAge = d
+		return errQuiet
+	case "surplus":
+		s.in.Surplus = map[string]bool{rest[0]: true}
 	case "resources-change":
 		s.in.ResourcesChanged = s.now
 	case "node":

@@ -179,7 +179,11 @@ func (p *planner) sweep() {
 		if o.State != Exited {
 			continue
 		}
-		if dead[o.Name]++; dead[o.Name] > keep {
+		if due := o.CreatedAt.Add(p.in.Settings.DeadAge); p.in.Now.Before(due) {
+			p.wake(due)
+			continue
+		}
+		if dead[o.Name]++; dead[o.Name] > keep || p.in.Surplus[o.ID] {
 			p.remove(Action{Kind: Remove, ID: o.ID, Container: o.Name})
 		}
 	}

@@ -181,7 +181,7 @@ func (w *world) act(a Action) Result {
 	case Start:
 		c, _ := pod.FindContainer(w.in.pod(), a.Container)
 		i := Instance{ID: fmt.Sprintf("%s-%d", a.Container, a.Attempt), Name: a.Container, Sandbox: a.Sandbox,
-			State: Running, RestartCount: a.Attempt, Hash: pod.ContainerHash(c)}
+			State: Running, RestartCount: a.Attempt, CreatedAt: w.now, Hash: pod.ContainerHash(c)}
 		w.conts = slices.Insert(w.conts, 0, i)
 		if size := w.in.Facts.Containers[a.Container].Size; size != nil {
 			w.given[i.ID] = *size

@@ -1,0 +1,49 @@
+// Package dead chooses which dead containers of the node are too many, by the
+// kubelet's rule for --maximum-dead-containers. It is pure.
+package dead
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Container is one that is dead.
+type Container struct {
+	ID string
+	// Pod and Name say whose instance it is.
+	Pod, Name string
+	Created   time.Time
+}
+
+// Surplus are the IDs of those to remove so that most are left: each container of
+// a pod keeps an equal share of its newest instances, at least one; if that is
+// still too many, the oldest of all go. Negative most means no limit.
+func Surplus(all []Container, most int) map[string]bool {
+	surplus := map[string]bool{}
+	if most < 0 || len(all) <= most {
+		return surplus
+	}
+	all = slices.SortedFunc(slices.Values(all), func(a, b Container) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
+	})
+	type unit struct{ pod, name string }
+	units := map[unit]int{}
+	for _, c := range all {
+		units[unit{c.Pod, c.Name}] = 0
+	}
+	share := max(most/len(units), 1)
+	var left []Container
+	for _, c := range all {
+		u := unit{c.Pod, c.Name}
+		if units[u]++; units[u] > share {
+			surplus[c.ID] = true
+			continue
+		}
+		left = append(left, c)
+	}
+	for _, c := range left[min(most, len(left)):] {
+		surplus[c.ID] = true
+	}
+	return surplus
+}
