@@ -52,6 +52,7 @@ var behaviours = []struct {
 	{"commands that outlive their time", commandsEnd},
 	{"volumes", volumes},
 	{"measurements", measurements},
+	{"resizes", resizes},
 	{"bad manifests", badManifests},
 	{"operator's verbs", operatorVerbs},
 	{"why", whyVerb},
@@ -83,6 +84,10 @@ func TestNodes(t *testing.T) {
 		for _, n := range nodes {
 			t.Run(n.kind, func(t *testing.T) { killMatrix(newEnv(t, n)) })
 		}
+	})
+	t.Run("kill while resizing", func(t *testing.T) {
+		n := nodes[len(nodes)-1] // the kinds do not differ in this
+		t.Run(n.kind, func(t *testing.T) { killWhileResizing(newEnv(t, n)) })
 	})
 	t.Run("dead file system", func(t *testing.T) {
 		n := nodes[len(nodes)-1] // the kinds do not differ in this
