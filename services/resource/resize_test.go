@@ -123,8 +123,8 @@ func TestAResizeIsDeferredUntilThereIsRoom(t *testing.T) {
 	r.settle()
 	r.admit(sized("u", "1", "64Mi", 1), false)
 	r.admit(burstable("other", "2"), false)
-	got := r.resize(sized("u", "3", "64Mi", 2))
-	got = r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
+	r.resize(sized("u", "3", "64Mi", 2))
+	got := r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
 	if p := got.GetPending(); p.GetReason() != "Deferred" || p.GetGeneration() != 2 || got.GetAllocation() != 0 || has(t, got) != "1" ||
 		p.GetMessage() != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
 		t.Errorf("%v", got)

@@ -72,10 +72,10 @@ func judge(t *testing.T, a *txtar.Archive) string {
 	for _, f := range a.Files {
 		var into any
 		name, wish := strings.CutSuffix(f.Name, ".asks")
-		switch {
-		case f.Name == "want":
+		switch f.Name {
+		case "want":
 			continue
-		case f.Name == "node":
+		case "node":
 			into = &n
 		default:
 			p := &v1.Pod{}
