@@ -28,16 +28,16 @@ func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path 
 		return path, time.Time{}, err
 	}
 	if of.Local != nil && !src.Block {
-		path, err = s.host.Local(p.UID, local(p, src))
+		path, err = s.host.Local(p.UID, local(p, v, src))
 		return path, time.Time{}, err
 	}
 	return "", time.Time{}, fmt.Errorf("the plugin of PV %s is not supported by this node agent", src.Volume.Name)
 }
 
 // local is the folder of this node that a persistent volume is.
-func local(p *v1.Pod, src *claim.Source) setup.Local {
+func local(p *v1.Pod, v *v1.Volume, src *claim.Source) setup.Local {
 	spec := &src.Volume.Spec
-	l := setup.Local{Name: src.Volume.Name, Path: spec.Local.Path, Options: spec.MountOptions, ReadOnly: src.ReadOnly}
+	l := setup.Local{Volume: v.Name, Name: src.Volume.Name, Path: spec.Local.Path, Options: spec.MountOptions, ReadOnly: src.ReadOnly}
 	if c := p.Spec.SecurityContext; c != nil {
 		l.Group = c.FSGroup
 		l.OnMismatch = c.FSGroupChangePolicy != nil && *c.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch

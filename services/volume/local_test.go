@@ -7,9 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
-	"github.com/sextant-node/sextant/test/standin"
 )
 
 // TestALocalVolume: a claim whose volume is a folder of this node. What is in it
@@ -17,20 +15,7 @@ import (
 func TestALocalVolume(t *testing.T) {
 	r, folder := newRig(t, nil), t.TempDir()
 	r.write(filepath.Join(folder, "data"), "precious")
-	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "disk-1"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
-	claim.Namespace, claim.Name, claim.UID = "ns", "data", "claim-1"
-	disk := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
-		ClaimRef:               &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "claim-1"},
-		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: folder}},
-	}}
-	disk.Name = "disk-1"
-	for key, object := range map[string]interface{ Marshal() ([]byte, error) }{"PersistentVolumeClaim/ns/data": claim, "PersistentVolume//disk-1": disk} {
-		data, err := object.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		standin.Set(r.House, r.objects, key, &configv1.Object{Object: data})
-	}
+	r.localDisk("data", "disk-1", folder)
 	p := of(t, "u", `- {name: data, persistentVolumeClaim: {claimName: data}}`)
 	group := int64(2000)
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}

@@ -29,7 +29,7 @@ import (
 )
 
 // limit is how long a test may wait for anything.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // House is one node's directories and bus.
 type House struct {

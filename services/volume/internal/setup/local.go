@@ -21,8 +21,9 @@ import (
 
 // Local is a folder of this node that is a persistent volume (v1.LocalVolumeSource).
 type Local struct {
-	// Name of the persistent volume, Path of its folder.
-	Name, Path string
+	// Volume is its name in the pod, Name that of the persistent volume, Path its
+	// folder.
+	Volume, Name, Path string
 	// Options are the volume's mountOptions.
 	Options  []string
 	ReadOnly bool
@@ -99,13 +100,44 @@ func (h *Host) Local(uid types.UID, l Local) (string, error) {
 			return "", errors.Join(fmt.Errorf("bind %s with its options: %w", l.Path, err), unmount(dir))
 		}
 	}
-	if l.Group == nil || flags&unix.MS_RDONLY != 0 || l.OnMismatch && isOf(info, int(*l.Group)) {
-		return dir, nil
+	if l.Group != nil && flags&unix.MS_RDONLY == 0 && !(l.OnMismatch && isOf(info, int(*l.Group))) {
+		if err := giveTo(dir, int(*l.Group)); err != nil {
+			return "", fmt.Errorf("fsGroup: %w", err)
+		}
 	}
-	if err := giveTo(dir, int(*l.Group)); err != nil {
-		return "", fmt.Errorf("fsGroup: %w", err)
+	return dir, h.markLocal(uid, l)
+}
+
+// localMark is where it is kept which persistent volume a volume of a pod is, so
+// that it stands without the API.
+func (h *Host) localMark(uid types.UID, volume string) string {
+	return filepath.Join(h.Layout.Plugin(uid, content.Local), volume, "pv")
+}
+
+func (h *Host) markLocal(uid types.UID, l Local) error {
+	mark := h.localMark(uid, l.Volume)
+	if have, err := os.ReadFile(mark); err == nil && string(have) == l.Name {
+		return nil
 	}
-	return dir, nil
+	if err := os.MkdirAll(filepath.Dir(mark), 0o750); err != nil {
+		return err
+	}
+	fresh := mark + ".new"
+	if err := os.WriteFile(fresh, []byte(l.Name), 0o640); err != nil {
+		return err
+	}
+	return os.Rename(fresh, mark)
+}
+
+// localStands finds a volume that was bound before.
+func (h *Host) localStands(uid types.UID, volume string) (path string, ok bool) {
+	name, err := os.ReadFile(h.localMark(uid, volume))
+	if err != nil {
+		return "", false
+	}
+	dir := h.Dir(uid, content.Local, string(name))
+	there, err := mounted(dir)
+	return dir, err == nil && there
 }
 
 // isOf tells whether a folder is a group's: its id, its rights, and its bit.

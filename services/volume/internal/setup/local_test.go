@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
@@ -22,7 +23,7 @@ func TestLocal(t *testing.T) {
 	dir := ""
 	for range 2 { // again is the same
 		var err error
-		if dir, err = a.Local("u", setup.Local{Name: "pv", Path: folder}); err != nil {
+		if dir, err = a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: folder}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +33,7 @@ func TestLocal(t *testing.T) {
 	if n := len(volumetest.Mounts(t, dir)); n != 1 {
 		t.Errorf("%d mounts, want 1", n)
 	}
-	only, err := a.Local("u", setup.Local{Name: "ro", Path: folder, ReadOnly: true, Options: []string{"noatime"}})
+	only, err := a.Local("u", setup.Local{Volume: "w", Name: "ro", Path: folder, ReadOnly: true, Options: []string{"noatime"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +42,11 @@ func TestLocal(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "x"), "") // the other one is not
 	group := int64(2000)
-	if _, err := a.Local("u", setup.Local{Name: "pv", Path: folder, Group: &group}); err != nil || look(t, folder+"/file") != "0:2000 664" {
+	if _, err := a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: folder, Group: &group}); err != nil || look(t, folder+"/file") != "0:2000 664" {
 		t.Errorf("given to a group: %s, %v", look(t, folder+"/file"), err)
 	}
 	write(t, folder+"/later", "")
-	if _, err := a.Local("u", setup.Local{Name: "pv", Path: folder, Group: &group, OnMismatch: true}); err != nil || look(t, folder+"/later") != "0:2000 644" {
+	if _, err := a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: folder, Group: &group, OnMismatch: true}); err != nil || look(t, folder+"/later") != "0:2000 644" {
 		t.Errorf("given on a mismatch only: %s, %v", look(t, folder+"/later"), err)
 	}
 	for text, l := range map[string]setup.Local{
@@ -58,6 +59,14 @@ func TestLocal(t *testing.T) {
 		if _, err := a.Local("u", l); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v, want %s", err, text)
 		}
+	}
+	claimed := &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
+	if path, ok := a.Standing(newPod(nil), claimed); !ok || path != dir {
+		t.Errorf("stands: %s, %v", path, ok)
+	}
+	claimed.Name = "never"
+	if path, ok := a.Standing(newPod(nil), claimed); ok {
+		t.Errorf("one that was never made stands at %s", path)
 	}
 	if err := a.Remove("u"); err != nil {
 		t.Error(err)
@@ -74,7 +83,7 @@ func TestLocalOnWhatHangs(t *testing.T) {
 	a, dead := apart(t, 2*time.Second), stallfs.Mount(t)
 	dead.Stall()
 	var stuck *child.Stuck
-	if _, err := a.Local("u", setup.Local{Name: "pv", Path: filepath.Join(dead.Dir, "folder")}); !errors.As(err, &stuck) {
+	if _, err := a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: filepath.Join(dead.Dir, "folder")}); !errors.As(err, &stuck) {
 		t.Errorf("%v", err)
 	}
 }

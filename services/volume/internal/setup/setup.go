@@ -76,6 +76,8 @@ func (h *Host) Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool) {
 	case content.HasFiles(plugin):
 		dir := h.Dir(p.UID, plugin, v.Name)
 		return dir, atomic.Written(dir)
+	case plugin == content.Claim:
+		return h.localStands(p.UID, v.Name)
 	}
 	return "", false
 }
