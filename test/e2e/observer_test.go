@@ -116,6 +116,20 @@ func since[T any](o *observer, from map[string]*life[T], key string, after time.
 	return all
 }
 
+// when is the moment a pod was first seen as it should be; zero for never.
+func (o *observer) when(ns, name string, check func(*corev1.Pod) error) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l := o.pods[ns+"/"+name]; l != nil {
+		for _, v := range l.versions {
+			if check(v.object) == nil {
+				return v.at
+			}
+		}
+	}
+	return time.Time{}
+}
+
 // eventsOf are the Events about an object of a namespace, each as it was last.
 func (o *observer) eventsOf(ns, name string) []*corev1.Event {
 	o.mu.Lock()
