@@ -139,9 +139,8 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
 
 .PHONY: volume-kills
-volume-kills: ## 200 kill -9s of volume and podworker under pods with every kind of volume (root)
-	@test/env/install.sh runtime etcd kubernetes >/dev/null
-	@cd test/e2e && go test . -v -count=1 -timeout=60m -kinds=v2-bus -run='TestNodes/(API_server|volumes_keep)/.*/kills' -volume-kills=200
+volume-kills: ## 200 kill -9s of volume under pods with every kind of volume (root)
+	@go test ./services/volume -v -count=1 -timeout=30m -run='^TestKills$$' -kills=200
 
 AGENTS  ?= reference,sextant
 FOCUS   ?= \[sig-node\].*\[NodeConformance\]

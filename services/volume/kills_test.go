@@ -124,6 +124,9 @@ func (r *rig) mountsOf(uids ...string) map[string]int {
 // API away from two thirds on. No volume of a pod that stays is unmounted or loses
 // what is in it, and of pods that went nothing is left.
 func TestKills(t *testing.T) {
+	usual := standin.Limit
+	standin.Limit += time.Duration(*kills) * 3 * time.Second
+	t.Cleanup(func() { standin.Limit = usual })
 	r, folder := newRig(t, nil), t.TempDir()
 	r.stop()
 	r.everything(folder)
@@ -189,7 +192,7 @@ func TestKills(t *testing.T) {
 		if i > 1 {
 			busy.Go(func() { withdraw(fmt.Sprintf("comes-%d", i-2)) })
 		}
-		time.Sleep(rand.N(120 * time.Millisecond)) // the random moment
+		<-time.After(rand.N(120 * time.Millisecond)) // the random moment
 		if err := process.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

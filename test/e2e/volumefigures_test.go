@@ -85,6 +85,10 @@ func volumeFigures(e *env) {
 		e.n.kind, median("without").Milliseconds(), median("with").Milliseconds(), startsCompare)
 }
 
+func (e *env) volumesOf(pod *corev1.Pod) string {
+	return filepath.Join(e.n.Root, "pods", string(pod.UID), "volumes")
+}
+
 // awaitText waits until a file reads as it should; links are swapped meanwhile.
 func (e *env) awaitText(path, want string) {
 	e.Helper()

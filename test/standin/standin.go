@@ -28,8 +28,8 @@ import (
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 )
 
-// limit is how long a test may wait for anything.
-const limit = 2 * time.Minute
+// Limit is how long a test may wait for anything, from New on.
+var Limit = 2 * time.Minute
 
 // House is one node's directories and bus.
 type House struct {
@@ -82,7 +82,7 @@ func NewQuiet(t testing.TB) *House {
 			t.Errorf("left over: %v", err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	t.Cleanup(cancel)
 	return &House{
 		TB: t, Logger: slog.New(slog.DiscardHandler), Bus: service.BusOff, ctx: ctx,

@@ -228,15 +228,3 @@ func removeCgroup(dir string) error {
 	}
 	return errors.Join(errs...)
 }
-
-// MountIDs tells of the mount points that Mounts lists which mount and which file
-// system it is.
-func MountIDs(part string) map[string]string {
-	found := map[string]string{}
-	for _, f := range mountFields() {
-		if strings.Contains(f[4]+"/", strings.TrimSuffix(part, "/")+"/") {
-			found[f[4]] = f[0] + " on " + f[2]
-		}
-	}
-	return found
-}
