@@ -193,7 +193,7 @@ func (a Apart) own(path string) (table []*mountinfo.Info, own bool, err error) {
 	}
 	rel, err := filepath.Rel(a.Layout.Root, path)
 	if err != nil || !filepath.IsLocal(rel) {
-		return table, false, nil
+		return table, false, nil //nolint:nilerr // a path that is not below it
 	}
 	root, err := realDir(a.Layout.Root)
 	if err != nil || root == "" {
