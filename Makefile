@@ -108,6 +108,7 @@ lint: ## Static checks: golangci-lint in every module, scripts
 	@for s in deploy/setup/setup.sh deploy/package/build.sh deploy/package/p* test/env/*.sh test/machine/*.sh; do sh -n $$s || exit; done
 	@bash -n .ci/run
 	@$(LINTER) run --allow-parallel-runners ./...
+	@cd test/machine && $(LINTER) run --allow-parallel-runners --config=$(CURDIR)/.golangci.yml ./...
 	@cd test/e2e && $(LINTER) run --allow-parallel-runners --config=$(CURDIR)/.golangci.yml ./...
 
 .PHONY: unit
@@ -137,6 +138,17 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./kubeadm" -- -timeout=20m -count=1 -p=1
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
+
+MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine
+
+.PHONY: machine
+machine: $(IMAGES) ## The package on a whole Debian in emulation: kills, upgrade, shutdown, power cuts, purge (root)
+	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@rm -rf bin/machine
+	@BUILD_FLAGS= deploy/package/build.sh 0.0.1 bin/machine
+	@BUILD_FLAGS= deploy/package/build.sh 0.0.2 bin/machine
+	@cd test/machine && go test -v -count=1 -timeout=3h -image=$(MACHINE_CACHE) -packages=$(CURDIR)/bin/machine -images=$(CURDIR)/bin/images .
 
 .PHONY: volume-kills
 volume-kills: ## 200 kill -9s of volume under pods with every kind of volume (root)

@@ -1,0 +1,74 @@
+// Command agent runs inside the emulated machine and does what the test outside
+// says over a virtio port: one request a line, one answer a line, in order.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/sextant-node/sextant/test/machine/wire"
+)
+
+const port = "/dev/virtio-ports/agent"
+
+func main() {
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
+	f, err := os.OpenFile(port, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it ends with the process
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(f)
+	if err := out.Encode(wire.Answer{Boot: strings.TrimSpace(string(boot))}); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			time.Sleep(100 * time.Millisecond) // nobody at the other end yet
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var r wire.Request
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+		if err := out.Encode(do(r)); err != nil {
+			return err
+		}
+	}
+}
+
+func do(r wire.Request) wire.Answer {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.Seconds)*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", r.Script)
+	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive")
+	text, err := cmd.CombinedOutput()
+	a := wire.Answer{ID: r.ID, Out: string(text)}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}

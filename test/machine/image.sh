@@ -1,0 +1,88 @@
+#!/bin/sh
+# Builds the disk of the emulated machine: Debian 12 with systemd and containerd,
+# and nothing of Sextant. Needs root, debootstrap and mkfs.ext4.
+#
+#	image.sh DIR      DIR/disk.img, DIR/vmlinuz, DIR/initrd
+#
+# Skipped when they are there and this script is unchanged.
+set -eu
+[ $# -eq 1 ] || { echo "usage: image.sh DIR" >&2; exit 2; }
+out=$1
+mkdir -p "$out"
+want=$(sha256sum <"$0")
+exec 9>"$out/lock"
+flock 9
+[ "$(cat "$out/stamp" 2>/dev/null)" = "$want" ] && exit 0
+rm -f "$out/stamp"
+
+# The tree of packages is kept: what follows it changes more often.
+root=$out/root
+packages=systemd,systemd-sysv,dbus,iproute2,procps,kmod,containerd,runc,containernetworking-plugins,iptables,linux-image-cloud-amd64,initramfs-tools
+if [ "$(cat "$out/packages" 2>/dev/null)" != "$packages" ]; then
+	rm -rf "$root"
+	debootstrap --variant=minbase --include="$packages" bookworm "$root" http://deb.debian.org/debian >"$out/debootstrap.log" 2>&1 ||
+		{ tail -n 20 "$out/debootstrap.log" >&2; exit 1; }
+	rm -f "$root"/var/cache/apt/archives/*.deb
+	echo "$packages" >"$out/packages"
+fi
+
+echo machine >"$root/etc/hostname"
+printf '127.0.0.1 localhost\n10.99.0.2 machine\n' >"$root/etc/hosts"
+printf 'virtio_console\noverlay\nbridge\nveth\n' >"$root/etc/modules-load.d/machine.conf"
+: >"$root/etc/fstab"
+mkdir -p "$root/payload" "$root/var/log/journal" "$root/etc/kubernetes/manifests" "$root/etc/cni/net.d"
+cat >"$root/etc/containerd/config.toml" <<'TOML'
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "sextant.local/pause:v1"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "/etc/cni/net.d"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+TOML
+cat >"$root/etc/cni/net.d/10-machine.conflist" <<'JSON'
+{"cniVersion": "1.0.0", "name": "machine", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]]}}
+]}
+JSON
+cat >"$root/etc/systemd/system/machine-network.service" <<'UNIT'
+[Unit]
+Description=An address of the machine's own
+DefaultDependencies=no
+After=systemd-modules-load.service
+Before=network.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/sbin/ip link set lo up
+ExecStart=/sbin/ip link add node0 type bridge
+ExecStart=/sbin/ip address add 10.99.0.2/24 dev node0
+ExecStart=/sbin/ip link set node0 up
+ExecStart=/sbin/ip route add default via 10.99.0.1 dev node0
+[Install]
+WantedBy=multi-user.target
+UNIT
+cat >"$root/etc/systemd/system/machine-agent.service" <<'UNIT'
+[Unit]
+Description=Does what the test says
+DefaultDependencies=no
+After=systemd-modules-load.service local-fs.target
+[Service]
+ExecStartPre=/bin/mount -o ro LABEL=payload /payload
+ExecStart=/payload/agent
+Restart=always
+RestartSec=1
+[Install]
+WantedBy=multi-user.target
+UNIT
+systemd() { systemctl --quiet --root="$root" "$@"; }
+systemd enable machine-network.service machine-agent.service containerd.service
+systemd mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer getty@tty1.service serial-getty@ttyS0.service e2scrub_reap.service
+cp "$root"/boot/vmlinuz-* "$out/vmlinuz"
+cp "$root"/boot/initrd.img-* "$out/initrd"
+rm -f "$out/disk.img"
+mkfs.ext4 -q -L machine -d "$root" "$out/disk.img" 3G
+echo "$want" >"$out/stamp"

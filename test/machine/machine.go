@@ -1,0 +1,134 @@
+// Package machine is a whole machine in emulation: a kernel, systemd as PID 1 and
+// pure cgroup v2, on a disk that outlives a power cut.
+//
+// It owns the QEMU process and the two disks in its folder. What happens inside
+// is asked of an agent over a virtio port; times inside mean nothing, only order.
+package machine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/sextant-node/sextant/test/machine/wire"
+)
+
+// Machine is one machine.
+type Machine struct {
+	// Dir holds disk.img, payload.img and the console's log.
+	Dir string
+	// Kernel and Initrd it boots.
+	Kernel, Initrd string
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+	conn  net.Conn
+	lines *bufio.Reader
+	id    int
+}
+
+// Console is the file with everything the machine wrote to its serial console.
+func (m *Machine) Console() string { return filepath.Join(m.Dir, "console.log") }
+
+// Boot switches the machine on and waits for the agent. It returns the boot's id.
+func (m *Machine) Boot(ctx context.Context) (string, error) {
+	console, err := os.OpenFile(m.Console(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer console.Close() //nolint:errcheck // QEMU has its own descriptor
+	socket := filepath.Join(m.Dir, "agent.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close() //nolint:errcheck // it has served
+	disk := func(name string, readonly string) string {
+		return fmt.Sprintf("file=%s,if=virtio,format=raw,readonly=%s,cache=writeback", filepath.Join(m.Dir, name), readonly)
+	}
+	m.cmd = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048",
+		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-nic", "none",
+		"-kernel", m.Kernel, "-initrd", m.Initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off",
+		"-drive", disk("disk.img", "off"), "-drive", disk("payload.img", "on"),
+		"-device", "virtio-serial", "-chardev", "socket,id=agent,path="+socket, "-device", "virtserialport,chardev=agent,name=agent")
+	m.cmd.Stdout, m.cmd.Stderr = console, console
+	if err := m.cmd.Start(); err != nil {
+		return "", err
+	}
+	m.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) { _ = cmd.Wait(); close(ended) }(m.cmd, m.ended)
+	context.AfterFunc(ctx, func() { _ = listener.Close() })
+	if m.conn, err = listener.Accept(); err != nil {
+		return "", errors.Join(err, ctx.Err())
+	}
+	m.lines = bufio.NewReaderSize(m.conn, 1<<20)
+	hello, err := m.answer(ctx)
+	return hello.Boot, err
+}
+
+func (m *Machine) answer(ctx context.Context) (wire.Answer, error) {
+	stop := context.AfterFunc(ctx, func() { _ = m.conn.Close() })
+	defer stop()
+	line, err := m.lines.ReadBytes('\n')
+	if err != nil {
+		return wire.Answer{}, fmt.Errorf("the machine does not answer: %w", errors.Join(err, ctx.Err()))
+	}
+	var a wire.Answer
+	return a, json.Unmarshal(line, &a)
+}
+
+// commandLimit is how long one script may take.
+const commandLimit = 5 * time.Minute
+
+// Do runs a script inside and returns what it wrote.
+func (m *Machine) Do(ctx context.Context, script string) (string, error) {
+	m.id++
+	request, err := json.Marshal(wire.Request{ID: m.id, Script: script, Seconds: int(commandLimit.Seconds())})
+	if err != nil {
+		return "", err
+	}
+	if _, err := m.conn.Write(append(request, '\n')); err != nil {
+		return "", err
+	}
+	for {
+		a, err := m.answer(ctx)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%s: %w", script, err)
+		case a.ID != m.id:
+			continue // the agent was started anew, or answers what nobody waits for
+		case a.Error != "":
+			return a.Out, fmt.Errorf("%s: %s\n%s", script, a.Error, a.Out)
+		}
+		return a.Out, nil
+	}
+}
+
+// Cut ends the machine as a power cut does.
+func (m *Machine) Cut() {
+	if m.cmd == nil {
+		return
+	}
+	_ = m.cmd.Process.Kill() // gone already is as good
+	<-m.ended
+	if m.conn != nil {
+		_ = m.conn.Close()
+	}
+}
+
+// Off waits until the machine has switched itself off.
+func (m *Machine) Off(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.ended:
+		return m.conn.Close()
+	}
+}
