@@ -39,8 +39,10 @@ func (l Library) Installed() ([]string, error) {
 	return found, nil
 }
 
-// Current is the version a link leads to, Previous the one before; empty for none.
-func (l Library) Current(name string) string  { return target(l.link(name)) }
+// Current is the version a name's link leads to; empty for none.
+func (l Library) Current(name string) string { return target(l.link(name)) }
+
+// Previous is the version before that one; empty for none.
 func (l Library) Previous(name string) string { return target(l.previous(name)) }
 
 func target(link string) string {
