@@ -122,7 +122,7 @@ func kill(seen Process) error {
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	now, err := read(seen.PID)
 	if err != nil || now.Start != seen.Start {
-		return nil //nolint:nilerr // it has ended
+		return nil // it has ended
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("process %d: %w", seen.PID, err)
