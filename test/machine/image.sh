@@ -71,7 +71,7 @@ Description=Does what the test says
 DefaultDependencies=no
 After=systemd-modules-load.service local-fs.target
 [Service]
-ExecStartPre=/bin/mount -o ro LABEL=payload /payload
+ExecStartPre=-/bin/mount -o ro LABEL=payload /payload
 ExecStart=/payload/agent
 Restart=always
 RestartSec=1
