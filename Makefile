@@ -136,7 +136,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm conformance
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./kubeadm" -- -timeout=20m -count=1 -p=1
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=20m -count=1 -p=1 -skip='^(TestTakeOver|TestSkew)$$'
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
 
 MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine
@@ -166,6 +166,25 @@ conformance: test-setup ## Upstream's node tests on the reference kubelet and on
 	@test/env/install.sh runtime etcd kubernetes kubelet conformance $(if $(filter e2e_node,$(PROGRAM)),node-tests)
 	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)' -skip='$(SKIP)' -procs=$(PROCS) -program=$(PROGRAM) \
 		$(if $(CLUSTER),-kubeconfig='$(abspath $(CLUSTER))')
+
+.PHONY: takeover
+takeover: test-setup ## From the reference kubelet to Sextant and back under running pods (root)
+	@test/env/install.sh runtime etcd kubernetes kubelet
+	@cd test/e2e && go test . -v -count=1 -timeout=20m -run='^TestTakeOver$$'
+
+PREVIOUS ?=
+
+.PHONY: skew
+skew: test-setup ## Services of this commit mixed with those of the one before it, or of PREVIOUS (root)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test . -v -count=1 -timeout=20m -run='^TestSkew$$' -previous='$(PREVIOUS)'
+
+KILLS ?= -out=$(CURDIR)/docs/kill-matrix.txt
+
+.PHONY: kill-matrix
+kill-matrix: test-setup ## Faults to each process, to pairs and to what is around them, under load (root, about an hour; KILLS='-rounds=2 -pairs=2 -long=0')
+	@test/env/install.sh runtime etcd kubernetes kubelet
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=6h $(KILLS)
 
 BENCH ?= -record -out=$(CURDIR)/docs/bench
 

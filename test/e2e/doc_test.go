@@ -15,6 +15,10 @@
 // Sextant, has kubectl drive both, and compares what both say; testdata/compare
 // lists what differs, and why.
 //
+// TestTakeOver goes from the reference kubelet to Sextant on the same folders and
+// back, and TestSkew mixes the services of two versions, both under running pods
+// that must not notice.
+//
 //	go test -run TestNodes -kinds v2-bus            one kind of node
 //	go test -run 'TestNodes/.*/.*/probes'           one behaviour
 package e2e_test

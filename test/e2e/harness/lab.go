@@ -213,7 +213,21 @@ func (l *Lab) Binary(t testing.TB) string {
 	})
 }
 
-// Tool returns the path of a real part and says how to get a missing one.
+// BuildVersion builds sextant from a source tree, as a version of that name, and
+// returns the path of the binary.
+func (l *Lab) BuildVersion(t testing.TB, source, version string) string {
+	t.Helper()
+	out := filepath.Join(l.Dir, "sextant-"+version)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath",
+		"-ldflags=-X github.com/sextant-node/sextant/pkg/service.Version="+version, "-o", out, "./cmd/sextant")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s in %s: %v\n%s", version, source, err, msg)
+	}
+	return out
+}
+
 // Tool is the path of a program that test/env/install.sh has built as part of a
 // part.
 func (l *Lab) Tool(t testing.TB, part, name string) string {

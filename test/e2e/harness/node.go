@@ -27,12 +27,18 @@ type NodeOptions struct {
 	ControlPlane *ControlPlane
 	// BusOff runs the node without its bus.
 	BusOff bool
+	// Place is taken over from another agent, if given; then the fields above it
+	// and those below say nothing but BusOff and Args.
+	Place *Place
 	// Name of the node; made up if empty.
 	Name string
 	// Configure changes the KubeletConfiguration before the first start.
 	Configure func(*kubeletv1beta1.KubeletConfiguration)
 	// Args are added to `sextant up`.
 	Args []string
+	// Binary is run instead of the lab's. Services that are restarted run what is
+	// at that path then.
+	Binary string
 }
 
 // Node is a running Sextant node: the bus and every service as processes.
@@ -89,8 +95,11 @@ func NewNode(t testing.TB, o NodeOptions) *Node {
 	t.Helper()
 	place := newPlace(t, o)
 	n := &Node{
-		Place: *place, binary: The(t).Binary(t),
+		Place: *place, binary: o.Binary,
 		Run: filepath.Join(place.dir, "run"), State: filepath.Join(place.dir, "state"), Logs: filepath.Join(place.dir, "services"),
+	}
+	if n.binary == "" {
+		n.binary = The(t).Binary(t)
 	}
 	n.args = append([]string{
 		"up", "--detach", "--run-dir=" + n.Run, "--state-dir=" + n.State, "--service-log-dir=" + n.Logs,

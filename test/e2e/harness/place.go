@@ -27,9 +27,12 @@ type Place struct {
 	flags []string
 }
 
-// newPlace makes a place; its runtime ends with the test.
+// newPlace makes a place, or takes the given one; its runtime ends with the test.
 func newPlace(t testing.TB, o NodeOptions) *Place {
 	t.Helper()
+	if o.Place != nil {
+		return o.Place
+	}
 	lab := The(t)
 	ip, err := lab.network.address()
 	if err != nil {
