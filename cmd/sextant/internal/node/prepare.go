@@ -27,16 +27,16 @@ func (p *Plan) Prepare() error {
 	}
 	worker := p.account(house.PodWorker)
 	owned := []ownedFolder{
-		{filepath.Join(p.RootDir, "pods"), 0o751, worker},
-		{filepath.Join(p.RootDir, "image_manager"), 0o755, worker},
-		{filepath.Join(p.RootDir, "checkpoints"), 0o700, worker},
-		{p.PodLogsDir, 0o755, worker},
-		{p.LinksDir, 0o755, worker},
+		{filepath.Join(p.RootDir, "pods"), 0o751, worker, true},
+		{filepath.Join(p.RootDir, "image_manager"), 0o755, worker, true},
+		{filepath.Join(p.RootDir, "checkpoints"), 0o700, worker, true},
+		{p.PodLogsDir, 0o755, worker, true},
+		{p.LinksDir, 0o755, worker, true},
 	}
 	for _, s := range house.Services() {
 		owned = append(owned,
-			ownedFolder{filepath.Join(p.Run, string(s)), 0o755, p.account(s)},
-			ownedFolder{p.Paths().StateOf(s), 0o700, p.account(s)})
+			ownedFolder{filepath.Join(p.Run, string(s)), 0o755, p.account(s), false},
+			ownedFolder{p.Paths().StateOf(s), 0o700, p.account(s), false})
 	}
 	for _, dir := range owned {
 		if err := dir.ensure(); err != nil {
@@ -56,7 +56,7 @@ func (p *Plan) Prepare() error {
 	if err := p.preparePKI(); err != nil {
 		return err
 	}
-	if err := traversable(p.RootDir, filepath.Dir(p.CertDir)); err != nil {
+	if err := traversable(p.RootDir, filepath.Dir(p.CertDir), filepath.Dir(p.PodLogsDir)); err != nil {
 		return err
 	}
 	return p.Write()
@@ -82,6 +82,9 @@ type ownedFolder struct {
 	path string
 	mode fs.FileMode
 	own  Account
+	// kubelets tells that a kubelet has the folder too, and makes things in it as
+	// root.
+	kubelets bool
 }
 
 func (o ownedFolder) ensure() error {
@@ -95,29 +98,35 @@ func (o ownedFolder) ensure() error {
 }
 
 // adopt hands over what is in a folder that belonged to another uid of the same
-// service: the node was run by the supervisor before, or is again. What a kubelet
-// left is root's and stays so; volumes hold what is the pods'. Links are not followed.
+// service, because the node was run by the supervisor before, or is again, and what
+// is root's in a folder of the kubelet's, because that made it: podworker has to write beside it, and read
+// it, and root may do so all the same when the kubelet comes back. Volumes hold what
+// is the pods'. Links are not followed.
 func (o ownedFolder) adopt() error {
 	info, err := os.Lstat(o.path)
 	if err != nil {
 		return err
 	}
 	before := info.Sys().(*syscall.Stat_t).Uid
-	if before == o.own.UID || before == 0 {
-		return nil
-	}
 	return filepath.WalkDir(o.path, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // pods go on meanwhile
+		}
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "volumes" || d.Name() == "volume-subpaths") {
+		if d.IsDir() && (d.Name() == "volumes" || d.Name() == "volume-subpaths" || d.Name() == "volumeDevices" || d.Name() == "plugins") {
 			return fs.SkipDir
 		}
 		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		if info.Sys().(*syscall.Stat_t).Uid != before {
+		uid := info.Sys().(*syscall.Stat_t).Uid
+		if theirs := uid == before && before != 0 || uid == 0 && o.kubelets; uid == o.own.UID || !theirs {
 			return nil
 		}
 		return os.Lchown(path, int(o.own.UID), int(o.own.GID))

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestAdopt: what belonged to the service's former uid is handed over, and
-// nothing else: not root's files, not the pods' volumes.
+// TestAdopt: what belonged to the service's former uid is handed over, and what a
+// kubelet made as root, and nothing else: not what others own, not the pods'
+// volumes.
 func TestAdopt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to give files away")
@@ -35,12 +36,12 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := (ownedFolder{dir, 0o751, Account{UID: 901, GID: 902}}).ensure(); err != nil {
+	if err := (ownedFolder{dir, 0o751, Account{UID: 901, GID: 902}, true}).ensure(); err != nil {
 		t.Fatal(err)
 	}
 	for path, uid := range owners {
 		want := Account{UID: uint32(uid), GID: uint32(uid)}
-		if uid == former && path != "uid/volumes/data" {
+		if uid == former && path != "uid/volumes/data" || path == "uid/of-root" {
 			want = Account{UID: 901, GID: 902}
 		}
 		info, err := os.Lstat(filepath.Join(dir, path))
