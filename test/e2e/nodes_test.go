@@ -97,6 +97,10 @@ func TestNodes(t *testing.T) {
 		n := nodes[len(nodes)-1]
 		t.Run(n.kind, func(t *testing.T) { volumeFigures(newEnv(t, n)) })
 	})
+	t.Run("CSI", func(t *testing.T) {
+		n := nodes[len(nodes)-1] // the kinds do not differ in this
+		t.Run(n.kind, func(t *testing.T) { csiVolumes(newEnv(t, n)) })
+	})
 	t.Run("runtime killed", func(t *testing.T) {
 		each(t, nodes, func(t *testing.T, n *node) { killRuntime(newEnv(t, n)) })
 	})
