@@ -128,12 +128,12 @@ fuzz: ## Every fuzz test for a moment, FUZZ_SECONDS in all
 
 .PHONY: env
 env: ## Build the real parts that end-to-end tests need
-	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm >/dev/null
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm metrics-server >/dev/null
 
 .PHONY: e2e
 e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@echo "== e2e"
-	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm conformance
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm metrics-server conformance
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=20m -count=1 -p=1 -skip='^(TestTakeOver|TestSkew)$$'

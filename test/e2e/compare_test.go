@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,8 +36,8 @@ type side struct {
 	clients map[string]*http.Client
 	// names are what this side calls what both have, with what it is.
 	names map[string]string
-	// debuggers counts ephemeral containers, whose names are never free again.
-	debuggers atomic.Int32
+	// fresh numbers what has a name that is never free again.
+	fresh atomic.Int32
 }
 
 // pair is the reference kubelet's node and Sextant's.
@@ -165,6 +166,10 @@ type aspect struct {
 	facts func(context.Context, *side) ([]string, error)
 	// alone is what takes so much work that nothing else is done beside it.
 	alone bool
+	// says are facts that there must be: both nodes could fail alike.
+	says []string
+	// before is done once, at the beginning.
+	before func(*testing.T, pair)
 }
 
 // TestCompare puts the same pods on a node of the reference kubelet and on one of
@@ -181,6 +186,9 @@ func TestCompare(t *testing.T) {
 			if !a.alone {
 				t.Parallel()
 			}
+			if a.before != nil {
+				a.before(t, p)
+			}
 			p.compare(t, a)
 		})
 	}
@@ -190,7 +198,7 @@ func TestCompare(t *testing.T) {
 // things at different moments. askLimit is how long one answer may take.
 const (
 	compareLimit = 30 * time.Second
-	aloneLimit   = 90 * time.Second
+	aloneLimit   = 3 * time.Minute
 	askLimit     = 8 * time.Second
 )
 
@@ -216,6 +224,11 @@ func (p pair) compare(t *testing.T, a aspect) {
 		})
 		if err := errors.Join(errs[p.reference], errs[p.sextant]); err != nil {
 			return err
+		}
+		for _, want := range a.says {
+			if !slices.Contains(facts[p.sextant], want) {
+				return fmt.Errorf("nobody says %q, but\n%s", want, strings.Join(facts[p.sextant], "\n"))
+			}
 		}
 		report = table.Judge(compare.Diff(facts[p.reference], facts[p.sextant]))
 		if !report.OK() {

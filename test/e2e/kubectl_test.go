@@ -43,6 +43,7 @@ func kubectlPods() []comparedPod {
 		})},
 		{name: "ended", settled: phase(corev1.PodFailed), build: all(policy(corev1.RestartPolicyNever), shell(lines+"exit 3"))},
 		{name: "again", unsteady: true, settled: waiting("CrashLoopBackOff", 1), build: shell("echo again; exit 1")},
+		{name: "terminal", settled: running, build: all(noGrace, shell("exec sh"), func(pod *corev1.Pod) { main(pod).Stdin, main(pod).TTY = true, true })},
 		{name: "echoes", settled: running, build: all(noGrace, shell("exec cat"), func(pod *corev1.Pod) { main(pod).Stdin = true })},
 		{name: "web", settled: running, build: func(pod *corev1.Pod) { main(pod).ReadinessProbe = httpProbe("/ready") }},
 	}
@@ -134,8 +135,18 @@ func kubectlAspects() []aspect {
 		)},
 		{name: "kubectl-describe", facts: describes},
 		{name: "kubectl-cp", facts: copies},
+		{name: "kubectl-cp-much", facts: copiesMuch, says: []string{"cp: 32 of 32 files came back as they were"}},
+		{name: "kubectl-terminal", facts: terminals, says: []string{
+			"exec -it: the first size: <nil>", "exec -it: the size after a change: <nil>", "exec -it: exit 5 is exit code 5",
+			"exec -it: what was read comes back: <nil>", "attach -it: the first size: <nil>", "attach -it: the size after a change: <nil>",
+			"attach -it: what is typed is run: <nil>",
+		}},
+		{name: "kubectl-attach-once", facts: attachesOnce, says: []string{"attach to an input that is there once: once 2", "the container ends with its input: <nil>"}},
+		{name: "kubectl-top", facts: tops, before: func(t *testing.T, p pair) { p.sextant.cp.StartMetricsServer(t) }},
 		{name: "kubectl-attach", facts: attaches},
-		{name: "kubectl-port-forward", facts: forwards},
+		{name: "kubectl-port-forward", facts: forwards, says: []string{
+			"port-forward: 100 connections at once: <nil>", "port-forward: once more on each of them: <nil>",
+		}},
 		{name: "kubectl-follow", facts: follows},
 		{name: "kubectl-debug", facts: debugs},
 	}
@@ -269,9 +280,9 @@ func follows(ctx context.Context, s *side) ([]string, error) {
 var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:(\d+) -> (\d+)`)
 
 // forwards sends requests through kubectl port-forward: many at once, one that
-// closes its half early, and one to a port where nobody listens.
+// closes its half early, and many on connections that stay.
 func forwards(ctx context.Context, s *side) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 6*askLimit)
+	ctx, cancel := context.WithTimeout(ctx, 12*askLimit)
 	defer cancel()
 	facts := s.kubectl(ctx, "", "port-forward", "none", ":8080")
 	facts = append(facts, s.kubectl(ctx, "", "port-forward", "ended", ":8080")...)
@@ -312,7 +323,8 @@ func forwards(ctx context.Context, s *side) ([]string, error) {
 	}
 	err = wait.Wait()
 	facts = append(facts, fmt.Sprintf("port-forward: %d good answers of 20, %v", good.Load(), err))
-	return append(facts, "port-forward, half closed: "+halfClosed(ctx, port)), nil
+	facts = append(facts, "port-forward, half closed: "+halfClosed(ctx, port))
+	return append(facts, s.forwardsMany(ctx, "127.0.0.1:"+port)...), ctx.Err()
 }
 
 // halfClosed sends a request and closes its half before the answer.
@@ -339,7 +351,7 @@ func halfClosed(ctx context.Context, port string) string {
 
 // debugs starts an ephemeral container and reads what it said.
 func debugs(ctx context.Context, s *side) ([]string, error) {
-	name := fmt.Sprintf("debugger-%d", s.debuggers.Add(1))
+	name := fmt.Sprintf("debugger-%d", s.fresh.Add(1))
 	out, err := s.kubectlText(ctx, "debug", "shell", "--image="+images.Busybox, "--image-pull-policy=IfNotPresent", "--target=main", "--profile=general", "-c="+name, "--", "sh", "-c", "echo debugging; ps | grep -c 'sleep 10000[0]'")
 	if err != nil {
 		return nil, err

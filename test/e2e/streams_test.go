@@ -102,9 +102,11 @@ func random(n int) []byte {
 func execInTerminal(e *env) {
 	t := e.onTerminal(31, 91, "exec", "-it", "shell", "--", "sh")
 	t.until(e, "stty size", "31 91")
-	t.resize(e, 47, 133)
+	if err := t.resize(47, 133); err != nil {
+		e.Fatal(err)
+	}
 	t.until(e, "stty size", "47 133")
-	if _, err := io.WriteString(t.master, "exit 5\n"); err != nil {
+	if err := t.typed("exit 5\n"); err != nil {
 		e.Fatal(err)
 	}
 	if err := t.cmd.Wait(); err == nil || t.cmd.ProcessState.ExitCode() != 5 {

@@ -3,7 +3,7 @@
 # modules into a cache outside the repository.
 #
 #	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, kubeadm,
-#	                         conformance, node-tests
+#	                         metrics-server, conformance, node-tests
 #
 # The cache is $SEXTANT_CACHE, else $XDG_CACHE_HOME/sextant, else
 # ~/.cache/sextant; its path is the last line printed. A part is built again when
@@ -15,6 +15,7 @@
 #	             kubectl                                         bin/control-plane
 #	kubelet      the reference kubelet, for comparisons          bin/kubelet
 #	kubeadm      kubeadm, whose files Sextant works with         bin/kubeadm
+#	metrics-server                                               bin/metrics-server
 #	conformance  upstream's end-to-end tests, ginkgo, the
 #	             scheduler, programs of the tests' images        bin/conformance
 #	node-tests   upstream's tests for one node                   bin/conformance
@@ -98,6 +99,11 @@ kubeadm() {
 	go_build "$cache/bin/kubeadm" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/kubeadm
 }
 
+metrics_server() {
+	export CGO_ENABLED=0
+	go_build "$cache/bin/metrics-server" "" sigs.k8s.io/metrics-server/cmd/metrics-server
+}
+
 conformance() {
 	export CGO_ENABLED=0
 	out=$cache/bin/conformance
@@ -122,6 +128,7 @@ for p in "$@"; do
 	runtime | etcd | kubernetes | conformance) part "$p" "$p" "$p" ;;
 	kubelet | kubeadm) part "$p" kubernetes "$p" ;;
 	node-tests) part node-tests conformance node_tests ;;
+	metrics-server) part "$p" "$p" metrics_server ;;
 	*) echo "env: no such part: $p" >&2; exit 2 ;;
 	esac
 done

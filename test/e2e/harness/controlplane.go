@@ -137,6 +137,7 @@ func (c *ControlPlane) makeCredentials() error {
 	err = errors.Join(
 		c.ca.files("apiserver", "kube-apiserver", nil, "127.0.0.1", serviceIP, "localhost", "kubernetes", "kubernetes.default.svc"),
 		c.ca.files("kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}),
+		c.ca.files("front-proxy", "front-proxy", nil),
 		c.ca.files("service-account", "service-account", nil),
 		c.ca.kubeconfig(c.KubeConfig, c.Server, "admin", "system:masters"),
 		c.ca.kubeconfig(c.file("controllers.kubeconfig"), c.Server, "system:kube-controller-manager"),
@@ -147,6 +148,10 @@ func (c *ControlPlane) makeCredentials() error {
 		"--client-ca-file="+c.file("ca.crt"),
 		"--kubelet-client-certificate="+c.file("kubelet-client.crt"), "--kubelet-client-key="+c.file("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",
+		// For API servers behind this one.
+		"--requestheader-client-ca-file="+c.file("ca.crt"), "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+c.file("front-proxy.crt"), "--proxy-client-key-file="+c.file("front-proxy.key"), "--enable-aggregator-routing",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+c.file("service-account.key"),
 		"--service-account-signing-key-file="+c.file("service-account.key"),
