@@ -155,7 +155,7 @@ func TestMachine(t *testing.T) {
 	for range *cuts {
 		pause := time.Duration(rand.IntN(20000)) * time.Millisecond
 		t.Logf("power cut after %s", pause)
-		time.Sleep(pause) // at any moment
+		<-time.After(pause) // at any moment
 		b.m.Cut()
 		b.boot()
 		b.ready("web", "after-kills")
