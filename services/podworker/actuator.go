@@ -34,9 +34,10 @@ type Containers interface {
 	// StartContainer creates and starts a container and runs its postStart hook;
 	// a container whose hook fails is stopped again.
 	StartContainer(ctx context.Context, spec actuate.ContainerSpec) (id string, err error)
-	// PreStop emits Killing and runs the preStop hook for at most spec.Grace.
-	// The caller stops the container afterwards with RunPreStop false: the hook
-	// of a sidecar runs at once, its stop waits for its turn.
+	// PreStop emits Killing and runs the preStop hook. The caller stops the
+	// container with RunPreStop false, afterwards or, when the hook has used up
+	// spec.Grace, beside it: the hook of a sidecar runs at once, its stop waits
+	// for its turn.
 	PreStop(ctx context.Context, spec actuate.KillSpec) error
 	// StopContainer stops a container. Called again with less grace while a
 	// call is under way it shortens it; the former call's context is cancelled.

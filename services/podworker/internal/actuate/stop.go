@@ -37,21 +37,24 @@ type stop struct {
 	err       error
 }
 
-// PreStop emits Killing and runs the preStop hook of a container for at most its
-// grace. A hook that fails or runs out of time is told by an event and does not
-// keep the container from being stopped: the only error is that of ctx.
+// PreStop emits Killing and runs the preStop hook of a container until the hook or
+// ctx ends, at the latest when a stop at the end of the grace has killed the
+// container. A hook that fails or runs out of time is told by an event and does
+// not keep the container from being stopped: the only error is that of ctx.
 func (a *Actuator) PreStop(ctx context.Context, spec KillSpec) error {
 	hookCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := a.deps.Clock.AfterFunc(spec.Grace, cancel)
+	timer := a.deps.Clock.AfterFunc(spec.Grace+minStopTimeout, cancel)
 	defer timer.Stop()
+	a.killing(ctx, spec)
 	a.preStop(hookCtx, spec)
 	return ctx.Err()
 }
 
 // StopContainer stops a container: the event Killing and the hook if
-// spec.RunPreStop, then the stop itself, all within spec.Grace. It blocks until
-// the container has stopped; one that is gone already is success. A call with
+// spec.RunPreStop, then the stop itself, all within spec.Grace, though never with
+// less than minStopTimeout between the signal and the kill. It blocks until the
+// container has stopped; one that is gone already is success. A call with
 // less grace while another is under way shortens that one, and both return
 // together. When every caller's context has ended the stop is given up, which
 // leaves the container with its signal. Reason: KillContainerError.
@@ -101,9 +104,8 @@ func (a *Actuator) finishStop(ctx context.Context, s *stop, spec KillSpec) {
 
 func (a *Actuator) stop(ctx context.Context, s *stop, spec KillSpec) error {
 	if spec.RunPreStop {
-		hookCtx, cancel := a.untilDeadline(ctx, s)
-		a.preStop(hookCtx, spec)
-		cancel()
+		a.killing(ctx, spec)
+		defer a.beginHook(ctx, s, spec)()
 	}
 	err := fault.Hit(ctx, "podworker.stop")
 	if err == nil {
@@ -113,6 +115,27 @@ func (a *Actuator) stop(ctx context.Context, s *stop, spec KillSpec) error {
 		return &Error{KillContainerError, fmt.Sprintf("stop container %q of pod %q: %v", spec.Container, pod.String(spec.Pod), plain(err)), err}
 	}
 	return nil
+}
+
+// beginHook runs the hook and returns when it is over or its time is. One that is
+// not over goes on beside the stop, until end is called.
+func (a *Actuator) beginHook(ctx context.Context, s *stop, spec KillSpec) (end func()) {
+	hookCtx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		a.preStop(hookCtx, spec)
+	}()
+	grace, enough := a.untilDeadline(ctx, s)
+	defer enough()
+	select {
+	case <-over:
+	case <-grace.Done():
+	}
+	return func() {
+		cancel()
+		<-over
+	}
 }
 
 // when is the deadline of a stop, and the channel that tells of a nearer one.
@@ -190,14 +213,17 @@ func (a *Actuator) stopInRuntime(ctx context.Context, s *stop, id string) error 
 	}
 }
 
-// preStop emits Killing and, while there is time, runs the hook until ctx ends.
-// What the hook answered is not told in the event: it may hold secrets.
-func (a *Actuator) preStop(ctx context.Context, spec KillSpec) {
+func (a *Actuator) killing(ctx context.Context, spec KillSpec) {
 	message := spec.Message
 	if message == "" {
 		message = "Stopping container " + spec.Container
 	}
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Killing", message)
+}
+
+// preStop runs the hook until ctx ends, unless there is none or no grace. What the
+// hook answered is not told in the event: it may hold secrets.
+func (a *Actuator) preStop(ctx context.Context, spec KillSpec) {
 	c := killed(spec)
 	if spec.Grace <= 0 || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return

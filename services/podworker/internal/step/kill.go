@@ -105,6 +105,7 @@ func (p *planner) carryOut() {
 	for _, id := range slices.Sorted(maps.Keys(p.f.Kills)) {
 		o := p.instanceByID(id)
 		if o == nil || !p.live(o) {
+			p.cancel(Action{Kind: PreStop, ID: id}.Key()) // what it prepares for has come
 			continue
 		}
 		k := p.f.Kills[id]
@@ -116,13 +117,14 @@ func (p *planner) carryOut() {
 	}
 }
 
-// hook runs the preStop hook; true when it is over.
+// hook runs the preStop hook; true when the stop need not wait for it any longer.
+// A hook that outlasts the grace goes on while the container has its signal: the
+// container's end is the hook's.
 func (p *planner) hook(id string, k *Kill, left time.Duration) bool {
 	a := Action{Kind: PreStop, ID: id, Container: k.Container, Grace: left, Message: k.Message}
 	_, under := p.in.Flights[a.Key()]
 	switch {
 	case left <= 0:
-		p.cancel(a.Key())
 		k.HookDone = true
 		return true
 	case under:
