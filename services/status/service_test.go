@@ -191,7 +191,7 @@ func TestReplay(t *testing.T) {
 		t.record, t.verdicts = record, nil
 		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED
 	})
-	h.eventually("it is tried", func() bool {
+	h.quietly(func() bool { // it is tried
 		report, ok := h.svc.pods.reports.Get("u1")
 		return ok && !report.GetReported() && report.GetError() != ""
 	})

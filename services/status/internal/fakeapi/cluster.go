@@ -104,6 +104,8 @@ func (c *Cluster) Parallel() (most, overlaps int) {
 
 // Eventually waits until check holds, looking after each change.
 func (c *Cluster) Eventually(ctx context.Context, check func() bool) error {
+	look := time.NewTicker(10 * time.Millisecond) // a check may be about more than the cluster
+	defer look.Stop()
 	for {
 		c.mu.Lock()
 		changed := c.changed
@@ -115,6 +117,7 @@ func (c *Cluster) Eventually(ctx context.Context, check func() bool) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changed:
+		case <-look.C:
 		}
 	}
 }
