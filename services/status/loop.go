@@ -233,10 +233,13 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 		e = &podEntry{}
 		l.pods[uid] = e
 	}
-	if wanted && want.static() {
-		e.name = want.pod.Namespace + "/" + want.pod.Name
-	} else if !wanted {
+	switch {
+	case !wanted: // config may not have said yet what it is
 		e.name = staticName(worker)
+	case want.static():
+		e.name = want.pod.Namespace + "/" + want.pod.Name
+	default:
+		e.name = ""
 	}
 	api := l.apiStatus(uid, want)
 	l.started.reported(uid, want, api, l.now())
