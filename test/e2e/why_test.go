@@ -68,8 +68,10 @@ func whyVerb(e *env) {
 	e.why("unmounted", "the volume", first(func(r reason) bool {
 		return r.Owner == "volume" && strings.Contains(r.Step+r.LastError, "nowhere") && strings.Contains(r.Message, "conf") && !r.Since.IsZero()
 	}))
+	// The error is that of the first failure: on a slow machine nobody listened yet.
 	e.why("unready", "the probe", first(func(r reason) bool {
-		return r.Owner == "container" && r.Step == "readiness probe" && r.Container == "hello" && strings.Contains(r.LastError, "500") && !r.Since.IsZero()
+		return r.Owner == "container" && r.Step == "readiness probe" && r.Container == "hello" && !r.Since.IsZero() &&
+			(strings.Contains(r.LastError, "500") || strings.Contains(r.LastError, "connection refused"))
 	}))
 	e.why("crash", "the back-off", first(func(r reason) bool {
 		return r.Owner == "runtime" && r.Step == "back-off" && r.Container == "hello" && !r.NextRetry.IsZero() && r.LastError != ""

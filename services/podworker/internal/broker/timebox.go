@@ -20,8 +20,13 @@ const execSync = runtimeapi.RuntimeService_ExecSync_FullMethodName
 // command run: it ends only what nobody else did.
 const backstop = time.Second
 
-// reapTimeout bounds the end of one command.
+// reapTimeout bounds one try to end a command.
 const reapTimeout = 8 * time.Second
+
+// reapAgain is how soon a command that was not found, or could not be told from
+// another one that was just being started, is looked for again: on a busy machine
+// its time may be over before it has begun.
+const reapAgain = 200 * time.Millisecond
 
 // Reaper ends commands in containers with all that came of them. A runtime kills
 // the one process it has started.
@@ -36,6 +41,8 @@ type Reaper interface {
 // timebox is the time a command has.
 type timebox struct {
 	timer *time.Timer
+	// ended is closed when the runtime has answered.
+	ended chan struct{}
 	// over receives once the timer has fired and what it did is known.
 	over chan error
 }
@@ -58,11 +65,13 @@ func (b *Broker) open(ctx context.Context, request *frame) *timebox {
 		return nil
 	}
 	request.data = longer
-	box := &timebox{over: make(chan error, 1)}
+	box := &timebox{ended: make(chan struct{}), over: make(chan error, 1)}
 	box.timer = time.AfterFunc(limit, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reapTimeout)
-		defer cancel()
-		err := b.reaper.EndExec(ctx, r.GetContainerId(), r.GetCmd(), time.Duration(now.Nano()))
+		err := box.reap(func() error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reapTimeout)
+			defer cancel()
+			return b.reaper.EndExec(ctx, r.GetContainerId(), r.GetCmd(), time.Duration(now.Nano()))
+		})
 		if err != nil && !rpc.Is(err, rpc.NotFound) {
 			b.log.WarnContext(ctx, "command not ended in time", "container", r.GetContainerId(), "error", err.Error())
 		}
@@ -71,12 +80,30 @@ func (b *Broker) open(ctx context.Context, request *frame) *timebox {
 	return box
 }
 
+// reap tries until the command is ended or the runtime says that it has ended.
+func (t *timebox) reap(end func() error) error {
+	again := time.NewTicker(reapAgain)
+	defer again.Stop()
+	for {
+		err := end()
+		if !rpc.Is(err, rpc.NotFound) && !rpc.Is(err, rpc.Conflict) {
+			return err
+		}
+		select {
+		case <-t.ended:
+			return err
+		case <-again.C:
+		}
+	}
+}
+
 // close ends the time and tells what a command's end means: one that was killed has
 // not exited.
 func (t *timebox) close(err error) error {
 	if t == nil || t.timer.Stop() {
 		return err
 	}
+	close(t.ended)
 	if <-t.over != nil {
 		return err
 	}
