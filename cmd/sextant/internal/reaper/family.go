@@ -26,7 +26,9 @@ var (
 // What has left both the session and its parents belongs to the container.
 //
 // A runtime starts a command as the leader of a session, by a process outside the
-// container's cgroup. So it does with the container itself, but earlier.
+// container's cgroup. So it does with the container itself, but earlier. Only one with
+// the arguments it was started with counts: another may be somebody else's, started
+// while this one has yet to begin.
 func Family(all []Process, command []string, began time.Duration) ([]Process, error) {
 	inside := map[int]bool{}
 	for _, p := range all {
@@ -34,18 +36,15 @@ func Family(all []Process, command []string, began time.Duration) ([]Process, er
 	}
 	var leaders []Process
 	for _, p := range all {
-		if p.Session == p.PID && !inside[p.Parent] && p.Start >= began {
+		if p.Session == p.PID && !inside[p.Parent] && p.Start >= began && slices.Equal(p.Command, command) {
 			leaders = append(leaders, p)
 		}
 	}
-	if len(leaders) > 1 {
-		leaders = slices.DeleteFunc(leaders, func(p Process) bool { return !slices.Equal(p.Command, command) })
-		if len(leaders) != 1 {
-			return nil, errAmbiguous
-		}
-	}
-	if len(leaders) == 0 {
+	switch {
+	case len(leaders) == 0:
 		return nil, errNone
+	case len(leaders) > 1:
+		return nil, errAmbiguous
 	}
 	return related(all, leaders), nil
 }

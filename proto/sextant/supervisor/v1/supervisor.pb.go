@@ -28,7 +28,7 @@ const (
 type EndExecRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	// What was to be run. It decides where more than one command was started.
+	// What was to be run, as the process shows it.
 	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
 	// When it was asked for, on the clock that counts from the machine's boot
 	// (CLOCK_BOOTTIME): what is older is not it.
