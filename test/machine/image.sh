@@ -20,7 +20,7 @@ root=$out/root
 packages=systemd,systemd-sysv,dbus,iproute2,procps,kmod,containerd,runc,containernetworking-plugins,iptables,linux-image-cloud-amd64,initramfs-tools
 if [ "$(cat "$out/packages" 2>/dev/null)" != "$packages" ]; then
 	rm -rf "$root"
-	debootstrap --variant=minbase --include="$packages" bookworm "$root" http://deb.debian.org/debian >"$out/debootstrap.log" 2>&1 ||
+	debootstrap --variant=minbase --include="$packages" bookworm "$root" >"$out/debootstrap.log" 2>&1 ||
 		{ tail -n 20 "$out/debootstrap.log" >&2; exit 1; }
 	rm -f "$root"/var/cache/apt/archives/*.deb
 	echo "$packages" >"$out/packages"
