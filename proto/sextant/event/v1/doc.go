@@ -1,0 +1,3 @@
+// Package eventv1 is the wire form of a Kubernetes Event on its way to the
+// recorder in status. Generated from event.proto.
+package eventv1
