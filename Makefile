@@ -137,6 +137,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=20m -count=1 -p=1 -skip='^(TestTakeOver|TestSkew)$$'
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=./killmatrix -- -timeout=20m -count=1 -run='^TestVolumeKills$$'
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
 
 MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine
@@ -151,8 +152,10 @@ machine: $(IMAGES) ## The package on a whole Debian in emulation: kills, upgrade
 	@cd test/machine && go test -v -count=1 -timeout=3h -image=$(MACHINE_CACHE) -packages=$(CURDIR)/bin/machine -images=$(CURDIR)/bin/images .
 
 .PHONY: volume-kills
-volume-kills: ## 200 kill -9s of volume under pods with every kind of volume (root)
+volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: of volume alone, and of volume and podworker of a node (root)
+	@test/env/install.sh runtime etcd kubernetes
 	@go test ./services/volume -v -count=1 -timeout=30m -run='^TestKills$$' -kills=200
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=90m -run='^TestVolumeKills$$' -kills=200 -volume-out=$(CURDIR)/docs/volume-kills.txt
 
 AGENTS  ?= reference,sextant
 FOCUS   ?= \[sig-node\].*\[NodeConformance\]
@@ -184,7 +187,7 @@ KILLS ?= -out=$(CURDIR)/docs/kill-matrix.txt
 .PHONY: kill-matrix
 kill-matrix: test-setup ## Faults to each process, to pairs and to what is around them, under load (root, about an hour; KILLS='-rounds=2 -pairs=2 -long=0')
 	@test/env/install.sh runtime etcd kubernetes kubelet
-	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=6h $(KILLS)
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=6h -run='^TestKillMatrix$$' $(KILLS)
 
 BENCH ?= -record -out=$(CURDIR)/docs/bench
 

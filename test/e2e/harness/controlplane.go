@@ -217,8 +217,13 @@ func (c *ControlPlane) Resume(t testing.TB) {
 // NodeCredentials writes a kubeconfig for the node agent of that name.
 func (c *ControlPlane) NodeCredentials(t testing.TB, node string) string {
 	t.Helper()
+	return c.nodeCredentials(t, node, c.Server)
+}
+
+func (c *ControlPlane) nodeCredentials(t testing.TB, node, server string) string {
+	t.Helper()
 	path := c.file("node-" + node + ".kubeconfig")
-	if err := c.ca.kubeconfig(path, c.Server, "system:node:"+node, "system:nodes"); err != nil {
+	if err := c.ca.kubeconfig(path, server, "system:node:"+node, "system:nodes"); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -25,6 +25,8 @@ type NodeOptions struct {
 	Runtime *Runtime
 	// ControlPlane is joined, if given, with the credentials of that node.
 	ControlPlane *ControlPlane
+	// Gate is the way to it; if nil, the straight one.
+	Gate *Gate
 	// BusOff runs the node without its bus.
 	BusOff bool
 	// Place is taken over from another agent, if given; then the fields above it

@@ -69,7 +69,11 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 		"--hostname-override=" + p.Name, "--node-ip=" + p.IP,
 	}
 	if o.ControlPlane != nil {
-		p.flags = append(p.flags, "--kubeconfig="+o.ControlPlane.NodeCredentials(t, p.Name))
+		server := o.ControlPlane.Server
+		if o.Gate != nil {
+			server = o.Gate.Server
+		}
+		p.flags = append(p.flags, "--kubeconfig="+o.ControlPlane.nodeCredentials(t, p.Name, server))
 	}
 	return p
 }

@@ -5,7 +5,11 @@
 // that are not, pods that start and pods that end are on the node, with probes and
 // volumes. A watch at the API server counts what must not happen.
 //
+// TestVolumeKills is about volumes alone: it kills volume and podworker under pods
+// with every kind of them, and looks at each mount and at what each holds.
+//
 //	make kill-matrix                                 a kill -9 of each thirty times and the rest, about an hour
 //	make kill-matrix KILLS='-rounds=2 -long=0'       a few minutes
 //	go test ./killmatrix -seed=N                     the same moments, victims and faults again
+//	make volume-kills                                200 kills of volume and podworker, about half an hour
 package killmatrix_test

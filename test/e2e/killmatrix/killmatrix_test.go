@@ -68,7 +68,7 @@ func TestKillMatrix(t *testing.T) {
 		all = append(all, l.surroundings()...)
 	}
 	all = append(all, judge.Round{Fault: "end", To: "churn", Findings: l.end()})
-	table := judge.Table(all)
+	table := judge.Table(all, judge.Kinds())
 	fmt.Printf("\n%d faults, seed %d; %d pods Ready, %d not, %d starting and as many ending\n\n%s\n", len(all)-1, *seed, *ready, *unready, *churn, table)
 	if *out != "" {
 		if err := os.WriteFile(*out, []byte(table), 0o644); err != nil {

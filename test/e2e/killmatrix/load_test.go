@@ -48,8 +48,8 @@ type load struct {
 	churners sync.WaitGroup
 }
 
-// startLoad fills a node and returns once all that is to be steady is.
-func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ready, unready, churn int, seed uint64) *load {
+// watch begins to look at what the API server tells of a node's pods.
+func watch(t *testing.T, cp *harness.ControlPlane, n *harness.Node) *load {
 	t.Helper()
 	l := &load{
 		t: t, cp: cp, n: n, ns: cp.Namespace(t), last: map[string]*corev1.Pod{}, gone: map[string]bool{}, steady: map[string]bool{},
@@ -64,11 +64,18 @@ func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ready, u
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	l.stopping = cancel
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	t.Cleanup(factory.Shutdown)
+	return l
+}
+
+// startLoad fills a node and returns once all that is to be steady is.
+func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ready, unready, churn int, seed uint64) *load {
+	t.Helper()
+	l := watch(t, cp, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.stopping = cancel
 	if _, err := cp.Admin.CoreV1().ConfigMaps(l.ns).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"greeting": "hello"},
 	}, metav1.CreateOptions{}); err != nil {
@@ -87,15 +94,20 @@ func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ready, u
 			t.Fatalf("before anything was done: %v", err)
 		}
 	}
-	l.mu.Lock()
-	for _, name := range names {
-		l.steady[name] = true
-	}
-	l.mu.Unlock()
+	l.keep(names)
 	for i := range churn {
 		l.churners.Go(func() { l.churn(ctx, rand.New(rand.NewPCG(seed, uint64(i))), i) })
 	}
 	return l
+}
+
+// keep holds these pods to what they are from now on.
+func (l *load) keep(names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range names {
+		l.steady[name] = true
+	}
 }
 
 // pod is one of a few kinds: with probes over HTTP or by a command, with volumes.
@@ -164,18 +176,25 @@ func (l *load) found(ctx context.Context, kind judge.Kind, err error) {
 }
 
 func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
+	return l.request(func() error {
+		_, err := l.cp.Admin.CoreV1().Pods(l.ns).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// request asks the API server for something, once it is there.
+func (l *load) request(ask func() error) error {
 	l.running.RLock()
 	defer l.running.RUnlock()
-	_, err := l.cp.Admin.CoreV1().Pods(l.ns).Create(ctx, pod, metav1.CreateOptions{})
-	return err
+	return ask()
 }
 
 // remove deletes a pod and waits until it is gone.
 func (l *load) remove(ctx context.Context, name string) error {
-	l.running.RLock()
 	grace := int64(5)
-	err := l.cp.Admin.CoreV1().Pods(l.ns).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
-	l.running.RUnlock()
+	err := l.request(func() error {
+		return l.cp.Admin.CoreV1().Pods(l.ns).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
+	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -278,6 +297,13 @@ func (l *load) judged(fault, to string, do func() (mend func())) judge.Round {
 	if err := harness.Within(l.t.Context(), patience, l.serving); err != nil {
 		l.t.Errorf("%s to %s: %v", fault, to, err)
 	}
+	r.Findings = append(r.Findings, l.look()...)
+	return r
+}
+
+// look tells what was found since the last look, and what is twice in the runtime.
+func (l *load) look() []judge.Finding {
+	l.t.Helper()
 	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(l.t.Context(), &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		l.t.Error(err)
@@ -286,12 +312,12 @@ func (l *load) judged(fault, to string, do func() (mend func())) judge.Round {
 	if err != nil {
 		l.t.Error(err)
 	}
-	r.Findings = append(r.Findings, judge.Runtime(sandboxes.GetItems(), containers.GetContainers())...)
+	found := judge.Runtime(sandboxes.GetItems(), containers.GetContainers())
 	l.mu.Lock()
-	r.Findings = append(r.Findings, l.findings...)
+	defer l.mu.Unlock()
+	found = append(found, l.findings...)
 	l.findings = nil
-	l.mu.Unlock()
-	return r
+	return found
 }
 
 // cpAway makes the pod of a round, unless there is nobody to make it at.

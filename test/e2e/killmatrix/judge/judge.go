@@ -37,10 +37,17 @@ const (
 	Duplicate Kind = "duplicates" // two containers or sandboxes where one belongs
 	Lost      Kind = "lost"       // a pod that was deleted did not go
 	Stuck     Kind = "stuck"      // a pod that was made did not get Ready
+
+	Unmounted Kind = "unmounted" // a mount of a running pod is gone, or another is in its place
+	Changed   Kind = "changed"   // a volume holds something else than before
+	Orphan    Kind = "orphans"   // something is left of a pod that is gone
 )
 
-// Kinds are all of them, in the order of the table.
+// Kinds are those that any fault may bring about, in the order of the table.
 func Kinds() []Kind { return []Kind{Flip, Restart, Duplicate, Lost, Stuck} }
+
+// VolumeKinds are those where volumes are looked at as well.
+func VolumeKinds() []Kind { return append([]Kind{Unmounted, Changed, Orphan}, Kinds()...) }
 
 // Finding is one thing that must not have happened.
 type Finding struct {
@@ -119,9 +126,9 @@ func Bad(rounds []Round) bool {
 	return slices.ContainsFunc(rounds, func(r Round) bool { return len(r.Findings) > 0 })
 }
 
-// Table shows rounds by fault and victim: how many, what was found, and how long
-// a new pod took.
-func Table(rounds []Round) string {
+// Table shows rounds by fault and victim: how many, what of each kind was found,
+// and, where rounds tell of recovery, how long a new pod took.
+func Table(rounds []Round, kinds []Kind) string {
 	type cell struct{ fault, to string }
 	by := map[cell][]Round{}
 	for _, r := range rounds {
@@ -134,13 +141,17 @@ func Table(rounds []Round) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	head := []string{"fault", "to", "times"}
-	for _, k := range Kinds() {
+	for _, k := range kinds {
 		head = append(head, string(k))
 	}
-	fmt.Fprintln(w, strings.Join(append(head, "new pod Ready p50", "p99", "max"), "\t"))
+	timed := slices.ContainsFunc(rounds, func(r Round) bool { return r.Recovery > 0 })
+	if timed {
+		head = append(head, "new pod Ready p50", "p99", "max")
+	}
+	fmt.Fprintln(w, strings.Join(head, "\t"))
 	for _, key := range keys {
 		row := []string{key.fault, key.to, fmt.Sprint(len(by[key]))}
-		for _, k := range Kinds() {
+		for _, k := range kinds {
 			n := 0
 			for _, r := range by[key] {
 				for _, f := range r.Findings {
@@ -157,8 +168,10 @@ func Table(rounds []Round) string {
 				times = append(times, r.Recovery)
 			}
 		}
-		for _, q := range []float64{.5, .99, 1} {
-			row = append(row, quantile(times, q))
+		if timed {
+			for _, q := range []float64{.5, .99, 1} {
+				row = append(row, quantile(times, q))
+			}
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}

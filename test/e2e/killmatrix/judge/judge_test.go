@@ -73,12 +73,16 @@ func TestTable(t *testing.T) {
 		{Fault: "kill -9", To: "bus", Recovery: 600 * time.Millisecond},
 		{Fault: "kill -9", To: "pleg", Findings: []judge.Finding{{judge.Stuck, "x"}, {judge.Flip, "y"}}},
 	}
-	narrow := regexp.MustCompile(" +").ReplaceAllString(judge.Table(rounds), " ")
+	narrow := regexp.MustCompile(" +").ReplaceAllString(judge.Table(rounds, judge.Kinds()), " ")
 	want := "fault to times flips restarts duplicates lost stuck new pod Ready p50 p99 max\n" +
 		"kill -9 (all) 3 1 0 0 0 1 0.40 s 0.60 s 0.60 s\n" +
 		"kill -9 bus 2 0 0 0 0 0 0.40 s 0.60 s 0.60 s\n" +
 		"kill -9 pleg 1 1 0 0 0 1 - - -\n"
 	if narrow != want {
+		t.Errorf("table\n%s\nwant\n%s", narrow, want)
+	}
+	narrow = regexp.MustCompile(" +").ReplaceAllString(judge.Table(rounds[2:], []judge.Kind{judge.Flip}), " ")
+	if want := "fault to times flips\nkill -9 (all) 1 1\nkill -9 pleg 1 1\n"; narrow != want {
 		t.Errorf("table\n%s\nwant\n%s", narrow, want)
 	}
 	if !judge.Bad(rounds) || judge.Bad(rounds[:2]) {
