@@ -45,9 +45,13 @@ type answer struct {
 	Error  string          `json:"error,omitempty"`
 }
 
-// Serve is a child: it answers requests until there are no more.
+// Serve is a child: it says that it is there by an empty answer, and answers
+// requests until there are no more.
 func Serve(in io.Reader, out io.Writer, steps Steps) error {
 	requests, answers := json.NewDecoder(in), json.NewEncoder(out)
+	if err := answers.Encode(answer{}); err != nil {
+		return err
+	}
 	for {
 		var r request
 		if err := requests.Decode(&r); errors.Is(err, io.EOF) {

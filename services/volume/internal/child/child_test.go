@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/stallfs"
@@ -69,6 +71,50 @@ func TestNoCommand(t *testing.T) {
 	p := child.NewPool(child.Config{Command: func() *exec.Cmd { return exec.Command(none) }, Log: slog.New(slog.DiscardHandler)})
 	if err := do(p, "pid", "x", "", nil); err == nil || !strings.HasPrefix(err.Error(), "start of a child: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestASlowStart has children that take longer to start than a step usually takes:
+// that is the machine's fault, and nobody takes the place for one that hangs.
+func TestASlowStart(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := volumetest.Command("")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := child.NewPool(child.Config{Command: func() *exec.Cmd {
+		c := command()
+		late := exec.Command("sh", "-c", `read line < "$0"; exec "$1"`, gate, self)
+		late.Env = c.Env
+		return late
+	}, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(p.Close)
+	results := make(chan error, 2)
+	step := func() { results <- do(p, "pid", "x", "", nil) }
+	go step()
+	<-time.After(1500 * time.Millisecond) // longer than a step is waited for
+	go step()
+	select {
+	case err := <-results:
+		t.Fatalf("a step ended before its child was there: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	for range 2 {
+		if _, err := open.WriteString("go\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ type Task struct {
 // process is one child.
 type process struct {
 	cmd     *exec.Cmd
+	greeted bool
 	in      io.WriteCloser
 	out     *json.Decoder
 	retired *time.Timer
@@ -96,9 +97,17 @@ func (p *Pool) Do(t Task, result any) error {
 		return err
 	}
 	wait := &Stuck{Step: t.Step, On: t.On, Since: time.Now(), PID: c.cmd.Process.Pid}
-	late := time.AfterFunc(slow, func() { free(); p.suspect(t.Place, wait) })
 	done := make(chan outcome, 1)
-	go func() { done <- c.ask(request{Step: t.Step, Args: args}) }()
+	go func() {
+		o := c.greet()
+		if o.err == nil {
+			// A child that is slow to start, on a busy node, says nothing about the place.
+			late := time.AfterFunc(slow, func() { free(); p.suspect(t.Place, wait) })
+			o = c.ask(request{Step: t.Step, Args: args})
+			late.Stop()
+		}
+		done <- o
+	}()
 	limit := time.NewTimer(t.Limit)
 	defer limit.Stop()
 	select {
@@ -106,7 +115,6 @@ func (p *Pool) Do(t Task, result any) error {
 		p.abandon(c, t.Place, wait)
 		return wait
 	case o := <-done:
-		late.Stop()
 		p.clear(t.Place, wait)
 		if o.err != nil {
 			p.end(c)
@@ -126,6 +134,15 @@ func (p *Pool) Do(t Task, result any) error {
 type outcome struct {
 	a   answer
 	err error
+}
+
+// greet waits until a child that was started just now is there.
+func (c *process) greet() (o outcome) {
+	if !c.greeted {
+		o.err = c.out.Decode(&o.a)
+		c.greeted = o.err == nil
+	}
+	return o
 }
 
 func (c *process) ask(r request) (o outcome) {
