@@ -53,7 +53,7 @@ func watch(t *testing.T, cp *harness.ControlPlane, n *harness.Node) *load {
 	t.Helper()
 	l := &load{
 		t: t, cp: cp, n: n, ns: cp.Namespace(t), last: map[string]*corev1.Pod{}, gone: map[string]bool{}, steady: map[string]bool{},
-		news: make(chan struct{}),
+		news: make(chan struct{}), stopping: func() {},
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(cp.Admin, 0, informers.WithNamespace(l.ns))
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

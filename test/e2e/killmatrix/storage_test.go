@@ -16,6 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/test/csidriver"
 )
 
@@ -35,6 +36,9 @@ type storage struct {
 	uids    map[string]bool // of the pods that stay
 	stages  map[string]bool // mount points of volumes staged for them
 	went    atomic.Int64
+
+	killing    atomic.Bool           // until the last kill
+	killedLast map[house.Service]int // process of each service
 }
 
 // comes begins the names of pods that come and go.
@@ -46,6 +50,7 @@ func startStorage(t *testing.T, l *load) *storage {
 	s := &storage{
 		load: l, driver: l.ns + ".csi.example", data: t.TempDir(), host: t.TempDir(),
 		holds: map[string]map[string]string{}, outside: map[string]string{}, uids: map[string]bool{}, stages: map[string]bool{},
+		killedLast: map[house.Service]int{},
 	}
 	sockets, err := os.MkdirTemp("", "csi") // the path of a socket is short
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/judge"
@@ -107,25 +106,6 @@ func (s *storage) sources() (found []judge.Finding) {
 		}
 	}
 	return found
-}
-
-// emptied deletes what is left of the pods that come and go, and waits.
-func (s *storage) emptied() []judge.Finding {
-	s.t.Helper()
-	api := s.cp.Admin.CoreV1().Pods(s.ns)
-	list, err := api.List(s.t.Context(), metav1.ListOptions{})
-	for i := range list.Items {
-		if !strings.HasPrefix(list.Items[i].Name, comes) {
-			continue
-		}
-		if err == nil {
-			err = s.remove(s.t.Context(), list.Items[i].Name)
-		}
-	}
-	if err != nil {
-		return []judge.Finding{{Kind: judge.Lost, What: err.Error()}}
-	}
-	return nil
 }
 
 // left says what is left of pods other than these, and what is staged beside these

@@ -61,12 +61,12 @@ func given(pod, data string) map[string]string {
 	}
 }
 
-// comeAndGo has pods come and go until ctx ends.
-func (s *storage) comeAndGo(ctx context.Context, seed uint64) {
+// comeAndGo has pods come and go for as long as there are kills.
+func (s *storage) comeAndGo(seed uint64) {
 	s.t.Helper()
 	for i := range lanes {
 		s.dataVolume(laneClaim(i))
-		s.churners.Go(func() { s.lane(ctx, rand.New(rand.NewPCG(seed, uint64(i))), i) })
+		s.churners.Go(func() { s.lane(s.t.Context(), rand.New(rand.NewPCG(seed, uint64(i))), i) })
 	}
 }
 
@@ -78,13 +78,13 @@ func (s *storage) lane(ctx context.Context, random *rand.Rand, lane int) {
 	data := laneClaim(lane)
 	ending := make(chan struct{})
 	close(ending)
-	for i := 0; ctx.Err() == nil; i++ {
+	for i := 0; s.killing.Load(); i++ {
 		name := fmt.Sprintf("%s%d-%d", comes, lane, i)
 		if err := s.start(ctx, name, data); err != nil {
 			s.found(ctx, judge.Stuck, err)
-			continue
+			break
 		}
-		if err := s.await(ctx, name, isReady); err != nil {
+		if err := s.patiently(func() error { return s.await(ctx, name, isReady) }); err != nil {
 			s.found(ctx, judge.Stuck, err)
 		} else {
 			s.found(ctx, judge.Changed, s.reads(ctx, name, given(name, data)))
@@ -94,11 +94,22 @@ func (s *storage) lane(ctx context.Context, random *rand.Rand, lane int) {
 		ending = done
 		s.churners.Go(func() {
 			defer close(done)
-			s.found(ctx, judge.Lost, s.remove(ctx, name))
+			s.found(ctx, judge.Lost, s.patiently(func() error { return s.remove(ctx, name) }))
 			s.went.Add(1)
 		})
 		if random.IntN(2) == 0 {
 			<-ending
+		}
+	}
+}
+
+// patiently does something that takes its time while those it needs are killed all
+// the time: it must have come to its end within patience of the last kill.
+func (s *storage) patiently(do func() error) error {
+	for {
+		killing := s.killing.Load()
+		if err := do(); err == nil || !killing {
+			return err
 		}
 	}
 }

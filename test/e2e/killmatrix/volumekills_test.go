@@ -56,9 +56,8 @@ func TestVolumeKills(t *testing.T) {
 	s := startStorage(t, watch(t, cp, n))
 	s.keepers(keepers)
 	t.Logf("the pods that stay are Ready after %.1f s", since().Seconds())
-	ctx, cancel := context.WithCancel(t.Context())
-	s.stopping = cancel
-	s.comeAndGo(ctx, *seed)
+	s.killing.Store(true)
+	s.comeAndGo(*seed)
 	victims := [][]house.Service{{house.Volume}, {house.PodWorker}, {house.Volume, house.PodWorker}}
 	// All is well half of the time.
 	weathers := []harness.Weather{harness.Fair, harness.Fair, harness.Fair, harness.Slow, harness.Silent, harness.Refusing}
@@ -95,6 +94,7 @@ func TestVolumeKills(t *testing.T) {
 		s.resume()
 	}
 	gate.Set(harness.Fair)
+	s.killing.Store(false)
 	last := time.Now()
 	t.Logf("the last kill was after %.1f s", since().Seconds())
 	r := judge.Round{Fault: "afterwards", To: "all"}
@@ -127,8 +127,8 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 		}
 		r.To += string(v)
 		harness.Eventually(s.t, patience, "a process of "+string(v), func(context.Context) error {
-			if pids[v] = s.pid(v); pids[v] == 0 {
-				return errors.New("there is none")
+			if pids[v] = s.pid(v); pids[v] == 0 || pids[v] == s.killedLast[v] {
+				return errors.New("there is none") // or one that is ending
 			}
 			return nil
 		})
@@ -138,6 +138,7 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			s.t.Errorf("kill -9 %s: %v", v, err)
 		}
+		s.killedLast[v] = pid
 	}
 	r.Findings = append(s.whole(), s.look()...)
 	return r
@@ -150,9 +151,7 @@ func (s *storage) settled(since time.Time) (found []judge.Finding) {
 	if err := harness.Within(s.t.Context(), orphaned, s.serving); err != nil {
 		s.t.Errorf("after the last kill: %v", err)
 	}
-	s.stopping()
 	s.churners.Wait()
-	found = append(found, s.emptied()...)
 	err := harness.Within(s.t.Context(), max(orphaned-time.Since(since), time.Second), func(context.Context) error { return s.left(s.uids, s.stages) })
 	if err != nil {
 		found = append(found, judge.Finding{Kind: judge.Orphan, What: err.Error()})
