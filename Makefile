@@ -136,7 +136,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm metrics-server conformance
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
-	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=20m -count=1 -p=1 -skip='^(TestTakeOver|TestSkew)$$'
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=20m -count=1 -p=1 -skip='^(TestTakeOver|TestSkew|TestDeadFileSystem|TestVolumeCost)$$'
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=./killmatrix -- -timeout=20m -count=1 -run='^TestVolumeKills$$'
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
 
@@ -156,6 +156,18 @@ volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: o
 	@test/env/install.sh runtime etcd kubernetes
 	@go test ./services/volume -v -count=1 -timeout=30m -run='^TestKills$$' -kills=200
 	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=90m -run='^TestVolumeKills$$' -kills=200 -volume-out=$(CURDIR)/docs/volume-kills.txt
+
+STALL ?=
+
+.PHONY: dead-file-system
+dead-file-system: test-setup ## A file system that stops answering under 5 of 50 pods: what the others notice (root, ten minutes on a quiet machine)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test . -v -count=1 -timeout=60m -run='^TestDeadFileSystem$$' $(STALL)
+
+.PHONY: volume-cost
+volume-cost: test-setup ## What a ConfigMap, a token and an emptyDir cost at the start of a pod (root, three minutes on a quiet machine)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test . -v -count=1 -timeout=60m -run='^TestVolumeCost$$'
 
 AGENTS  ?= reference,sextant
 FOCUS   ?= \[sig-node\].*\[NodeConformance\]

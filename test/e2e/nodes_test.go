@@ -93,7 +93,7 @@ func TestNodes(t *testing.T) {
 		n := nodes[len(nodes)-1] // the kinds do not differ in this
 		t.Run(n.kind, func(t *testing.T) { deadFileSystem(newEnv(t, n)) })
 	})
-	t.Run("what volumes cost", func(t *testing.T) {
+	t.Run("from the API to the disk", func(t *testing.T) {
 		n := nodes[len(nodes)-1]
 		t.Run(n.kind, func(t *testing.T) { volumeFigures(newEnv(t, n)) })
 	})

@@ -130,6 +130,16 @@ func (o *observer) when(ns, name string, check func(*corev1.Pod) error) time.Tim
 	return time.Time{}
 }
 
+// goneAt is the moment a pod was seen to be gone; zero while it is there.
+func (o *observer) goneAt(ns, name string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l := o.pods[ns+"/"+name]; l != nil && l.gone {
+		return l.versions[len(l.versions)-1].at
+	}
+	return time.Time{}
+}
+
 // eventsOf are the Events about an object of a namespace, each as it was last.
 func (o *observer) eventsOf(ns, name string) []*corev1.Event {
 	o.mu.Lock()

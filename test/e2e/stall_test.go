@@ -24,15 +24,9 @@ import (
 func deadFileSystem(e *env) {
 	dead := stallfs.Mount(e)
 	folder := filepath.Join(dead.Dir, "folder")
-	on := func(name string, kind corev1.HostPathType) *corev1.Pod {
-		pod := e.pod(name)
-		pod.Spec.Volumes = []corev1.Volume{{Name: "remote", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}}}
-		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "remote", MountPath: "/remote"}}
-		return pod
-	}
 	e.create(e.pod("healthy"))
-	e.create(on("typed", corev1.HostPathDirectory))
-	e.create(on("untyped", corev1.HostPathUnset))
+	e.create(e.podOn("typed", folder, corev1.HostPathDirectory))
+	e.create(e.podOn("untyped", folder, corev1.HostPathUnset))
 	names := []string{"healthy", "typed", "untyped"}
 	for _, name := range names {
 		e.awaitRunning(name, usual)
@@ -41,7 +35,7 @@ func deadFileSystem(e *env) {
 	usually := e.startsAndEnds("before")
 	before, began := e.state(names), time.Now()
 	dead.Stall()
-	e.create(on("late", corev1.HostPathDirectory))
+	e.create(e.podOn("late", folder, corev1.HostPathDirectory))
 	stalled := e.startsAndEnds("during")
 	e.Logf("%s: a pod started and went in %.2f s, and in %.2f s while another's file system did not answer", e.n.kind, usually.Seconds(), stalled.Seconds())
 	const why = "no answer since"
@@ -81,6 +75,22 @@ func deadFileSystem(e *env) {
 	}
 }
 
+// podOn is a pod with a folder of the node.
+func (e *env) podOn(name, folder string, kind corev1.HostPathType) *corev1.Pod {
+	pod := e.pod(name)
+	pod.Spec.Volumes = []corev1.Volume{{Name: "remote", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "remote", MountPath: "/remote"}}
+	return pod
+}
+
+// podWithScratch is a pod with a token and a volume of its own.
+func (e *env) podWithScratch(name string) *corev1.Pod {
+	pod := e.pod(name)
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	return pod
+}
+
 // startsAndEnds makes five pods with volumes and removes them, and tells how long
 // that took.
 func (e *env) startsAndEnds(when string) time.Duration {
@@ -88,9 +98,7 @@ func (e *env) startsAndEnds(when string) time.Duration {
 	began := time.Now()
 	var names []string
 	for i := range 5 {
-		pod := e.pod(fmt.Sprintf("%s-%d", when, i))
-		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		pod := e.podWithScratch(fmt.Sprintf("%s-%d", when, i))
 		e.create(pod)
 		names = append(names, pod.Name)
 	}

@@ -11,16 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a change in the API may take until it is on disk, and how much of a pod's
-// start a ConfigMap, a token and an emptyDir may be. The first is held to here;
-// the second is a matter of milliseconds and of a quiet machine, and is told.
-const (
-	onDiskWithin  = 2 * time.Second
-	startsCompare = 9
-)
+// onDiskWithin is what a change in the API may take until it is on disk.
+const onDiskWithin = 2 * time.Second
 
-// volumeFigures measures how long a changed object takes to the disk, and what
-// volumes cost at the start of a pod (docs/measurements.md).
+// volumeFigures measures how long a changed object takes to the disk
+// (docs/measurements.md).
 func volumeFigures(e *env) {
 	api := e.n.cp.Admin.CoreV1()
 	config, err := api.ConfigMaps(e.ns).Create(e.Context(), &corev1.ConfigMap{
@@ -58,31 +53,6 @@ func volumeFigures(e *env) {
 	if p50 := took[len(took)/2]; p50 > onDiskWithin {
 		e.Errorf("half of the changes took more than %s to the disk, allowed are %s", p50, onDiskWithin)
 	}
-
-	starts := map[string][]time.Duration{}
-	for i := range startsCompare {
-		for kind, pod := range map[string]*corev1.Pod{"without": e.pod(fmt.Sprintf("without-%d", i)), "with": e.pod(fmt.Sprintf("with-%d", i))} {
-			no := false
-			pod.Spec.AutomountServiceAccountToken = &no
-			if kind == "with" {
-				pod.Spec.AutomountServiceAccountToken = nil
-				pod.Spec.Volumes = []corev1.Volume{
-					{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
-					{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-				}
-				pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "config", MountPath: "/config"}, {Name: "scratch", MountPath: "/scratch"}}
-			}
-			began := time.Now()
-			e.create(pod)
-			e.awaitRunning(pod.Name, usual)
-			starts[kind] = append(starts[kind], e.n.seen.when(e.ns, pod.Name, running).Sub(began))
-			e.delete(pod.Name, 0)
-			e.awaitGone(pod.Name, usual)
-		}
-	}
-	median := func(kind string) time.Duration { slices.Sort(starts[kind]); return starts[kind][startsCompare/2] }
-	e.Logf("%s: create to Ready: %d ms without volumes, %d ms with a ConfigMap, a token and an emptyDir (medians of %d)",
-		e.n.kind, median("without").Milliseconds(), median("with").Milliseconds(), startsCompare)
 }
 
 func (e *env) volumesOf(pod *corev1.Pod) string {
