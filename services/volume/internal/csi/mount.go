@@ -1,0 +1,240 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+)
+
+// Mount makes sure that a volume is published to a pod, and returns where. It may
+// be called again and again.
+func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error) {
+	if problem := checkName(r.Name); problem != nil {
+		return "", problem
+	}
+	defer m.turns.take(r.volume())()
+	u := use{
+		UID: r.UID, Volume: r.Volume, Name: r.Name, Driver: r.Driver, Handle: r.Handle, Inline: r.Inline,
+		Attachable: r.Attachable, Block: r.Block, Exclusive: r.Exclusive, Target: m.disk.target(r),
+	}
+	m.mu.Lock()
+	had, known := m.used[u.key()]
+	m.mu.Unlock()
+	if known && had.volume() != u.volume() {
+		return "", fmt.Errorf("volume %s of the pod is %s, and was %s: it is not changed under a pod", r.Name, u.volume(), had.volume())
+	}
+	standing := known && m.stands(had)
+	if standing && !r.Republish {
+		return u.Target, m.grow(ctx, r, u.Target)
+	}
+	for _, other := range m.others(r.volume(), r.UID) {
+		if r.Exclusive || other.Exclusive {
+			return "", errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+		}
+	}
+	d, err := m.cfg.Drivers.get(r.Driver)
+	if err != nil {
+		return "", err
+	}
+	if !standing {
+		// The intent to publish comes first: what is staged is somebody's.
+		if err := m.putUse(u); err != nil {
+			return "", err
+		}
+		if err := fault.Hit(ctx, "volume.csi.stage"); err != nil {
+			return "", err
+		}
+	}
+	stage, err := m.stage(ctx, d, r)
+	if err != nil {
+		return "", err
+	}
+	if err := m.publish(ctx, d, r, u, stage, standing); err != nil {
+		return "", err
+	}
+	if standing {
+		return u.Target, nil
+	}
+	if err := m.settle(r, d, u); err != nil {
+		return "", err
+	}
+	u.Boot = m.cfg.Boot
+	return u.Target, m.putUse(u)
+}
+
+// checkName makes sure that a volume's name is the name of one folder.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("volume name %q is not the name of a folder", name)
+	}
+	return nil
+}
+
+// stage makes sure that a volume is staged, if the driver stages, and returns where.
+func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string, err error) {
+	if r.Inline {
+		return "", nil
+	}
+	stages, err := d.can(ctx, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	if err != nil || !stages {
+		return "", err
+	}
+	s := staged{Driver: r.Driver, Handle: r.Handle, Path: m.disk.stage(r), Block: r.Block}
+	if r.Block {
+		s.Name = r.Name
+	}
+	m.mu.Lock()
+	had := m.stagings[r.volume()]
+	m.mu.Unlock()
+	if had.Boot == m.cfg.Boot && had.Path == s.Path {
+		return s.Path, m.growStaged(ctx, d, r, had)
+	}
+	if err := m.putStaged(s); err != nil {
+		return "", err
+	}
+	if err := m.prepareStage(r, s); err != nil {
+		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", r.Name, err)
+	}
+	c, err := m.capability(ctx, d, r)
+	if err != nil {
+		return "", err
+	}
+	_, err = d.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+		VolumeId: r.Handle, PublishContext: r.PublishContext, StagingTargetPath: s.Path, VolumeCapability: c,
+		Secrets: r.StageSecrets, VolumeContext: r.Attributes,
+	})
+	if err != nil {
+		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", r.Name, err)
+	}
+	s.Boot = m.cfg.Boot
+	if err := m.putStaged(s); err != nil {
+		return "", err
+	}
+	return s.Path, m.growStaged(ctx, d, r, s)
+}
+
+func (m *Manager) prepareStage(r *Request, s staged) error {
+	if err := os.MkdirAll(s.Path, 0o750); err != nil {
+		return err
+	}
+	data := volData{Handle: r.Handle, Driver: r.Driver}
+	dir := filepath.Dir(s.Path)
+	if r.Block {
+		return nil // publishing writes it
+	}
+	return writeData(dir, data)
+}
+
+// capability describes the use of a volume as this driver understands it.
+func (m *Manager) capability(ctx context.Context, d *driver, r *Request) (*csi.VolumeCapability, error) {
+	single, err := d.can(ctx, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
+	if err != nil {
+		return nil, err
+	}
+	group := ""
+	if r.FSGroup != nil {
+		applies, err := d.can(ctx, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+		if err != nil {
+			return nil, err
+		}
+		if applies {
+			group = fmt.Sprint(*r.FSGroup)
+		}
+	}
+	return r.capability(single, group), nil
+}
+
+// publish has the driver publish a volume. One that is published stays when
+// publishing it again fails.
+func (m *Manager) publish(ctx context.Context, d *driver, r *Request, u use, stage string, standing bool) error {
+	if !standing {
+		if err := m.preparePublish(r, u); err != nil {
+			return err
+		}
+	}
+	c, err := m.capability(ctx, d, r)
+	if err != nil {
+		return err
+	}
+	attributes := maps.Clone(r.Attributes)
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	maps.Copy(attributes, r.PublishAttributes)
+	_, err = d.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+		VolumeId: r.Handle, PublishContext: r.PublishContext, StagingTargetPath: stage, TargetPath: u.Target,
+		VolumeCapability: c, Readonly: r.ReadOnly, Secrets: r.PublishSecrets, VolumeContext: attributes,
+	})
+	if status.Code(err) == codes.FailedPrecondition && stage != "" {
+		// It is not staged, whatever the driver said before: stage it the next time.
+		m.mu.Lock()
+		s, ok := m.stagings[r.volume()]
+		m.mu.Unlock()
+		if ok && !standing {
+			s.Boot = ""
+			err = errors.Join(err, m.putStaged(s))
+		}
+	}
+	return err
+}
+
+func (m *Manager) preparePublish(r *Request, u use) error {
+	dir := filepath.Dir(u.Target)
+	lifecycle := "Persistent"
+	if r.Inline {
+		lifecycle = "Ephemeral"
+	}
+	notes := dir
+	if r.Block {
+		notes = filepath.Join(m.disk.devices(), r.Name, "data")
+	}
+	for _, folder := range []string{dir, notes} {
+		if err := os.MkdirAll(folder, 0o750); err != nil {
+			return err
+		}
+	}
+	return writeData(notes, volData{
+		Name: r.Name, Handle: r.Handle, Driver: r.Driver, Node: r.Node, Attachment: r.Attachment, Lifecycle: lifecycle,
+	})
+}
+
+// settle does what is the node's to do with a published volume.
+func (m *Manager) settle(r *Request, d *driver, u use) error {
+	there, err := mountedAt(u.Target)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return fmt.Errorf("CSI driver %s says that it published volume %s, but nothing is mounted at %s", r.Driver, r.Name, u.Target)
+	}
+	if r.Block {
+		link := m.disk.link(r.UID, r.Name)
+		if err := os.MkdirAll(filepath.Dir(link), 0o750); err != nil {
+			return err
+		}
+		if err := remove(link); err != nil {
+			return err
+		}
+		return os.Symlink(u.Target, link)
+	}
+	d.mu.Lock()
+	applies := d.capabilities[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
+	d.mu.Unlock()
+	if r.FSGroup == nil || !r.GiveFSGroup || applies || r.ReadOnly {
+		return nil
+	}
+	if err := m.cfg.Give(u.Target, r); err != nil {
+		return fmt.Errorf("applyFSGroup failed for vol %s: %w", r.Handle, err)
+	}
+	return nil
+}
