@@ -26,7 +26,7 @@ var (
 var services = []string{"bus", "podworker", "config", "pleg", "prober", "volume", "resource", "status", "nodeapi"}
 
 // limit of each wait: emulation on a machine with other work is slow.
-const limit = 15 * time.Minute
+const limit = 30 * time.Minute
 
 type bench struct {
 	*testing.T

@@ -65,6 +65,7 @@ func do(r wire.Request) wire.Answer {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", r.Script)
 	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive")
+	cmd.WaitDelay = 5 * time.Second // what it leaves behind may hold its output
 	text, err := cmd.CombinedOutput()
 	a := wire.Answer{ID: r.ID, Out: string(text)}
 	if err != nil {

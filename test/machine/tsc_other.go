@@ -1,0 +1,6 @@
+//go:build !amd64
+
+package machine
+
+// clock of another host's processor is not known.
+func clock() string { return "" }
