@@ -178,6 +178,9 @@ func (p Paths) Broker() string { return filepath.Join(p.Run, string(PodWorker), 
 // Supervisor is the socket of the supervisor, which is no service.
 func (p Paths) Supervisor() string { return filepath.Join(p.Run, "supervisor", "grpc.sock") }
 
+// Tools is the socket of what runs root's tools for volume.
+func (p Paths) Tools() string { return filepath.Join(p.Run, "tools", "grpc.sock") }
+
 // Identities is the file that maps services to uids.
 func (p Paths) Identities() string { return filepath.Join(p.Run, "identities.json") }
 

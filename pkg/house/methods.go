@@ -28,6 +28,7 @@ var methods = map[string][]Service{
 	"/sextant.resource.v1.ResourceService/Settle":          {PodWorker},
 	"/sextant.resource.v1.ResourceService/Usage":           {NodeAPI, Operator},
 	"/sextant.supervisor.v1.SupervisorService/EndExec":     {PodWorker},
+	"/sextant.supervisor.v1.ToolsService/MountNFS":         {Volume},
 	"/runtime.v1.RuntimeService/Version":                   {"*"},
 	"/runtime.v1.RuntimeService/Status":                    {Pleg, Resource, NodeAPI, Operator},
 	"/runtime.v1.RuntimeService/RuntimeConfig":             {Pleg, Resource, Operator},

@@ -27,6 +27,10 @@ func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path 
 		path, err = s.host.HostPath(direct)
 		return path, time.Time{}, err
 	}
+	if of.NFS != nil && !src.Block {
+		path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: src.Volume.Name, Source: of.NFS, ReadOnly: src.ReadOnly, Options: mountOptions(src.Volume)})
+		return path, time.Time{}, err
+	}
 	if of.Local != nil && !src.Block {
 		path, err = s.host.Local(p.UID, local(p, v, src))
 		return path, time.Time{}, err

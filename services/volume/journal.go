@@ -32,7 +32,8 @@ func (s *Service) restore() error {
 		}
 		switch w := s.pods[uid]; {
 		case w == nil:
-			s.pods[uid] = &podWork{uid: uid, found: names}
+			s.pods[uid] = newWork(uid)
+			s.pods[uid].found = names
 		case w.pod == nil:
 			w.found = names // its removal was under way
 		}
@@ -41,7 +42,8 @@ func (s *Service) restore() error {
 }
 
 func (s *Service) restored(uid types.UID, i intent) (*podWork, error) {
-	w := &podWork{uid: uid, withdrawing: i.Withdrawing, dirty: true, asked: s.now()}
+	w := newWork(uid)
+	w.withdrawing, w.dirty, w.asked = i.Withdrawing, true, s.now()
 	if len(i.Pod) == 0 {
 		return w, nil
 	}

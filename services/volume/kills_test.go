@@ -20,7 +20,6 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
-	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
@@ -248,18 +247,5 @@ func (r *rig) everything(folder string) {
 // localDisk is a claim, and its volume, a folder of this node.
 func (r *rig) localDisk(name, disk, folder string) {
 	r.Helper()
-	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: disk}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
-	claim.Namespace, claim.Name, claim.UID = "ns", name, "claim-1"
-	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
-		ClaimRef:               &v1.ObjectReference{Namespace: "ns", Name: name, UID: "claim-1"},
-		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: folder}},
-	}}
-	pv.Name = disk
-	for key, object := range map[string]interface{ Marshal() ([]byte, error) }{"PersistentVolumeClaim/ns/" + name: claim, "PersistentVolume//" + disk: pv} {
-		data, err := object.Marshal()
-		if err != nil {
-			r.Fatal(err)
-		}
-		standin.Set(r.House, r.objects, key, &configv1.Object{Object: data})
-	}
+	r.volumeOf(name, disk, v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: folder}}})
 }

@@ -28,6 +28,8 @@ type podWork struct {
 	pod         *v1.Pod // nil: found on disk
 	found       []string
 	withdrawing bool
+	leaving     context.Context // ends when it is withdrawn
+	leave       context.CancelFunc
 	asked       time.Time // when pod was declared as it is
 
 	dirty   bool
@@ -41,6 +43,12 @@ type podWork struct {
 	attach map[string]string
 	stuck  *volumeWork // a removal that failed
 	failed int         // removals that failed in a row
+}
+
+func newWork(uid types.UID) *podWork {
+	w := &podWork{uid: uid}
+	w.leaving, w.leave = context.WithCancel(context.Background())
+	return w
 }
 
 // declare notes that a pod is to have its volumes.
@@ -66,7 +74,7 @@ func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error)
 		}
 		s.mu.Lock()
 		if w == nil {
-			w = &podWork{uid: p.UID}
+			w = newWork(p.UID)
 			s.pods[p.UID] = w
 		}
 		if !known {
@@ -99,6 +107,7 @@ func (s *Service) withdraw(ctx context.Context, uid types.UID) (feed.Revision, e
 		}
 		s.mu.Lock()
 		w.withdrawing, w.dirty = true, true
+		w.leave()
 		s.mu.Unlock()
 		s.publish(ctx, w)
 		s.look()

@@ -19,6 +19,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
@@ -54,6 +55,7 @@ type Host interface {
 	HostPath(v *v1.Volume) (string, error)
 	Local(uid types.UID, l setup.Local) (string, error)
 	Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (string, error)
+	Point(uid types.UID, plugin, volume, name string) (path string, there bool, err error)
 	Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error)
 	Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool)
 	// Release lets go of the parts of volumes that Subpath bound.
@@ -102,6 +104,7 @@ type Service struct {
 	node    *feed.Mirror[*resourcev1.NodeResources]
 	kubelet *feed.Mirror[*kubeconf.Config]
 	tokens  configv1.ConfigServiceClient
+	tools   supervisorv1.ToolsServiceClient
 
 	volumes *feed.Owner[*volumev1.VolumeNode]
 	drivers *csi.Drivers
@@ -155,6 +158,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.tokens = configv1.NewConfigServiceClient(config)
+	if s.tools, err = newTools(kit); err != nil {
+		return nil, err
+	}
 	if s.objects, err = service.Mirror(kit, house.ConfigObjects, feed.Message[*configv1.Object]); err != nil {
 		return nil, err
 	}

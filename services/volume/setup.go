@@ -141,6 +141,9 @@ func (s *Service) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path stri
 		return path, set.Refresh, err
 	case plugin == content.Claim:
 		return s.claimed(l, w, p, v)
+	case plugin == content.NFS:
+		path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: v.Name, Source: v.NFS, ReadOnly: v.NFS.ReadOnly})
+		return path, time.Time{}, err
 	case plugin == content.CSI:
 		return s.driven(l, w, p, v, nil)
 	default:

@@ -123,17 +123,23 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// TestVolumeSharesTheNodesMounts: none of the settings that would give volume a
-// mount namespace of its own, in which its mounts stayed.
-func TestVolumeSharesTheNodesMounts(t *testing.T) {
-	for name := range read(t, "sextant-volume.service") {
+// TestMountersShareTheNodesMounts: none of the settings that would give those who
+// mount a mount namespace of their own, in which their mounts stayed.
+func TestMountersShareTheNodesMounts(t *testing.T) {
+	for _, s := range []string{"volume", "tools"} {
+		shareMounts(t, s)
+	}
+}
+
+func shareMounts(t *testing.T, s string) {
+	for name := range read(t, "sextant-"+s+".service") {
 		switch name {
 		case "Service.ProtectSystem", "Service.ProtectHome", "Service.PrivateTmp", "Service.PrivateDevices", "Service.PrivateMounts",
 			"Service.ProtectProc", "Service.ProcSubset", "Service.ProtectControlGroups", "Service.ProtectKernelLogs",
 			"Service.ProtectKernelModules", "Service.ProtectKernelTunables", "Service.ReadWritePaths", "Service.ReadOnlyPaths",
 			"Service.InaccessiblePaths", "Service.BindPaths", "Service.TemporaryFileSystem", "Service.MountFlags",
 			"Service.RootDirectory", "Service.LoadCredential", "Service.DynamicUser":
-			t.Errorf("%s gives volume mounts of its own", name)
+			t.Errorf("%s gives %s mounts of its own", name, s)
 		}
 	}
 }

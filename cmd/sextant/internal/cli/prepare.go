@@ -149,3 +149,25 @@ func gateCommand() *cobra.Command {
 	n.register(c)
 	return c
 }
+
+// toolsCommand is what else is left of it: what runs in the node's own mount
+// namespace.
+func toolsCommand() *cobra.Command {
+	var n nodeFlags
+	c := &cobra.Command{
+		Use:    "tools",
+		Short:  "Run the distribution's tools for network storage for volume",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			log := supervisorLog(c.ErrOrStderr())
+			plan, _, err := node.AwaitPlan(c.Context(), n.paths.Run, log)
+			if err != nil {
+				return err
+			}
+			return plan.KeepToolsUnit(c.Context(), log)
+		},
+	}
+	n.register(c)
+	return c
+}

@@ -34,7 +34,7 @@ func Root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(upCommand(), downCommand(), runCommand(), volumeStepsCommand(), superviseCommand(),
-		prepareCommand(), startCommand(), gateCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(),
+		prepareCommand(), startCommand(), gateCommand(), toolsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(),
 		statusCommand(), podsCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand())
 	return root
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // helpers have versions as the services have, and answer no questions.
-var helpers = []string{"prepare", "gate"}
+var helpers = []string{"prepare", "gate", "tools"}
 
 // upgradeFlags are those of upgrade and rollback.
 type upgradeFlags struct {
@@ -107,8 +107,10 @@ func (u *upgradeFlags) every(ctx context.Context, out io.Writer, version string)
 	}
 	keeper := u.keeper(ctx)
 	if keeper == units {
-		if err := node.RestartUnit(ctx, "sextant-gate.service"); err != nil {
-			return err
+		for _, unit := range []string{"sextant-gate.service", "sextant-tools.service"} {
+			if err := node.RestartUnit(ctx, unit); err != nil {
+				return err
+			}
 		}
 	}
 	var all []error

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 
 	"github.com/sextant-node/sextant/cmd/sextant/internal/reaper"
+	"github.com/sextant-node/sextant/cmd/sextant/internal/tools"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -43,6 +44,7 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: func(ctx context.Context) error { return p.keepKubeconfig(ctx, log) }})
 	}
 	tasks = append(tasks, service.Task{Name: "reaper", Run: func(ctx context.Context) error { return p.keepReaper(ctx, log) }})
+	tasks = append(tasks, service.Task{Name: "tools", Run: func(ctx context.Context) error { return p.KeepTools(ctx, log) }})
 	if systemd.IsRunningSystemd() {
 		tasks = append(tasks, service.Task{Name: "gates", Run: func(ctx context.Context) error { return p.keepGates(ctx, log) }})
 	}
@@ -67,6 +69,28 @@ func (p *Plan) keepReaper(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// KeepTools serves what runs root's tools for volume.
+func (p *Plan) KeepTools(ctx context.Context, log *slog.Logger) error {
+	for ctx.Err() == nil {
+		s := tools.New(tools.Config{Socket: p.Paths().Tools(), Identities: p.Identities(), Root: p.RootDir, Log: log})
+		if err := s.Run(ctx); err != nil {
+			log.Error("tools", "error", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// KeepToolsUnit is KeepTools where systemd keeps it.
+func (p *Plan) KeepToolsUnit(ctx context.Context, log *slog.Logger) error {
+	return service.RunTasks(ctx, 10*time.Second,
+		service.Task{Name: "tools", Run: func(ctx context.Context) error { return p.KeepTools(ctx, log) }},
+		service.Task{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }})
 }
 
 // Detach starts a supervisor that outlives the caller.

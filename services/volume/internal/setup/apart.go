@@ -21,6 +21,9 @@ import (
 const (
 	lookLimit    = 10 * time.Second
 	unmountLimit = 30 * time.Second
+	// What a server that is gone keeps from being unmounted is given up after this
+	// long (the kubelet's for NFS), with what was written and did not get there.
+	forceAfter   = time.Minute
 	measureLimit = 2 * time.Minute
 	giveLimit    = 30 * time.Minute // every file of a volume
 )
@@ -47,6 +50,21 @@ type subpathArgs struct {
 type unmountArgs struct {
 	Point  string
 	Detach bool
+	// Force gives up what a server does not answer, in the end.
+	Force bool
+}
+
+func (u unmountArgs) unmount() error {
+	if u.Force {
+		// While one thread waits for the server, another ends the waiting.
+		force := time.AfterFunc(forceAfter, func() { unix.Unmount(u.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_FORCE) }) //nolint:errcheck // the other one tells
+		defer force.Stop()
+	}
+	err := unmount(u.Point)
+	if errors.Is(err, unix.EBUSY) && u.Detach {
+		err = unix.Unmount(u.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	return err
 }
 
 type giveArgs struct {
@@ -70,11 +88,7 @@ func Steps(root string) child.Steps {
 		"measure": child.Step(func(path string) (any, error) { return h.Measure(path) }),
 		"unmount": child.Step(func(points []unmountArgs) (any, error) {
 			for _, p := range points {
-				err := unmount(p.Point)
-				if errors.Is(err, unix.EBUSY) && p.Detach {
-					err = unix.Unmount(p.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-				}
-				if err != nil {
+				if err := p.unmount(); err != nil {
 					return nil, err
 				}
 			}
@@ -159,12 +173,17 @@ func (a Apart) Remove(uid types.UID) error {
 		return err
 	}
 	if len(points) > 0 {
-		all := make([]unmountArgs, 0, len(points))
+		all, limit := make([]unmountArgs, 0, len(points)), unmountLimit
 		for _, point := range points {
 			rel := strings.TrimPrefix(point, dir+"/")
-			all = append(all, unmountArgs{point, strings.HasPrefix(rel, "volume-subpaths/") || strings.HasPrefix(rel, "volumes/kubernetes.io~empty-dir/")})
+			u := unmountArgs{Point: point, Force: strings.HasPrefix(rel, "volumes/kubernetes.io~nfs/")}
+			u.Detach = strings.HasPrefix(rel, "volume-subpaths/") || strings.HasPrefix(rel, "volumes/kubernetes.io~empty-dir/")
+			if u.Force {
+				limit += forceAfter
+			}
+			all = append(all, u)
 		}
-		err := a.Children.Do(child.Task{Step: "unmount", On: points[0], Place: dir, Args: all, Limit: cmp.Or(a.Limit, unmountLimit)}, nil)
+		err := a.Children.Do(child.Task{Step: "unmount", On: points[0], Place: dir, Args: all, Limit: cmp.Or(a.Limit, limit)}, nil)
 		if err != nil {
 			return err
 		}

@@ -80,11 +80,9 @@ func (h *Host) Local(uid types.UID, l Local) (string, error) {
 		return "", fmt.Errorf("local.path: %s is not a directory; block devices are not formatted and mounted by this node agent", l.Path)
 	}
 	dir := h.Dir(uid, content.Local, l.Name)
-	there := false
-	if _, err := os.Lstat(filepath.Dir(dir)); err == nil {
-		if there, err = mounted(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-			return "", err
-		}
+	there, err := pointThere(dir)
+	if err != nil {
+		return "", err
 	}
 	if !there {
 		if err := h.makeDirs(uid, dir); err != nil {
@@ -105,39 +103,7 @@ func (h *Host) Local(uid types.UID, l Local) (string, error) {
 			return "", fmt.Errorf("fsGroup: %w", err)
 		}
 	}
-	return dir, h.markLocal(uid, l)
-}
-
-// localMark is where it is kept which persistent volume a volume of a pod is, so
-// that it stands without the API.
-func (h *Host) localMark(uid types.UID, volume string) string {
-	return filepath.Join(h.Layout.Plugin(uid, content.Local), volume, "pv")
-}
-
-func (h *Host) markLocal(uid types.UID, l Local) error {
-	mark := h.localMark(uid, l.Volume)
-	if have, err := os.ReadFile(mark); err == nil && string(have) == l.Name {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(mark), 0o750); err != nil {
-		return err
-	}
-	fresh := mark + ".new"
-	if err := os.WriteFile(fresh, []byte(l.Name), 0o640); err != nil {
-		return err
-	}
-	return os.Rename(fresh, mark)
-}
-
-// localStands finds a volume that was bound before.
-func (h *Host) localStands(uid types.UID, volume string) (path string, ok bool) {
-	name, err := os.ReadFile(h.localMark(uid, volume))
-	if err != nil {
-		return "", false
-	}
-	dir := h.Dir(uid, content.Local, string(name))
-	there, err := mounted(dir)
-	return dir, err == nil && there
+	return dir, h.note(uid, content.Local, l.Volume, l.Name)
 }
 
 // isOf tells whether a folder is a group's: its id, its rights, and its bit.

@@ -76,8 +76,12 @@ func (h *Host) Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool) {
 	case content.HasFiles(plugin):
 		dir := h.Dir(p.UID, plugin, v.Name)
 		return dir, atomic.Written(dir)
+	case plugin == content.NFS:
+		dir := h.Dir(p.UID, plugin, v.Name)
+		there, err := mounted(dir)
+		return dir, err == nil && there
 	case plugin == content.Claim:
-		return h.localStands(p.UID, v.Name)
+		return h.noted(p.UID, v.Name)
 	}
 	return "", false
 }
