@@ -142,14 +142,17 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 
 MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine
 
+MACHINE       ?=
+
 .PHONY: machine
-machine: $(IMAGES) ## The package on a whole Debian in emulation: kills, upgrade, shutdown, power cuts, purge (root)
+machine: test-setup $(IMAGES) ## The package on a whole Debian in emulation: kills, upgrade, shutdown, offline, power cuts, purge (root; MACHINE='-cuts=3')
 	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
+	@test/env/install.sh etcd kubernetes
 	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
 	@rm -rf bin/machine
 	@BUILD_FLAGS= deploy/package/build.sh 0.0.1 bin/machine
 	@BUILD_FLAGS= deploy/package/build.sh 0.0.2 bin/machine
-	@cd test/machine && go test -v -count=1 -timeout=3h -image=$(MACHINE_CACHE) -packages=$(CURDIR)/bin/machine -images=$(CURDIR)/bin/images .
+	@cd test/machine && go test -v -count=1 -timeout=12h -run='^TestMachine$$' -image=$(MACHINE_CACHE) -packages=$(CURDIR)/bin/machine -images=$(CURDIR)/bin/images $(MACHINE) .
 
 .PHONY: volume-kills
 volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: of volume alone, and of volume and podworker of a node (root)

@@ -84,8 +84,9 @@ rm -f "$root/usr/share/initramfs-tools/hooks/udev" "$root"/usr/share/initramfs-t
 sed -i 's/^MODULES=.*/MODULES=list/' "$root/etc/initramfs-tools/initramfs.conf"
 printf 'virtio_pci\nvirtio_blk\next4\n' >"$root/etc/initramfs-tools/modules"
 chroot "$root" update-initramfs -u >"$out/initramfs.log" 2>&1 || { cat "$out/initramfs.log" >&2; exit 1; }
-# What is not the node's has all the time that emulation takes.
-mkdir -p "$root/etc/systemd/system.conf.d"
+# Everything has all the time that emulation takes, the watchdog's included.
+mkdir -p "$root/etc/systemd/system.conf.d" "$root/etc/systemd/system/sextant-.service.d"
+printf '[Service]\nWatchdogSec=15min\n' >"$root/etc/systemd/system/sextant-.service.d/machine.conf"
 printf '[Manager]\nDefaultTimeoutStartSec=infinity\nDefaultDeviceTimeoutSec=infinity\n' >"$root/etc/systemd/system.conf.d/machine.conf"
 systemd() { systemctl --quiet --root="$root" "$@"; }
 systemd enable machine-network.service machine-agent.service containerd.service

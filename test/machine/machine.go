@@ -3,7 +3,7 @@
 //
 // It owns the QEMU process and the two disks in its folder. What happens inside
 // is asked of an agent over a virtio port; times inside mean nothing, only order.
-// Its network leads nowhere.
+// Its network has one address that answers, the API server's, and leads nowhere else.
 package machine
 
 import (
@@ -27,6 +27,9 @@ type Machine struct {
 	Dir string
 	// Kernel and Initrd it boots.
 	Kernel, Initrd string
+	// APIServer, if any, is where connections to GuestAPIServer go, as host:port, and Agent
+	// the program that carries them there.
+	APIServer, Agent string
 
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -34,6 +37,12 @@ type Machine struct {
 	lines *bufio.Reader
 	id    int
 }
+
+// Disk is the file with the machine's disk.
+func (m *Machine) Disk() string { return filepath.Join(m.Dir, "disk.img") }
+
+// GuestAPIServer is the API server as seen from the machine.
+const GuestAPIServer = "10.99.0.100:6443"
 
 // Console is the file with everything the machine wrote to its serial console.
 func (m *Machine) Console() string { return filepath.Join(m.Dir, "console.log") }
@@ -54,9 +63,13 @@ func (m *Machine) Boot(ctx context.Context) (string, error) {
 	disk := func(name string, readonly string) string {
 		return fmt.Sprintf("file=%s,if=virtio,format=raw,readonly=%s,cache=writeback", filepath.Join(m.Dir, name), readonly)
 	}
+	network := "user,id=net,restrict=on,ipv6=off,net=10.99.0.0/24,host=10.99.0.1"
+	if m.APIServer != "" {
+		network += ",guestfwd=tcp:" + GuestAPIServer + "-cmd:" + m.Agent + " carry " + m.APIServer
+	}
 	m.cmd = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2", "-m", "2048",
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-netdev", "user,id=net,restrict=on,ipv6=off,net=10.99.0.0/24,host=10.99.0.1", "-device", "virtio-net-pci,netdev=net",
+		"-netdev", network, "-device", "virtio-net-pci,netdev=net",
 		"-kernel", m.Kernel, "-initrd", m.Initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off cryptomgr.notests "+clock(),
 		"-drive", disk("disk.img", "off"), "-drive", disk("payload.img", "on"),
 		"-device", "virtio-serial", "-chardev", "socket,id=agent,path="+socket, "-device", "virtserialport,chardev=agent,name=agent")
@@ -125,12 +138,5 @@ func (m *Machine) Cut() {
 	}
 }
 
-// Off waits until the machine has switched itself off.
-func (m *Machine) Off(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-m.ended:
-		return m.conn.Close()
-	}
-}
+// Off is closed when the machine has switched itself off.
+func (m *Machine) Off() <-chan struct{} { return m.ended }

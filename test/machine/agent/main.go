@@ -1,5 +1,8 @@
 // Command agent runs inside the emulated machine and does what the test outside
 // says over a virtio port: one request a line, one answer a line, in order.
+//
+// Outside, `agent carry HOST:PORT` carries its standard input and output to an
+// address: the emulator runs one for each connection to the API server.
 package main
 
 import (
@@ -9,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,6 +24,10 @@ import (
 const port = "/dev/virtio-ports/agent"
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "carry" {
+		carry(os.Args[2])
+		return
+	}
 	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "agent:", err)
 		os.Exit(1)
@@ -58,6 +66,18 @@ func serve() error {
 			return err
 		}
 	}
+}
+
+// carry ends when either side does. Its standard error is the connection as well.
+func carry(address string) {
+	to, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	ended := make(chan struct{}, 2)
+	go func() { _, _ = io.Copy(to, os.Stdin); ended <- struct{}{} }()  // a broken connection ends
+	go func() { _, _ = io.Copy(os.Stdout, to); ended <- struct{}{} }() // like a closed one
+	<-ended
 }
 
 func do(r wire.Request) wire.Answer {
