@@ -97,6 +97,7 @@ func instance(s *runtimeapi.ContainerStatus) (step.Instance, error) {
 	}
 	i.CreatedAt = time.Unix(0, s.GetCreatedAt())
 	if i.State == step.Exited {
+		i.NeverRan = s.GetStartedAt() == 0
 		i.FinishedAt = time.Unix(0, s.GetFinishedAt())
 		if s.GetFinishedAt() == 0 { // it never ran
 			i.FinishedAt = time.Unix(0, s.GetCreatedAt())

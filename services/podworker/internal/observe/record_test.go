@@ -42,7 +42,7 @@ func TestDecode(t *testing.T) {
 		Containers: [][]byte{
 			pack(t, &runtimeapi.ContainerStatus{
 				Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "web", Attempt: 3}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
-				ExitCode: 7, FinishedAt: 5e9, Labels: pod.ContainerLabels(p, c), Annotations: annotations,
+				ExitCode: 7, StartedAt: 1e9, FinishedAt: 5e9, Labels: pod.ContainerLabels(p, c), Annotations: annotations,
 			}),
 			pack(t, &runtimeapi.ContainerStatus{Id: "foreign"}),
 		},

@@ -119,6 +119,8 @@ type Instance struct {
 	ExitCode   int32
 	CreatedAt  time.Time
 	FinishedAt time.Time
+	// NeverRan: it has exited without having been started.
+	NeverRan bool
 	// PreStop: its annotations name a hook.
 	PreStop bool
 }

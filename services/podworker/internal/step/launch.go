@@ -99,6 +99,9 @@ func (p *planner) attempt(name string) int {
 	for _, list := range [][]v1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses} {
 		for i := range list {
 			s := &list[i]
+			if s.Name == name && s.RestartCount == 0 && s.State.Waiting != nil && s.LastTerminationState.Terminated == nil {
+				return 0 // made, perhaps, and not started
+			}
 			if s.Name == name && (s.ContainerID != "" || s.RestartCount > 0 || s.LastTerminationState.Terminated != nil) {
 				return int(s.RestartCount) + 1
 			}
@@ -108,7 +111,7 @@ func (p *planner) attempt(name string) int {
 }
 
 // leftover removes an instance that was created and never started: what an
-// earlier life of this process was about to start.
+// earlier life of this process was about to start, or was starting.
 func (p *planner) leftover(name string) bool {
 	found := false
 	for i := range p.in.Observed.Containers {

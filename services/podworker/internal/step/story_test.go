@@ -242,12 +242,14 @@ func (s *teller) change(args []string) error {
 		}
 		s.act(Action{Kind: Remove, ID: c.ID})
 		s.refresh()
-	case "state": // state NAME created|unknown
+	case "state": // state NAME created|unknown|never-ran
 		c, err := s.newestOf(rest[0])
 		if err != nil {
 			return err
 		}
-		c.State = RuntimeState(rest[1])
+		if c.State = RuntimeState(rest[1]); rest[1] == "never-ran" {
+			c.State, c.NeverRan, c.ExitCode, c.FinishedAt = Exited, true, 128, s.now
+		}
 		s.refresh()
 	case "have": // have NAME RESTARTS: an instance made by somebody else
 		s.conts = slices.Insert(s.conts, 0, Instance{ID: rest[0] + "-" + rest[1], Name: rest[0], Sandbox: s.sandbox[0].ID,
