@@ -70,9 +70,30 @@ func Command(action *v1.ExecAction, c *v1.Container) []string {
 }
 
 // Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s).
-// Unknown means that the container was never asked.
+// Unknown means that the container was never asked, or that this process was held
+// up and heard the answer too late.
 func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) Outcome {
-	timeout := time.Duration(max(spec.TimeoutSeconds, 1)) * time.Second
+	timeout, began := time.Duration(max(spec.TimeoutSeconds, 1))*time.Second, time.Now()
+	o := p.run(ctx, spec, s, timeout)
+	if spec.Exec != nil { // whose time the runtime takes
+		return o
+	}
+	return heldUp(o, time.Since(began), timeout)
+}
+
+// overdue is how much later than its timeout a probe ends only because this
+// process did not run: it was stopped, or the machine was suspended or starved it.
+const overdue = 3 * time.Second
+
+// heldUp takes back a failure that is not the container's.
+func heldUp(o Outcome, took, timeout time.Duration) Outcome {
+	if o.Result == schedule.Failure && took > timeout+overdue {
+		return Outcome{Result: schedule.Unknown, Message: fmt.Sprintf("prober was held up: a probe with a timeout of %s ended after %s", timeout, took)}
+	}
+	return o
+}
+
+func (p *Prober) run(ctx context.Context, spec v1.Probe, s Subject, timeout time.Duration) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {

@@ -148,12 +148,14 @@ func (s *Schedule) update(t Target, now time.Time, phases map[string]float64) {
 }
 
 // firstDue is when the initial delay is over. A container that is older than
-// that is one that prober found running: its probes are spread over a period.
+// that is one that prober found running: its probes are spread over a period, less
+// what prober may have needed to begin. All is reckoned from now, for when the
+// container started is told by a clock that may be set.
 func (s *Schedule) firstDue(t Target, now time.Time, phases map[string]float64) time.Time {
-	due := t.Started.Add(time.Duration(t.Spec.InitialDelaySeconds) * time.Second)
-	period := periodOf(t)
-	if now.Sub(due) < min(period, time.Second) {
-		return due
+	delay, period := time.Duration(t.Spec.InitialDelaySeconds)*time.Second, periodOf(t)
+	age := max(now.Sub(t.Started), 0)
+	if age-delay < min(period, time.Second) {
+		return now.Add(delay - age)
 	}
 	phase, ok := phases[t.Question()] // those that ask the same stay together
 	if !ok {
@@ -161,8 +163,12 @@ func (s *Schedule) firstDue(t Target, now time.Time, phases map[string]float64) 
 		_, phase = math.Modf(float64(s.found) * golden)
 		phases[t.Question()] = phase
 	}
-	return now.Add(time.Duration(phase * float64(period)))
+	return now.Add(time.Duration(phase * float64(period-min(period/4, beginning))))
 }
+
+// beginning is how long prober may take from its start to its first probe, so that
+// no probe comes later than a period after that start.
+const beginning = time.Second
 
 // golden spreads whole numbers more evenly over a circle than chance does: its
 // multiples leave no two points much nearer to each other than the mean.

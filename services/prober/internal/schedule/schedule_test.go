@@ -307,3 +307,26 @@ func FuzzSchedule(f *testing.F) {
 		}
 	})
 }
+
+// TestTheClockIsSet: when the next probe is due does not depend on the clock that
+// tells when a container started.
+func TestTheClockIsSet(t *testing.T) {
+	delayed := func(p *v1.Probe) { p.InitialDelaySeconds = 5 }
+	s := schedule.New()
+	s.Update("u", []schedule.Target{target(schedule.Readiness, "1", epoch.Add(time.Hour), delayed)}, epoch)
+	if due, _ := s.Next(); due.Sub(epoch) != 5*time.Second {
+		t.Errorf("of a container that starts in an hour the first probe is due after %s, want 5 s", due.Sub(epoch))
+	}
+	s = schedule.New()
+	now := time.Now() // with a reading of the monotonic clock
+	s.Update("u", []schedule.Target{target(schedule.Readiness, "1", now.Round(0), delayed)}, now)
+	for range 2 {
+		due, _ := s.Next()
+		if due == due.Round(0) {
+			t.Errorf("%s is not by the monotonic clock", due)
+		}
+		for _, probe := range s.Due(due) {
+			s.Done(probe, schedule.Success, "", due)
+		}
+	}
+}
