@@ -2,6 +2,8 @@ package bus_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -113,8 +115,10 @@ func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.until("silence", func() bool { return !heard(looks)() })
 	stop()
 	l.until("disconnected", func() bool { return !reader.Connected() })
+	l.until("a look at the disconnection", heard(looks))
 	stop = l.start()
 	defer stop()
 	l.until("connected again", reader.Connected)
@@ -122,6 +126,68 @@ func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
 	if after, err := os.ReadFile(l.address); err != nil || string(after) != string(before) {
 		t.Errorf("address %q, was %q (%v)", after, before, err)
 	}
+}
+
+// TestASilentBusIsLeft: a bus that is there and says nothing any more, as one that
+// is stopped, is no bus: who listens looks on its own.
+func TestASilentBusIsLeft(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	address, err := os.ReadFile(l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := make(chan struct{})
+	go func() {
+		for {
+			near, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSpace(string(address)), "nats://"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = errors.Join(near.Close(), far.Close()) })
+			go func() { _, _ = io.Copy(far, near) }()
+			go func() { _, _ = io.Copy(near, &deaf{far, silent}) }()
+		}
+	}()
+	defer proxy.Close()
+	c, err := bus.Connect(bus.ClientConfig{
+		Service: house.Status, URL: "nats://" + proxy.Addr().String(), KeyFile: bus.KeyFile(l.dir, house.Status), Log: quiet, Ping: 200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	looks := listen(c, house.PlegPods)
+	l.until("connected", c.Connected)
+	l.until("silence", func() bool { return !heard(looks)() })
+	close(silent)
+	l.until("disconnected", func() bool { return !c.Connected() })
+	l.until("a look at the disconnection", heard(looks))
+}
+
+// deaf reads until it is to be silent, and then nothing for ever.
+type deaf struct {
+	from   io.Reader
+	silent chan struct{}
+}
+
+func (d *deaf) Read(p []byte) (int, error) {
+	n, err := d.from.Read(p)
+	select {
+	case <-d.silent:
+		select {}
+	default:
+	}
+	return n, err
 }
 
 // TestSubjectsAreLimited: a service can neither announce for another nor listen

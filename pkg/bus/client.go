@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -33,6 +34,9 @@ type ClientConfig struct {
 	KeyFile string
 	// Connected is called at each connection; may be nil.
 	Connected func(*Client)
+	// Ping is how often the server is asked whether it lives; one that has not
+	// answered by the next time is left. 2 s when zero.
+	Ping time.Duration
 	Log       *slog.Logger
 }
 
@@ -49,6 +53,9 @@ type Client struct {
 // Connect begins to connect and returns at once. Its only errors are of
 // configuration; a server that is away is waited for, for ever.
 func Connect(cfg ClientConfig) (*Client, error) {
+	if cfg.Ping == 0 {
+		cfg.Ping = 2 * time.Second
+	}
 	c := &Client{cfg: cfg, listeners: map[int]func(){}}
 	key := nats.Option(func(o *nats.Options) error {
 		// The seed is read when asked, not kept in memory.
@@ -57,12 +64,14 @@ func Connect(cfg ClientConfig) (*Client, error) {
 	})
 	options := []nats.Option{
 		nats.Name(string(cfg.Service)), key,
-		nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
 		nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(),
-		nats.Timeout(2 * time.Second), nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.Timeout(2 * time.Second), nats.PingInterval(cfg.Ping), nats.MaxPingsOutstanding(1),
 		nats.SetCustomDialer(c),
 		nats.ConnectHandler(c.connected),
 		nats.ReconnectHandler(c.connected),
+		// Who waits for announcements has to look on its own from now on.
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.lookAll() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Log.Debug("bus", "error", err.Error())
 		}),
@@ -82,6 +91,13 @@ func Connect(cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
 	return c, nil
+}
+
+// reconnectDelay is the pause after so many dials that found nobody: a bus that
+// was killed is back soon, one that is switched off is not waited for busily.
+func reconnectDelay(attempts int) time.Duration {
+	pause := min(time.Duration(attempts)*20*time.Millisecond, 500*time.Millisecond)
+	return pause + rand.N(pause/4+time.Millisecond)
 }
 
 // connected tells everybody who listens to look: something may have been missed.
