@@ -9,6 +9,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -61,7 +63,8 @@ func (d *Damage) String() string {
 }
 
 // Open opens or makes the file. damage is not nil when a former one had to be
-// set aside; the error is for what cannot be helped, such as a read-only disk.
+// set aside; the error is for what cannot be helped, such as a full disk: the file
+// stays then.
 func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -76,7 +79,7 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	if err == nil {
 		return &Store{db, cfg.Log}, nil, nil
 	}
-	if errors.Is(err, bolterrors.ErrTimeout) || errors.Is(err, os.ErrPermission) {
+	if !damaged(err) {
 		return nil, nil, fmt.Errorf("state file %s: %w", cfg.Path, err)
 	}
 	aside := fmt.Sprintf("%s.damaged-%s", cfg.Path, cfg.Now().UTC().Format("20060102-150405"))
@@ -89,6 +92,19 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 		return nil, damage, fmt.Errorf("state file %s: %w", cfg.Path, err)
 	}
 	return &Store{db, cfg.Log}, damage, nil
+}
+
+// damaged tells whether an error is about the file itself. That there is no room
+// to write, no descriptor left or no permission says nothing about what is in it.
+func damaged(err error) bool {
+	for _, other := range []error{
+		bolterrors.ErrTimeout, os.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EFBIG, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM,
+	} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return true
 }
 
 // open opens, checks and migrates; a damaged page makes bbolt panic or fault,
@@ -109,6 +125,15 @@ func open(cfg Config) (db *bbolt.DB, err error) {
 		return nil, err
 	}
 	if err := db.View(check); err != nil {
+		return db, err
+	}
+	// Nothing is written when nothing has to be: a start needs no room then.
+	current := false
+	if err := db.View(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(metaBucket)
+		current = meta != nil && bytes.Equal(meta.Get(schemaKey), schema(cfg.Schema))
+		return nil
+	}); err != nil || current {
 		return db, err
 	}
 	return db, db.Update(func(tx *bbolt.Tx) error { return migrate(tx, cfg) })
@@ -152,8 +177,11 @@ func migrate(tx *bbolt.Tx, cfg Config) error {
 			}
 		}
 	}
-	return meta.Put(schemaKey, binary.BigEndian.AppendUint64(nil, cfg.Schema))
+	return meta.Put(schemaKey, schema(cfg.Schema))
 }
+
+// schema is a schema's version as it is written.
+func schema(version uint64) []byte { return binary.BigEndian.AppendUint64(nil, version) }
 
 // Close closes the file; kill -9 does as well.
 func (s *Store) Close() error { return s.db.Close() }

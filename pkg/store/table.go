@@ -47,10 +47,17 @@ func Proto[M proto.Message]() Codec[M] {
 
 // NewTable opens a table, making it if needed.
 func NewTable[T any](s *Store, name string, codec Codec[T]) (*Table[T], error) {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists([]byte(name))
-		return err
+	there := false
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		there = tx.Bucket([]byte(name)) != nil
+		return nil
 	})
+	if err == nil && !there {
+		err = s.db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists([]byte(name))
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
 	}
