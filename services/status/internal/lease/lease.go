@@ -54,13 +54,23 @@ type Deps struct {
 	// NodeUID is the UID of the Node, empty while it is not known.
 	NodeUID func() types.UID
 	Log     *slog.Logger
+	// Clock is the machine's when nil.
+	Clock clock.Clock
 }
 
 // Loop renews.
-type Loop struct{ deps Deps }
+type Loop struct {
+	deps  Deps
+	clock *forward
+}
 
 // New makes a loop.
-func New(deps Deps) *Loop { return &Loop{deps} }
+func New(deps Deps) *Loop {
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	return &Loop{deps, &forward{Clock: deps.Clock}}
+}
 
 // Run renews until ctx ends. The Lease stays: it runs out by itself.
 func (l *Loop) Run(ctx context.Context) error {
@@ -91,7 +101,7 @@ func (l *Loop) start(ctx context.Context, s Settings) (stop func()) {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.FromSlogHandler(l.deps.Log.Handler())))
 	done := make(chan struct{})
 	controller := componentlease.NewController(
-		clock.RealClock{}, s.Client, s.Node, int32(s.Duration/time.Second),
+		l.clock, watched{s.Client, l.clock}, s.Node, int32(s.Duration/time.Second),
 		func() { l.deps.Log.Warn("lease could not be renewed repeatedly", "node", s.Node) },
 		time.Duration(float64(s.Duration)*renewFraction), s.Node, corev1.NamespaceNodeLease, l.own(s.Node, s.owner),
 	)

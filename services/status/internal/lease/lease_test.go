@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 // rig runs the loop on synthetic time.
@@ -125,4 +126,30 @@ func TestOtherClient(t *testing.T) {
 			t.Error("the old client is still used")
 		}
 	})
+}
+
+// TestTheClockIsSetBack: a renewal is later than the last one, also after a
+// restart, or the node controller does not take it for one.
+func TestTheClockIsSetBack(t *testing.T) {
+	c := testingclock.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+	client := fake.NewClientset()
+	var last time.Time
+	for range 2 { // lives
+		f := &forward{Clock: c}
+		leases := watched{client, f}.CoordinationV1().Leases("kube-node-lease")
+		if _, err := leases.Get(t.Context(), "n1", metav1.GetOptions{}); err != nil && !last.IsZero() {
+			t.Fatal(err)
+		}
+		for range 3 {
+			now := f.Now()
+			if !now.After(last) {
+				t.Errorf("%s is not after %s", now, last)
+			}
+			last = now
+			c.SetTime(c.Now().Add(-time.Hour))
+		}
+		_ = client.Tracker().Add(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n1"}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: last}},
+		})
+	}
 }
