@@ -137,7 +137,8 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=20m -count=1 -p=1 -skip='^(TestTakeOver|TestSkew|TestDeadFileSystem|TestVolumeCost)$$'
-	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=./killmatrix -- -timeout=20m -count=1 -run='^TestVolumeKills$$'
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=./volumekills -- -timeout=20m -count=1
+	@cd test/e2e && $(TESTSUM) -- ./killmatrix -short -timeout=10m -count=1
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2
 
 MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine
@@ -158,7 +159,7 @@ machine: test-setup $(IMAGES) ## The package on a whole Debian in emulation: kil
 volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: of volume alone, and of volume and podworker of a node (root)
 	@test/env/install.sh runtime etcd kubernetes
 	@go test ./services/volume -v -count=1 -timeout=30m -run='^TestKills$$' -kills=200
-	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=90m -run='^TestVolumeKills$$' -kills=200 -volume-out=$(CURDIR)/docs/volume-kills.txt
+	@cd test/e2e && go test ./volumekills -v -count=1 -timeout=90m -kills=200 -volume-out=$(CURDIR)/docs/volume-kills.txt
 
 STALL ?=
 
@@ -197,12 +198,25 @@ skew: test-setup ## Services of this commit mixed with those of the one before i
 	@test/env/install.sh runtime etcd kubernetes
 	@cd test/e2e && go test . -v -count=1 -timeout=20m -run='^TestSkew$$' -previous='$(PREVIOUS)'
 
-KILLS ?= -out=$(CURDIR)/docs/kill-matrix.txt
+KILLS ?=
 
 .PHONY: kill-matrix
-kill-matrix: test-setup ## Faults to each process, to pairs and to what is around them, under load (root, about an hour; KILLS='-rounds=2 -pairs=2 -long=0')
-	@test/env/install.sh runtime etcd kubernetes kubelet
-	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=6h -run='^TestKillMatrix$$' $(KILLS)
+kill-matrix: test-setup ## Each service and the bus killed 30 times, and 30 pairs, under load (root, half an hour; docs/kill-matrix.md)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=2h -run='^TestKills$$' -out=$(CURDIR)/docs/kill-matrix.txt $(KILLS)
+
+.PHONY: kill-matrix-lasting
+kill-matrix-lasting: test-setup ## What lasts: stops, memory limits, full disks, no API server, another time (root, half an hour)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=3h -run='^TestLasting$$' -out=$(CURDIR)/docs/kill-matrix-lasting.txt $(KILLS)
+
+RESTARTS = -run='^TestKills$$' -rounds=20 -pairs=0 -ready=100 -unready=20 -starting=10 -churn=0
+
+.PHONY: restarts
+restarts: test-setup ## Each service killed 20 times under 130 pods, and again with the API server away (root, half an hour)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=2h $(RESTARTS) -out=$(CURDIR)/docs/restarts.txt $(KILLS)
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=2h $(RESTARTS) -cut -out=$(CURDIR)/docs/restarts-cut-off.txt $(KILLS)
 
 BENCH ?= -record -out=$(CURDIR)/docs/bench
 

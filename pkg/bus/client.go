@@ -37,7 +37,7 @@ type ClientConfig struct {
 	// Ping is how often the server is asked whether it lives; one that has not
 	// answered by the next time is left. 2 s when zero.
 	Ping time.Duration
-	Log       *slog.Logger
+	Log  *slog.Logger
 }
 
 // Client announces and listens. The nil client is the bus switched off.

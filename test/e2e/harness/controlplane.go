@@ -35,6 +35,8 @@ type ControlPlane struct {
 	ca   *authority
 	args []string
 	api  *process
+	// controllers is the controller manager.
+	controllers *process
 }
 
 // StartControlPlane returns the control plane of the lab once it serves and has
@@ -191,6 +193,7 @@ func (c *ControlPlane) startControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.controllers = p
 	return p.ready(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := c.Admin.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -210,6 +213,21 @@ func (c *ControlPlane) Stop(t testing.TB) {
 func (c *ControlPlane) Resume(t testing.TB) {
 	t.Helper()
 	if err := c.startAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Running tells whether the API server has not been stopped.
+func (c *ControlPlane) Running() bool { return !c.api.ended() }
+
+// RestartControllers begins a new controller manager. One that has not heard of a
+// node while the API server was away takes it for dead before it has looked again.
+func (c *ControlPlane) RestartControllers(t testing.TB) {
+	t.Helper()
+	if err := c.controllers.kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.startControllers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // auditPolicy has the API server note what nodes ask, without bodies.
@@ -112,6 +114,19 @@ func (p Process) CPU() (time.Duration, error) {
 		sum += time.Duration(n) * clockTick
 	}
 	return sum, nil
+}
+
+// Began is when the process did, to 10 ms.
+func (p Process) Began() (time.Time, error) {
+	ticks, err := strconv.ParseInt(startTime(p.PID), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("process %d: %w", p.PID, err)
+	}
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}, err
+	}
+	return time.Now().Add(time.Duration(ticks)*clockTick - time.Duration(up.Nano())), nil
 }
 
 // PSS is the memory of a process in bytes, what it shares counted in parts.

@@ -82,6 +82,16 @@ func (p *process) kill(context.Context) error {
 	return nil
 }
 
+// ended tells whether the process is over.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Tail returns the last n lines of a file, or why it cannot be read.
 func Tail(path string, n int) string {
 	b, err := os.ReadFile(path)

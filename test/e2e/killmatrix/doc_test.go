@@ -1,15 +1,14 @@
 // Package killmatrix_test does to each process of a node, and to pairs of them,
 // what a bad day does: kill -9, a stop of half a minute, a memory limit, a disk
-// that takes nothing more; and to its surroundings: an API server that is away, a
-// runtime that is killed. All at random moments, while pods that are Ready, pods
-// that are not, pods that start and pods that end are on the node, with probes and
-// volumes. A watch at the API server counts what must not happen.
+// that takes nothing more; and to what is around them: an API server that is gone,
+// a runtime that is killed, a clock that is set. All at random moments, while pods
+// that are Ready, pods that are not, pods that start and pods that end are on the
+// node, with probes and volumes. Watches at the API server and at the runtime count
+// what must not happen.
 //
-// TestVolumeKills is about volumes alone: it kills volume and podworker under pods
-// with every kind of them, and looks at each mount and at what each holds.
-//
-//	make kill-matrix                                 a kill -9 of each thirty times and the rest, about an hour
-//	make kill-matrix KILLS='-rounds=2 -long=0'       a few minutes
-//	go test ./killmatrix -seed=N                     the same moments, victims and faults again
-//	make volume-kills                                200 kills of volume and podworker, about half an hour
+//	make kill-matrix                     each service and the bus killed thirty times, and thirty pairs
+//	make kill-matrix-lasting             what lasts
+//	make restarts                        each killed twenty times under twice as many pods, with the API server and without
+//	go test ./killmatrix -short          a minute of each
+//	go test ./killmatrix -seed=N         the same moments, victims and faults again
 package killmatrix_test

@@ -1,19 +1,16 @@
 package killmatrix_test
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/test/e2e/harness"
@@ -21,216 +18,158 @@ import (
 )
 
 var (
-	rounds  = flag.Int("rounds", 30, "how often each service is killed")
-	pairs   = flag.Int("pairs", 30, "how many pairs are killed")
-	long    = flag.Int("long", 2, "how often each service suffers each of the faults that last, and each surrounding part its own")
-	seed    = flag.Uint64("seed", 0, "what is done when, again; new if 0")
-	ready   = flag.Int("ready", 50, "pods that are Ready all the time")
-	unready = flag.Int("unready", 10, "pods that run and are never Ready")
-	churn   = flag.Int("churn", 5, "pods that start, and as many that end, at any time")
-	lasting = flag.Duration("lasting", 30*time.Second, "how long a process is stopped")
-	full    = flag.Duration("full", 10*time.Second, "how long the disk takes nothing")
-	away    = flag.Duration("away", time.Minute, "how long the API server is away")
-	out     = flag.String("out", "", "file for the table")
+	rounds   = flag.Int("rounds", 30, "kills: how often each service is killed")
+	pairs    = flag.Int("pairs", 30, "kills: how many pairs are killed")
+	cut      = flag.Bool("cut", false, "kills: without the API server, which is away meanwhile")
+	long     = flag.Int("long", 1, "lasting faults: how often each service suffers each, and what surrounds them")
+	stopped  = flag.Duration("stopped", 30*time.Second, "lasting faults: how long a process is stopped")
+	full     = flag.Duration("full", 10*time.Second, "lasting faults: how long a disk is full")
+	away     = flag.Duration("away", time.Minute, "lasting faults: how long the API server is away")
+	jumped   = flag.Duration("jumped", 10*time.Second, "lasting faults: how long the clock is wrong")
+	services = flag.String("services", "", "only these, separated by commas")
+	only     = flag.String("faults", "", "lasting faults: only these, separated by commas")
+	seed     = flag.Uint64("seed", 0, "what is done when, again; new if 0")
+	ready    = flag.Int("ready", 50, "pods that are Ready all the time")
+	unready  = flag.Int("unready", 10, "pods that run and are never Ready")
+	starting = flag.Int("starting", 5, "pods whose startup probe never succeeds")
+	churn    = flag.Int("churn", 5, "pods that start, and as many that end, at any time")
+	slack    = flag.Duration("slack", time.Second, "how much later than a period the first probe after a kill of prober may come before it counts")
+	out      = flag.String("out", "", "file for the table")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if testing.Short() {
+		*rounds, *pairs, *long = 1, 2, 1
+		*stopped, *full, *away, *jumped = 2*time.Second, time.Second, time.Second, time.Second
+		*ready, *unready, *starting, *churn = 10, 2, 2, 1
+	}
 	harness.Main(m)
 }
 
-// deed is a fault to one or two services.
-type deed struct {
-	fault string
-	to    []house.Service
+// matrix is one part of it: a node under load, and what came of what was done.
+type matrix struct {
+	*load
+	random *rand.Rand
+	rounds []judge.Round
 }
 
-func TestKillMatrix(t *testing.T) {
+// begin starts a node with its load.
+func begin(t *testing.T, prepare func(*harness.Node)) *matrix {
+	t.Helper()
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-seed=%d does the same again", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	cp := harness.StartControlPlane(t)
-	n := harness.StartNode(t, harness.NodeOptions{ControlPlane: cp})
-	l := startLoad(t, cp, n, *ready, *unready, *churn, random.Uint64())
+	n := harness.NewNode(t, harness.NodeOptions{ControlPlane: cp, Configure: func(c *kubeletv1beta1.KubeletConfiguration) { c.MaxPods = 500 }})
+	prepare(n)
+	n.Up(t)
+	return &matrix{load: startLoad(t, cp, n, size{*ready, *unready, *starting, *churn}, random.Uint64()), random: random}
+}
 
-	var all []judge.Round
-	for _, d := range deeds(random) {
-		l.rest(time.Duration(random.Int64N(int64(2 * time.Second))))
-		r := l.round(d)
-		all = append(all, r)
-		for _, f := range r.Findings {
-			t.Errorf("%s to %s: %s: %s", r.Fault, r.To, f.Kind, f.What)
-		}
-	}
-	for range *long {
-		all = append(all, l.surroundings()...)
-	}
-	all = append(all, judge.Round{Fault: "end", To: "churn", Findings: l.end()})
-	table := judge.Table(all, judge.Kinds())
-	fmt.Printf("\n%d faults, seed %d; %d pods Ready, %d not, %d starting and as many ending\n\n%s\n", len(all)-1, *seed, *ready, *unready, *churn, table)
-	if *out != "" {
-		if err := os.WriteFile(*out, []byte(table), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
-	if judge.Bad(all) && !t.Failed() {
-		t.Error("something was found that must not be")
+// do does a deed after a moment of chance.
+func (m *matrix) do(d deed) {
+	m.t.Helper()
+	m.rest(time.Duration(m.random.Int64N(int64(1500 * time.Millisecond))))
+	m.note(d.what(), m.round(d))
+}
+
+// note keeps a round and says at once what it found.
+func (m *matrix) note(what string, r judge.Round) {
+	m.t.Helper()
+	m.rounds = append(m.rounds, r)
+	m.t.Logf("%s %s: new pod Ready after %.2f s, undisturbed %.2f s", time.Now().Format(time.TimeOnly), what, r.Recovery.Seconds(), r.Calm.Seconds())
+	for _, f := range r.Findings {
+		m.t.Errorf("%s: %s: %s", what, f.Kind, f.What)
 	}
 }
 
-// deeds are all that is done to services, in random order.
-func deeds(random *rand.Rand) []deed {
+// finish ends the load, prints the table, and writes it.
+func (m *matrix) finish() {
+	m.t.Helper()
+	m.note("the end", m.end())
+	m.t.Logf("events told at the API:\n%s", strings.Join(m.w.events(), "\n"))
+	apart := ""
+	if *cut {
+		apart = "; the API server away"
+	}
+	table := fmt.Sprintf("%d faults, seed %d; %d pods Ready, %d not, %d in startup, %d coming and as many going%s\n\n%s",
+		len(m.rounds)-1, *seed, *ready, *unready, *starting, *churn, apart, judge.Table(m.rounds, judge.Kinds()))
+	fmt.Printf("\n%s\n", table)
+	if *out != "" {
+		if err := os.WriteFile(*out, []byte(table), 0o644); err != nil {
+			m.t.Error(err)
+		}
+	}
+}
+
+// TestKills kills services and pairs of them, in random order.
+func TestKills(t *testing.T) {
+	m := begin(t, func(*harness.Node) {})
 	var list []deed
-	services := house.Services()
-	for _, s := range services {
+	victims := chosen()
+	for _, s := range victims {
 		for range *rounds {
 			list = append(list, deed{kill, []house.Service{s}})
 		}
-		for range *long {
-			for _, fault := range []string{stop, memory, disk} {
+	}
+	for range *pairs {
+		i := m.random.IntN(len(victims))
+		j := (i + 1 + m.random.IntN(len(victims)-1)) % len(victims)
+		list = append(list, deed{kill, []house.Service{victims[i], victims[j]}})
+	}
+	m.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	if *cut {
+		m.cut()
+	}
+	for _, d := range list {
+		m.do(d)
+	}
+	if *cut {
+		m.join()
+		m.note("the API server is back", m.judged("back", "API server", nil))
+	}
+	m.finish()
+}
+
+// TestLasting does what lasts: to each service, and to what is around them.
+func TestLasting(t *testing.T) {
+	m := begin(t, func(n *harness.Node) { disks(t, n) })
+	var list []deed
+	for range *long {
+		for _, s := range chosen() {
+			for _, fault := range []string{stop, memory, disk, diskKill} {
 				list = append(list, deed{fault, []house.Service{s}})
 			}
 		}
+		for _, fault := range []string{gone, restarted, ahead, behind} {
+			list = append(list, deed{fault, nil})
+		}
 	}
-	for range *pairs {
-		i := random.IntN(len(services))
-		j := (i + 1 + random.IntN(len(services)-1)) % len(services)
-		list = append(list, deed{kill, []house.Service{services[i], services[j]}})
+	if *only != "" {
+		faults := strings.Split(*only, ",")
+		list = slices.DeleteFunc(list, func(d deed) bool { return !slices.Contains(faults, d.fault) })
 	}
-	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	m.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	if testing.Short() {
+		list = list[:min(len(list), 6)]
+	}
+	for _, d := range list {
+		m.do(d)
+	}
+	m.finish()
+}
+
+// chosen are the services that something is done to.
+func chosen() []house.Service {
+	if *services == "" {
+		return house.Services()
+	}
+	var list []house.Service
+	for _, s := range strings.Split(*services, ",") {
+		list = append(list, house.Service(s))
+	}
 	return list
-}
-
-// The faults.
-const (
-	kill   = "kill -9"
-	stop   = "SIGSTOP"
-	memory = "memory limit"
-	disk   = "disk full"
-)
-
-// round does a deed, makes a pod at that moment, and judges.
-func (l *load) round(d deed) judge.Round {
-	l.t.Helper()
-	var names []string
-	for _, s := range d.to {
-		names = append(names, string(s))
-	}
-	slices.Sort(names)
-	return l.judged(d.fault, strings.Join(names, "+"), func() (mend func()) {
-		var undo []func()
-		for _, s := range d.to {
-			undo = append(undo, l.hurt(d.fault, s))
-		}
-		return func() {
-			for _, u := range undo {
-				u()
-			}
-		}
-	})
-}
-
-// hurt does something to a service and returns what ends it.
-func (l *load) hurt(fault string, s house.Service) (mend func()) {
-	l.t.Helper()
-	pid := 0
-	harness.Eventually(l.t, patience, "a process of "+string(s), func(context.Context) error {
-		if pid = l.pid(s); pid == 0 {
-			return errors.New("there is none")
-		}
-		return nil
-	})
-	signal := func(sig unix.Signal) {
-		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-			l.t.Errorf("signal %d to %s: %v", sig, s, err)
-		}
-	}
-	switch fault {
-	case kill:
-		signal(unix.SIGKILL)
-	case stop:
-		signal(unix.SIGSTOP)
-		return func() {
-			l.rest(*lasting)
-			signal(unix.SIGCONT) // a watchdog may have been faster
-		}
-	case memory:
-		return l.starve(s, pid)
-	case disk:
-		return l.fill(s, pid)
-	}
-	return func() {}
-}
-
-// fill has every write of a process fail that makes a file grow beyond nothing, as
-// on a disk without room. Nobody else is concerned.
-func (l *load) fill(s house.Service, pid int) (mend func()) {
-	l.t.Helper()
-	var was unix.Rlimit
-	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &was)
-	if err == nil {
-		err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: was.Max}, nil)
-	}
-	if err != nil {
-		l.t.Errorf("limit the files of %s: %v", s, err)
-	}
-	return func() {
-		l.rest(*full)
-		if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &was, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-			l.t.Errorf("lift the limit of %s: %v", s, err)
-		}
-	}
-}
-
-// starve puts a process into a memory cgroup with no room, where the kernel ends
-// it at its next growth.
-func (l *load) starve(s house.Service, pid int) (mend func()) {
-	l.t.Helper()
-	base, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
-	if _, err := os.Stat(base); err != nil {
-		base, limit = "/sys/fs/cgroup", "memory.max"
-	}
-	dir := filepath.Join(base, l.n.Runtime.CgroupRoot+"-starved-"+string(s))
-	err := errors.Join(os.MkdirAll(dir, 0o755),
-		os.WriteFile(filepath.Join(dir, limit), []byte("262144"), 0o644),
-		os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0o644))
-	if err != nil {
-		l.t.Errorf("starve %s: %v", s, err)
-	}
-	return func() {
-		err := harness.Within(l.t.Context(), time.Minute, func(context.Context) error {
-			if l.pid(s) == pid {
-				return fmt.Errorf("%s lives in 256 KiB", s)
-			}
-			return nil
-		})
-		if err != nil {
-			l.t.Error(err)
-			_ = unix.Kill(pid, unix.SIGKILL) // or the cgroup stays
-		}
-		if err := harness.Within(l.t.Context(), time.Minute, func(context.Context) error { return os.Remove(dir) }); err != nil {
-			l.t.Error(err)
-		}
-	}
-}
-
-// surroundings takes the API server away for a while, and kills the runtime.
-func (l *load) surroundings() []judge.Round {
-	return []judge.Round{
-		l.judged("away", "API server", func() func() {
-			l.pause()
-			l.cp.Stop(l.t)
-			return func() {
-				l.rest(*away)
-				l.cp.Resume(l.t)
-				l.resume()
-			}
-		}),
-		l.judged(kill, "runtime", func() func() {
-			l.n.Runtime.Kill(l.t)
-			return func() { l.n.Runtime.Restart(l.t) }
-		}),
-	}
 }

@@ -2,10 +2,10 @@ package killmatrix_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -24,23 +22,23 @@ import (
 	"github.com/sextant-node/sextant/test/images"
 )
 
-// patience is how long a pod may take to get Ready or to go, faults and all,
-// before it counts as stuck or lost.
-const patience = 2 * time.Minute
+// size is how many pods of each kind are on the node.
+type size struct {
+	ready    int // Ready all the time
+	unready  int // run and are never Ready
+	starting int // run, and their startup probe never succeeds
+	churn    int // starting at any time, and as many ending
+}
 
-// load is a node with pods on it and a watch over them.
+// load is a node with pods on it and a witness of what happens to them.
 type load struct {
-	t  *testing.T
-	cp *harness.ControlPlane
-	n  *harness.Node
-	ns string
-
-	mu       sync.Mutex
-	last     map[string]*corev1.Pod // by name, as the API server told last
-	gone     map[string]bool
-	steady   map[string]bool // pods that nobody touches, once they are as they stay
-	findings []judge.Finding // since the last look
-	news     chan struct{}   // closed at the next news
+	t        *testing.T
+	cp       *harness.ControlPlane
+	n        *harness.Node
+	ns       string
+	w        *witness
+	audience *audience
+	heard    []string // pods whose probes the audience hears
 
 	number   int
 	running  sync.RWMutex // held for reading while a request may be under way
@@ -48,285 +46,201 @@ type load struct {
 	churners sync.WaitGroup
 }
 
-// watch begins to look at what the API server tells of a node's pods.
-func watch(t *testing.T, cp *harness.ControlPlane, n *harness.Node) *load {
-	t.Helper()
-	l := &load{
-		t: t, cp: cp, n: n, ns: cp.Namespace(t), last: map[string]*corev1.Pod{}, gone: map[string]bool{}, steady: map[string]bool{},
-		news: make(chan struct{}), stopping: func() {},
-	}
-	factory := informers.NewSharedInformerFactoryWithOptions(cp.Admin, 0, informers.WithNamespace(l.ns))
-	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { l.saw(obj.(*corev1.Pod)) },
-		UpdateFunc: func(_, obj any) { l.saw(obj.(*corev1.Pod)) },
-		DeleteFunc: l.lost,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	factory.Start(t.Context().Done())
-	factory.WaitForCacheSync(t.Context().Done())
-	t.Cleanup(factory.Shutdown)
-	return l
-}
-
 // startLoad fills a node and returns once all that is to be steady is.
-func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ready, unready, churn int, seed uint64) *load {
+func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, s size, seed uint64) *load {
 	t.Helper()
-	l := watch(t, cp, n)
-	ctx, cancel := context.WithCancel(t.Context())
-	l.stopping = cancel
+	l := &load{t: t, cp: cp, n: n, ns: cp.Namespace(t), audience: newAudience(t)}
 	if _, err := cp.Admin.CoreV1().ConfigMaps(l.ns).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"greeting": "hello"},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var names []string
-	for i := range ready + unready {
-		name := fmt.Sprintf("steady-%d", i)
-		if err := l.create(t.Context(), l.pod(name, i, i >= ready)); err != nil {
+	l.w = newWitness(t, cp, n, l.ns)
+	steady := map[string]func(*corev1.Pod) bool{}
+	for i := range s.ready + s.unready + s.starting {
+		var pod *corev1.Pod
+		is := runs
+		switch {
+		case i < s.ready:
+			pod, is = l.ready(fmt.Sprintf("ready-%d", i), i), isReady
+		case i < s.ready+s.unready:
+			pod = l.unready(fmt.Sprintf("unready-%d", i), i)
+		default:
+			pod = l.starting(fmt.Sprintf("starting-%d", i))
+		}
+		if err := l.create(t.Context(), pod); err != nil {
 			t.Fatal(err)
+		}
+		steady[pod.Name] = is
+	}
+	var names []string
+	for name, is := range steady {
+		if err := l.w.await(t.Context(), name, is); err != nil {
+			t.Fatalf("before anything was done: %v", err)
 		}
 		names = append(names, name)
 	}
-	for i, name := range names {
-		if err := l.await(t.Context(), name, func(p *corev1.Pod) bool { return i < ready && isReady(p) || i >= ready && runs(p) }); err != nil {
-			t.Fatalf("before anything was done: %v", err)
-		}
-	}
-	l.keep(names)
-	for i := range churn {
+	l.w.settle(names)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.stopping = cancel
+	for i := range s.churn {
 		l.churners.Go(func() { l.churn(ctx, rand.New(rand.NewPCG(seed, uint64(i))), i) })
 	}
 	return l
 }
 
-// keep holds these pods to what they are from now on.
-func (l *load) keep(names []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, name := range names {
-		l.steady[name] = true
-	}
-}
-
-// pod is one of a few kinds: with probes over HTTP or by a command, with volumes.
-func (l *load) pod(name string, i int, unready bool) *corev1.Pod {
-	probe := func(path string) *corev1.Probe {
-		return &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(8080)}},
-			PeriodSeconds: 2, FailureThreshold: 5, TimeoutSeconds: 10,
-		}
-	}
+// pod runs the hello image; every one has its service account's token.
+func (l *load) pod(name string) (*corev1.Pod, *corev1.Container) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 		NodeName:   l.n.Name,
 		Containers: []corev1.Container{{Name: "hello", Image: images.Hello}},
 	}}
-	c := &pod.Spec.Containers[0]
-	switch {
-	case unready:
-		c.ReadinessProbe = probe("/no-such-page")
-	case i%3 == 0:
-		c.ReadinessProbe, c.LivenessProbe = probe("/ready"), probe("/healthz")
-	case i%10 == 1:
+	return pod, &pod.Spec.Containers[0]
+}
+
+// mount gives a pod a ConfigMap and a memory-backed emptyDir.
+func mount(pod *corev1.Pod) {
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+	}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "config", MountPath: "/config"}, {Name: "scratch", MountPath: "/scratch"}}
+}
+
+// probe is of a page, or of a port where the page is empty. The application is
+// given time, for the machine may be busy; the audience is not.
+func probe(page string, failures int32) *corev1.Probe {
+	p := &corev1.Probe{PeriodSeconds: 3, FailureThreshold: failures, TimeoutSeconds: 20}
+	if page == "" {
+		p.TCPSocket = &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}
+	} else {
+		p.HTTPGet = &corev1.HTTPGetAction{Path: page, Port: intstr.FromInt32(8080)}
+	}
+	return p
+}
+
+// ready is a pod of one of a few kinds, every second one with volumes.
+func (l *load) ready(name string, i int) *corev1.Pod {
+	pod, c := l.pod(name)
+	if i%2 == 1 {
+		mount(pod)
+	}
+	switch i % 10 {
+	case 0, 1, 2, 3, 4:
+		c.ReadinessProbe = l.audience.probe("/" + name)
+		l.heard = append(l.heard, name)
+	case 5:
 		c.ReadinessProbe = &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/hello", "test", "/config/greeting"}}},
-			PeriodSeconds: 5, FailureThreshold: 5, TimeoutSeconds: 10,
+			PeriodSeconds: 5, FailureThreshold: 1, TimeoutSeconds: 20,
 		}
-	}
-	if i%2 == 1 {
-		pod.Spec.Volumes = []corev1.Volume{
-			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
-			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
-		}
-		c.VolumeMounts = []corev1.VolumeMount{{Name: "config", MountPath: "/config"}, {Name: "scratch", MountPath: "/scratch"}}
+	case 6:
+		c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe("/healthz", 100), probe("/ready", 1), probe("/healthz", 1)
+	case 7:
+		c.ReadinessProbe, c.LivenessProbe = probe("", 3), probe("", 1)
+		c.LivenessProbe.InitialDelaySeconds = 10
+	case 8:
+		c.ReadinessProbe = probe("/ready", 1)
+		pod.Spec.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1", Hostnames: []string{"other"}}}
 	}
 	return pod
 }
+
+// unready is a pod that runs and whose readiness fails, every time.
+func (l *load) unready(name string, i int) *corev1.Pod {
+	pod, c := l.pod(name)
+	if c.ReadinessProbe = probe("/no-such-page", 1); i%2 == 1 {
+		c.ReadinessProbe = l.audience.probe("/no/" + name)
+		l.heard = append(l.heard, name)
+		mount(pod)
+	}
+	return pod
+}
+
+// starting is a pod whose startup takes for ever.
+func (l *load) starting(name string) *corev1.Pod {
+	pod, c := l.pod(name)
+	c.StartupProbe = l.audience.probe("/no/" + name)
+	c.StartupProbe.FailureThreshold = 1 << 20
+	c.ReadinessProbe, c.LivenessProbe = probe("/ready", 1), probe("/healthz", 1)
+	l.heard = append(l.heard, name)
+	return pod
+}
+
+// fresh is a pod that needs every service that starts pods: objects and a token,
+// a sandbox and volumes, an allocation, a verdict, a status.
+func (l *load) fresh() *corev1.Pod {
+	l.number++
+	pod, c := l.pod(fmt.Sprintf("fresh-%d", l.number))
+	mount(pod)
+	c.ReadinessProbe = l.audience.probe("/" + pod.Name)
+	return pod
+}
+
+// dwell is how long a pod of the churn starts, and how long it takes to end.
+const dwell = 4 * time.Second
 
 // churn starts and ends pods until ctx ends: while one ends, the next starts.
 func (l *load) churn(ctx context.Context, random *rand.Rand, lane int) {
 	var ending sync.WaitGroup
 	defer ending.Wait()
 	for i := 0; ctx.Err() == nil; i++ {
-		name := fmt.Sprintf("churn-%d-%d", lane, i)
-		pod := l.pod(name, random.IntN(4), false)
-		// Every second one takes its time to end.
+		pod, c := l.pod(fmt.Sprintf("churn-%d-%d", lane, i))
+		c.Args = []string{"--start-delay=" + dwell.String(), "--term-delay=" + dwell.String()}
+		c.StartupProbe, c.ReadinessProbe = probe("/healthz", 100), probe("/ready", 3)
+		c.StartupProbe.PeriodSeconds = 1
 		if random.IntN(2) == 0 {
-			pod.Spec.Containers[0].Args = []string{"--term-delay=2s"}
+			mount(pod)
 		}
 		if err := l.create(ctx, pod); err != nil {
-			l.found(ctx, judge.Stuck, err)
+			l.find(ctx, judge.Stuck, err)
 			continue
 		}
-		l.found(ctx, judge.Stuck, l.await(ctx, name, isReady))
+		// Every third one is deleted while it starts.
+		is := isReady
+		if random.IntN(3) == 0 {
+			is = func(p *corev1.Pod) bool { return isReady(p) || runs(p) }
+		}
+		l.find(ctx, judge.Stuck, l.w.await(ctx, pod.Name, is))
 		ending.Wait()
-		ending.Go(func() { l.found(ctx, judge.Lost, l.remove(ctx, name)) })
+		ending.Go(func() { l.find(ctx, judge.Lost, l.remove(ctx, pod.Name)) })
 	}
 }
 
-// found notes an error, unless it is the end.
-func (l *load) found(ctx context.Context, kind judge.Kind, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
+// find notes an error, unless it is the end.
+func (l *load) find(ctx context.Context, kind judge.Kind, err error) {
+	if ctx.Err() == nil {
+		l.w.find(kind, err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.findings = append(l.findings, judge.Finding{Kind: kind, What: err.Error()})
 }
 
 func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
-	return l.request(func() error {
-		_, err := l.cp.Admin.CoreV1().Pods(l.ns).Create(ctx, pod, metav1.CreateOptions{})
-		return err
-	})
-}
-
-// request asks the API server for something, once it is there.
-func (l *load) request(ask func() error) error {
 	l.running.RLock()
 	defer l.running.RUnlock()
-	return ask()
+	_, err := l.cp.Admin.CoreV1().Pods(l.ns).Create(ctx, pod, metav1.CreateOptions{})
+	return err
 }
 
 // remove deletes a pod and waits until it is gone.
 func (l *load) remove(ctx context.Context, name string) error {
-	grace := int64(5)
-	err := l.request(func() error {
-		return l.cp.Admin.CoreV1().Pods(l.ns).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
-	})
+	l.running.RLock()
+	grace := int64(30)
+	err := l.cp.Admin.CoreV1().Pods(l.ns).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
+	l.running.RUnlock()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return l.until(ctx, "pod "+name+" to go", func() bool { return l.gone[name] })
+	return l.w.awaitGone(ctx, name)
 }
 
 // pause holds requests of the load back until resume.
 func (l *load) pause()  { l.running.Lock() }
 func (l *load) resume() { l.running.Unlock() }
 
-func (l *load) saw(pod *corev1.Pod) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := l.last[pod.Name]
-	l.last[pod.Name] = pod
-	if l.steady[pod.Name] && before != nil {
-		l.findings = append(l.findings, judge.Steady(before, pod)...)
-	}
-	l.tell()
-}
-
-func (l *load) lost(obj any) {
-	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
-	pod := obj.(*corev1.Pod)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone[pod.Name] = true; l.steady[pod.Name] {
-		l.findings = append(l.findings, judge.Finding{Kind: judge.Restart, What: "pod " + pod.Name + " is gone"})
-	}
-	l.tell()
-}
-
-// tell wakes those who wait; l.mu is held.
-func (l *load) tell() {
-	close(l.news)
-	l.news = make(chan struct{})
-}
-
-func (l *load) await(ctx context.Context, name string, is func(*corev1.Pod) bool) error {
-	return l.until(ctx, "pod "+name, func() bool { return l.last[name] != nil && is(l.last[name]) })
-}
-
-// until waits for something that the watch tells; done is called with l.mu held.
-func (l *load) until(ctx context.Context, what string, done func() bool) error {
-	limit := time.After(patience)
-	for {
-		l.mu.Lock()
-		ok, news := done(), l.news
-		l.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-limit:
-			return fmt.Errorf("%s: not within %s", what, patience)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func isReady(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodRunning && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-func runs(p *corev1.Pod) bool {
-	return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Running != nil
-}
-
-// judged does something, makes a pod at that moment, ends the fault, and collects
-// what was found until that pod is Ready.
-func (l *load) judged(fault, to string, do func() (mend func())) judge.Round {
-	l.t.Helper()
-	r := judge.Round{Fault: fault, To: to}
-	l.number++
-	name := fmt.Sprintf("after-%d", l.number)
-	began := time.Now()
-	mend := do()
-	made := l.cpAway(fault, name)
-	mending := time.Now()
-	mend()
-	if took := time.Since(mending); took > time.Second {
-		began = time.Now() // a fault that lasts
-	}
-	if !made {
-		began = time.Now()
-		l.found(l.t.Context(), judge.Stuck, l.create(l.t.Context(), l.pod(name, 2, false)))
-	}
-	if err := l.await(l.t.Context(), name, isReady); err != nil {
-		r.Findings = append(r.Findings, judge.Finding{Kind: judge.Stuck, What: err.Error()})
-	} else {
-		r.Recovery = max(time.Since(began), time.Millisecond)
-	}
-	l.churners.Go(func() { l.found(l.t.Context(), judge.Lost, l.remove(l.t.Context(), name)) })
-	if err := harness.Within(l.t.Context(), patience, l.serving); err != nil {
-		l.t.Errorf("%s to %s: %v", fault, to, err)
-	}
-	r.Findings = append(r.Findings, l.look()...)
-	return r
-}
-
-// look tells what was found since the last look, and what is twice in the runtime.
-func (l *load) look() []judge.Finding {
-	l.t.Helper()
-	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(l.t.Context(), &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		l.t.Error(err)
-	}
-	containers, err := l.n.Runtime.Runtimes.ListContainers(l.t.Context(), &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		l.t.Error(err)
-	}
-	found := judge.Runtime(sandboxes.GetItems(), containers.GetContainers())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	found = append(found, l.findings...)
-	l.findings = nil
-	return found
-}
-
-// cpAway makes the pod of a round, unless there is nobody to make it at.
-func (l *load) cpAway(fault, name string) (made bool) {
-	if fault == "away" {
-		return false
-	}
-	l.found(l.t.Context(), judge.Stuck, l.create(l.t.Context(), l.pod(name, 2, false)))
-	return true
+// logs reads a pod's log through the API server, which asks nodeapi.
+func (l *load) logs(ctx context.Context, pod string) error {
+	_, err := l.cp.Admin.CoreV1().Pods(l.ns).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+	return err
 }
 
 // serving says who does not serve.
@@ -343,8 +257,8 @@ func (l *load) serving(ctx context.Context) error {
 	return nil
 }
 
-// pid is the process of a service, or 0 while there is none.
-func (l *load) pid(s house.Service) int {
+// process of a service: its pid, or 0 while there is none.
+func (l *load) process(s house.Service) (pid int) {
 	for _, p := range l.n.Processes() {
 		if p.Name == string(s) {
 			return p.PID
@@ -360,21 +274,64 @@ func (l *load) rest(d time.Duration) {
 	}
 }
 
-// end stops the churn and tells what is left that should have gone.
-func (l *load) end() (found []judge.Finding) {
+// now looks at the runtime and at the state files.
+func (l *load) now() (found []judge.Finding) {
+	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(l.t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		l.t.Error(err)
+	}
+	containers, err := l.n.Runtime.Runtimes.ListContainers(l.t.Context(), &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		l.t.Error(err)
+	}
+	aside, err := filepath.Glob(filepath.Join(l.n.State, "*", "*damaged*"))
+	if err != nil {
+		l.t.Error(err)
+	}
+	for _, file := range aside {
+		found = append(found, judge.Finding{Kind: judge.Lost, What: "state was given up: " + file})
+		if err := os.Remove(file); err != nil { // counted once
+			l.t.Error(err)
+		}
+	}
+	return append(found, judge.Runtime(sandboxes.GetItems(), containers.GetContainers())...)
+}
+
+// end stops the churn, deletes all, and tells what is left that should have gone.
+func (l *load) end() judge.Round {
 	l.stopping()
 	l.churners.Wait()
-	l.mu.Lock()
-	names := l.last
-	l.steady = map[string]bool{}
-	found = l.findings
-	l.mu.Unlock()
-	err := l.cp.Admin.CoreV1().Pods(l.ns).DeleteCollection(l.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	l.w.mu.Lock()
+	l.w.steady = map[string]bool{}
+	l.w.mu.Unlock()
+	ctx := l.t.Context()
+	err := l.cp.Admin.CoreV1().Pods(l.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	if err == nil {
-		err = l.until(l.t.Context(), "all pods to go", func() bool { return len(l.gone) == len(names) })
+		err = l.w.until(ctx, "all pods to go", func() bool { return len(l.w.gone) == len(l.w.pods) })
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		found = append(found, judge.Finding{Kind: judge.Lost, What: err.Error()})
+	l.w.find(judge.Lost, err)
+	l.w.asking.Wait()
+	l.w.find(judge.Lost, harness.Within(ctx, patience, l.empty))
+	return judge.Round{Fault: "end", To: "all pods deleted", Findings: append(l.w.take(), l.now()...)}
+}
+
+// empty tells what of pods is left on the node when all have gone.
+func (l *load) empty(ctx context.Context) error {
+	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
 	}
-	return found
+	containers, err := l.n.Runtime.Runtimes.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	folders, err := os.ReadDir(filepath.Join(l.n.Root, "pods"))
+	if err != nil {
+		return err
+	}
+	mounts := harness.Mounts(filepath.Join(l.n.Root, "pods"))
+	if n, m := len(sandboxes.GetItems()), len(containers.GetContainers()); n+m+len(folders)+len(mounts) > 0 {
+		return fmt.Errorf("left of pods that are gone: %d sandboxes, %d containers, %d folders, mounts %v", n, m, len(folders), mounts)
+	}
+	return nil
 }

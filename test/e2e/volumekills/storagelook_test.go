@@ -1,4 +1,4 @@
-package killmatrix_test
+package volumekills_test
 
 import (
 	"context"
