@@ -233,10 +233,6 @@ func (l *load) remove(ctx context.Context, name string) error {
 	return l.w.awaitGone(ctx, name)
 }
 
-// pause holds requests of the load back until resume.
-func (l *load) pause()  { l.running.Lock() }
-func (l *load) resume() { l.running.Unlock() }
-
 // logs reads a pod's log through the API server, which asks nodeapi.
 func (l *load) logs(ctx context.Context, pod string) error {
 	_, err := l.cp.Admin.CoreV1().Pods(l.ns).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
