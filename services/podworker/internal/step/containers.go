@@ -234,7 +234,7 @@ func (p *planner) ephemeral(active *Sandbox) {
 // may run. failed: an init container failed for good.
 func (p *planner) initialize(active *Sandbox) (ready, failed bool) {
 	inits := p.pod.Spec.InitContainers
-	if len(inits) == 0 {
+	if len(inits) == 0 || p.closing() {
 		return true, false
 	}
 	sandbox := "none yet"
@@ -275,6 +275,38 @@ func (p *planner) initialize(active *Sandbox) (ready, failed bool) {
 		}
 	}
 	return initialized || last == len(inits)-1 && p.reached(inits, last, sandbox, initialized), false
+}
+
+// closing tells whether what the pod is for comes to its end: every regular
+// container has ended, or is being stopped, for good. Its sidecars are then as
+// those of a pod that is being ended: a probe does not stop them, and nothing
+// starts them again.
+func (p *planner) closing() bool {
+	for i := range p.pod.Spec.Containers {
+		c := &p.pod.Spec.Containers[i]
+		switch p.standing(c, pod.Regular, "") {
+		case done:
+		case stopping:
+			if !p.lastOf(c) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// lastOf tells whether no other instance follows the one of a container that is
+// being stopped.
+func (p *planner) lastOf(c *v1.Container) bool {
+	o := p.newest(c.Name, "")
+	if o == nil || p.outdated(o) || p.f.Containers[c.Name].Replaced == o.ID {
+		return false
+	}
+	exit := p.exit(o)
+	exit.Code = 137
+	return restart.Decide(p.pod, c, exit) == restart.Stay
 }
 
 func initKind(c *v1.Container) pod.ContainerKind {
