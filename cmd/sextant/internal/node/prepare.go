@@ -13,7 +13,8 @@ import (
 )
 
 // Prepare lays out folders, identities, bus keys and the certificate folder, as root.
-// Idempotent.
+// Without systemd, which shares the node's mounts, it sees to the root directory's
+// mount as well. Idempotent.
 func (p *Plan) Prepare() error {
 	ids := p.Identities()
 	folders := []string{p.Run, p.State, p.RootDir, filepath.Dir(p.PodLogsDir)}
@@ -58,6 +59,11 @@ func (p *Plan) Prepare() error {
 	}
 	if err := traversable(p.RootDir, filepath.Dir(p.CertDir), filepath.Dir(p.PodLogsDir)); err != nil {
 		return err
+	}
+	if !p.Units {
+		if err := p.share(); err != nil {
+			return err
+		}
 	}
 	return p.Write()
 }

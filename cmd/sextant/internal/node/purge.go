@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -83,7 +82,7 @@ func (p *Plan) Purge(ctx context.Context, pods []string) error {
 	} else {
 		all = append(all, removePods(ctx, p.Endpoint, pods))
 	}
-	all = append(all, unmountBelow(p.RootDir), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(), p.removePodFiles(pods))
+	all = append(all, unmountBelow(p.RootDir), p.unshare(), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(), p.removePodFiles(pods))
 	if p.Units {
 		all = append(all, p.removePrepared())
 	}
@@ -152,23 +151,18 @@ func removeSandbox(ctx context.Context, runtime runtimeapi.RuntimeServiceClient,
 
 // unmountBelow unmounts everything below a folder, deepest first.
 func unmountBelow(dir string) error {
-	f, err := os.Open("/proc/self/mountinfo")
+	points, err := mountPoints()
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // read only
-	var points []string
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
-			points = append(points, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`).Replace(fields[4]))
+	slices.SortFunc(points, func(a, b mountPoint) int { return cmp.Compare(len(b.path), len(a.path)) })
+	var all []error
+	for _, m := range points {
+		if m.path == dir || !within(m.path, dir) {
+			continue
 		}
-	}
-	slices.SortFunc(points, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	all := []error{lines.Err()}
-	for _, point := range points {
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			all = append(all, fmt.Errorf("unmount %s: %w", point, err))
+		if err := unix.Unmount(m.path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			all = append(all, fmt.Errorf("unmount %s: %w", m.path, err))
 		}
 	}
 	return errors.Join(all...)
