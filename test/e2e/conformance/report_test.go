@@ -16,14 +16,22 @@ type result struct {
 	message string
 	// attempts is how often it was tried until it passed, or not.
 	attempts int
+	// again is how often it was tried once more later, and passes how often it
+	// passed then.
+	again, passes int
 }
 
-// String is the state, and how many attempts it took if more than one.
+// String is the state, and how many attempts it took if more than one; then how
+// often it passed of how many times it was tried again.
 func (r result) String() string {
+	text := r.state
 	if r.attempts > 1 {
-		return fmt.Sprintf("%s/%d", r.state, r.attempts)
+		text += fmt.Sprintf("/%d", r.attempts)
 	}
-	return r.state
+	if r.again > 0 {
+		text += fmt.Sprintf(" %d:%d", r.passes, r.again)
+	}
+	return text
 }
 
 // read takes the tests that were run, by full text, from ginkgo's JSON report.
@@ -53,16 +61,51 @@ func read(raw []byte) (map[string]result, error) {
 	return got, nil
 }
 
-// worse are the tests that one passes and the other does not.
+// worse are the tests that one passes and the other does not. Of those that were
+// tried again, the tries since then count.
 func worse(results map[string]map[string]result, reference, other string) []string {
 	var list []string
 	for name, r := range results[reference] {
-		if o, ran := results[other]; ran && r.state == "passed" && o[name].state != "passed" {
+		o, ran := results[other]
+		switch {
+		case !ran:
+		case r.again > 0 && o[name].again > 0:
+			if o[name].passes < r.passes {
+				list = append(list, name)
+			}
+		case r.state == "passed" && o[name].state != "passed":
 			list = append(list, name)
 		}
 	}
 	slices.Sort(list)
 	return list
+}
+
+// differing are the tests that some agents passed and others did not; one that
+// was not run for an agent, a set-up that failed for instance, was not passed.
+func differing(results map[string]map[string]result) []string {
+	passed := map[string]int{}
+	for _, of := range results {
+		for name, r := range of {
+			if r.state == "passed" {
+				passed[name]++
+			}
+		}
+	}
+	maps.DeleteFunc(passed, func(_ string, n int) bool { return n == len(results) })
+	return slices.Sorted(maps.Keys(passed))
+}
+
+// repeated counts one more try of some tests.
+func repeated(results, once map[string]result) {
+	for name, r := range once {
+		was := results[name]
+		was.again++
+		if r.state == "passed" {
+			was.passes++
+		}
+		results[name] = was
+	}
 }
 
 // failed are the tests that were run and not passed.
@@ -88,7 +131,7 @@ func table(agents []string, results map[string]map[string]result) string {
 	var b strings.Builder
 	line := func(cell func(agent string) string, text string) {
 		for _, a := range agents {
-			fmt.Fprintf(&b, "%-11s ", cell(a))
+			fmt.Fprintf(&b, "%-13s ", cell(a))
 		}
 		fmt.Fprintln(&b, text)
 	}
@@ -143,13 +186,44 @@ func TestReport(t *testing.T) {
 	if f := failed(got); !slices.Equal(f, []string{"[sig-node] Pods b"}) {
 		t.Errorf("failed: %q", f)
 	}
-	want := "reference   sextant     test\npassed/2    -           [sig-node] Pods a\nfailed      passed      [sig-node] Pods b\n" +
-		"1           1           passed, of 2\n1           0           passed, but not at once\n"
+	want := "reference     sextant       test\npassed/2      -             [sig-node] Pods a\nfailed        passed        [sig-node] Pods b\n" +
+		"1             1             passed, of 2\n1             0             passed, but not at once\n"
 	if s := table([]string{"reference", "sextant"}, both); s != want {
 		t.Errorf("table\n%s", s)
 	}
 	if _, err := read([]byte("{")); err == nil {
 		t.Error("a report that is cut off is read")
+	}
+}
+
+// TestRepeats: what one agent alone passes is tried again, and those tries count.
+func TestRepeats(t *testing.T) {
+	passed, failed := result{state: "passed"}, result{state: "failed"}
+	both := map[string]map[string]result{
+		"reference": {"equal": passed, "never": passed, "flake": passed, "flakes more": passed, "better": failed, "neither": failed},
+		"sextant":   {"equal": passed, "never": failed, "flake": failed, "flakes more": failed, "better": passed, "neither": failed},
+	}
+	again := differing(both)
+	if want := []string{"better", "flake", "flakes more", "never"}; !slices.Equal(again, want) {
+		t.Fatalf("to be tried again: %q, want %q", again, want)
+	}
+	for n := range 3 {
+		for agent, of := range both {
+			once := map[string]result{"better": passed, "flake": passed, "flakes more": passed, "never": passed}
+			if agent == "sextant" {
+				once["never"] = failed
+				if n == 1 {
+					once["flakes more"] = failed
+				}
+			}
+			repeated(of, once)
+		}
+	}
+	if w := worse(both, "reference", "sextant"); !slices.Equal(w, []string{"flakes more", "never"}) {
+		t.Errorf("worse: %q", w)
+	}
+	if s := both["sextant"]["flakes more"].String(); s != "failed 2:3" {
+		t.Errorf("in the table: %s", s)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,21 +41,28 @@ type target struct {
 
 	controlPlane *harness.ControlPlane
 	place        *harness.Place
+	// token is an administrator's, for e2e_node, which takes no kubeconfig.
+	token string
 }
 
-// suite runs the tests on one node and returns what became of each.
-func suite(t *testing.T, agent string) map[string]result {
-	on := target{kubeConfig: *kubeConfig}
-	if agent != cluster {
-		on = node(t, agent)
+// start gives the tests their node: an agent's in the lab, or the cluster's.
+func start(t *testing.T, agent string) target {
+	if agent == cluster {
+		return target{kubeConfig: *kubeConfig}
 	}
+	return node(t, agent)
+}
+
+// suite runs tests on a node and returns what became of each. What ginkgo wrote is
+// kept under a name.
+func (on target) suite(t *testing.T, name string, choice []string) map[string]result {
 	lab := harness.The(t)
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(choice(), "--no-color", fmt.Sprintf("--procs=%d", *procs), fmt.Sprintf("--flake-attempts=%d", *attempts),
+	args := append(slices.Clone(choice), "--no-color", fmt.Sprintf("--procs=%d", *procs), fmt.Sprintf("--flake-attempts=%d", *attempts),
 		"--timeout=5h", "--output-dir="+dir, "--json-report=report.json", lab.Tool(t, "conformance", *program+".test"), "--")
 	cmd := exec.CommandContext(t.Context(), lab.Tool(t, "conformance", "ginkgo"), append(args, flags(t, on, dir)...)...)
 	cmd.Env = append(os.Environ(), "HOME="+dir)
@@ -65,7 +73,7 @@ func suite(t *testing.T, agent string) map[string]result {
 		t.Error(err)
 	}
 	if to := os.Getenv("SEXTANT_ARTIFACTS"); to != "" {
-		keep(t, dir, filepath.Join(to, agent))
+		keep(t, dir, filepath.Join(to, name))
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if err != nil {
@@ -110,24 +118,28 @@ func flags(t *testing.T, on target, dir string) []string {
 	if err := os.WriteFile(spec, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	on.controlPlane.Kubectl(t, "create", "serviceaccount", "tests")
-	on.controlPlane.Kubectl(t, "create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", "--serviceaccount=default:tests")
-	t.Cleanup(func() {
-		on.controlPlane.TryKubectl(context.Background(), "delete", "serviceaccount/tests", "clusterrolebinding/tests")
-	})
-	token := on.controlPlane.Kubectl(t, "create", "token", "tests", "--duration=12h")
 	return []string{
-		"--host=" + on.controlPlane.Server, "--bearer-token=" + strings.TrimSpace(token), "--node-name=" + on.place.Name,
+		"--host=" + on.controlPlane.Server, "--bearer-token=" + on.token, "--node-name=" + on.place.Name,
 		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--system-spec-file=" + spec,
 		"--container-runtime-endpoint=" + on.place.Runtime.Endpoint(),
 	}
+}
+
+// administrator makes an account with every right and returns its token.
+func administrator(t *testing.T, cp *harness.ControlPlane) string {
+	cp.Kubectl(t, "create", "serviceaccount", "tests")
+	cp.Kubectl(t, "create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", "--serviceaccount=default:tests")
+	t.Cleanup(func() {
+		cp.TryKubectl(context.Background(), "delete", "serviceaccount/tests", "clusterrolebinding/tests")
+	})
+	return strings.TrimSpace(cp.Kubectl(t, "create", "token", "tests", "--duration=12h"))
 }
 
 // node starts a lab's node of an agent.
 func node(t *testing.T, agent string) target {
 	cp := harness.StartControlPlane(t)
 	cp.StartScheduler(t)
-	on := target{kubeConfig: cp.KubeConfig, controlPlane: cp}
+	on := target{kubeConfig: cp.KubeConfig, controlPlane: cp, token: administrator(t, cp)}
 	runtime := harness.StartRuntime(t, harness.V2)
 	provide(t, runtime)
 	o := harness.NodeOptions{Runtime: runtime, ControlPlane: cp, Name: agent}
