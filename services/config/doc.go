@@ -25,6 +25,10 @@
 //   - Of two static pods of one full name the one that was there first stays and
 //     the other is refused. An edited manifest is a new UID: the old pod is
 //     removed just before the new one appears, as the kubelet orders it.
+//   - A manifest that is removed and written again ends its pod and starts it
+//     again, as it does with the kubelet, however quickly and with the same content:
+//     the pod's begun_at moves on. What happens to the folder while config does not
+//     run is not known: then the content counts.
 //   - A configuration that does not load keeps the last good one in force, over
 //     restarts too, with an event and failing health; only without any last good
 //     one the process does not start. Files are read again when they change.

@@ -140,7 +140,7 @@ func (s *Service) newSlot(name string, set settings, c *kubeconf.Config) *slot {
 	sl := &slot{settings: set, done: make(chan struct{})}
 	switch name {
 	case pod.SourceFile:
-		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: s.look, Log: s.log})
+		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: s.look, Now: s.now, Log: s.log})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceHTTP:
 		source := http.New(http.Config{

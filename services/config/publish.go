@@ -41,15 +41,28 @@ func (s *Service) publishPods(ctx context.Context) {
 		if _, had := l.published.Pods[p.Pod.UID]; !had {
 			s.log.Info("pod desired", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, uid, "source", p.Source, "origin", p.Origin)
 		}
-		if worthKeeping(l.kept[p.Pod.UID], p) {
+		if was := l.kept[p.Pod.UID]; worthKeeping(was, p) {
 			kept := proto.Clone(message).(*configv1.DesiredPod)
 			kept.Mirror = nil
-			s.keeper.Pods.Put(uid, kept)
+			s.keepPod(uid, was, p, kept)
 			l.kept[p.Pod.UID] = p
 		}
 		if _, err := s.feeds.pods.Set(ctx, uid, message); err != nil {
 			s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
 		}
+	}
+}
+
+// keepPod writes a pod soon; at once where its manifest was written again, which
+// no later reading of the folder shows.
+func (s *Service) keepPod(uid string, was, next *merge.Pod, kept *configv1.DesiredPod) {
+	s.keeper.Pods.Put(uid, kept)
+	if was == nil || !next.Begun.After(was.Begun) {
+		return
+	}
+	s.log.Info("manifest was removed and written again", service.KeyPod, next.Pod.Namespace+"/"+next.Pod.Name, service.KeyUID, uid, "origin", next.Origin)
+	if err := s.keeper.Pods.Now(uid, kept); err != nil {
+		s.log.Error("state not kept", service.KeyUID, uid, service.KeyError, err.Error())
 	}
 }
 

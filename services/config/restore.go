@@ -34,9 +34,11 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 			s.keeper.Pods.Delete(key) // the node was called otherwise then
 			continue
 		}
-		pods = append(pods, &merge.Pod{
-			Pod: p, Source: record.GetSource(), Origin: record.GetOrigin(), Seen: record.GetSeenAt().AsTime(),
-		})
+		kept := &merge.Pod{Pod: p, Source: record.GetSource(), Origin: record.GetOrigin(), Seen: record.GetSeenAt().AsTime()}
+		if record.GetBegunAt() != nil {
+			kept.Begun = record.GetBegunAt().AsTime()
+		}
+		pods = append(pods, kept)
 	}
 	if err := s.restoreObjects(); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (s *Service) restoreObjects() error {
 // counts for a start without the API server: everything but the status, and of
 // the status whether the pod is over.
 func worthKeeping(was, next *merge.Pod) bool {
-	if was == nil || was.Origin != next.Origin || was.Source != next.Source {
+	if was == nil || was.Origin != next.Origin || was.Source != next.Source || !was.Begun.Equal(next.Begun) {
 		return true
 	}
 	return fingerprint(was.Pod) != fingerprint(next.Pod)
@@ -102,6 +104,9 @@ func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
 		return nil, fmt.Errorf("pod %s: %w", pod.String(p.Pod), err)
 	}
 	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen)}
+	if !p.Begun.IsZero() {
+		message.BegunAt = timestamp(p.Begun)
+	}
 	if p.Mirror != nil {
 		if message.Mirror, err = p.Mirror.Marshal(); err != nil {
 			return nil, fmt.Errorf("mirror of pod %s: %w", pod.String(p.Pod), err)

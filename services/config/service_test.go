@@ -237,6 +237,44 @@ func TestSourcesFollowConfiguration(t *testing.T) {
 	m.wants("default/a-n1")
 }
 
+// TestManifestWrittenAgain removes a manifest and writes the same at once, with
+// kills of config between: each time the pod begins anew under its UID, and never
+// because of a kill.
+func TestManifestWrittenAgain(t *testing.T) {
+	m := newMachine(t, folder+standalone)
+	m.write("manifests/web.yaml", manifest("web", "i:1"))
+	kill := m.startProcess()
+	m.wants("default/web-n1")
+	uid := m.uid("web-n1")
+	begun := func() time.Time {
+		if at := m.pods.Items()[uid].GetBegunAt(); at != nil {
+			return at.AsTime()
+		}
+		return time.Time{}
+	}
+	if at := begun(); !at.IsZero() {
+		t.Errorf("what was there when config started began at %v", at)
+	}
+	for range 5 {
+		was := begun()
+		m.remove("manifests/web.yaml")
+		m.write("manifests/web.yaml", manifest("web", "i:1"))
+		m.until("a later beginning", func() bool { return begun().After(was) })
+		is := begun()
+		m.write("manifests/web.yaml", manifest("web", "i:1")) // as an editor does
+		m.write("manifests/new.yaml", manifest("new", "i:1")) // read after that
+		m.wants("default/new-n1", "default/web-n1")
+		m.remove("manifests/new.yaml")
+		m.wants("default/web-n1")
+		kill()
+		kill = m.startProcess()
+		m.until("read", func() bool { return m.health() == "HEALTH_SERVING " && m.pods.Items()[uid] != nil })
+		if at := begun(); !at.Equal(is) {
+			t.Errorf("began at %v, after a kill at %v", is, at)
+		}
+	}
+}
+
 func TestDamagedStoreIsSetAside(t *testing.T) {
 	m := newMachine(t, folder+standalone)
 	m.write("manifests/web.yaml", manifest("web", "i:1"))

@@ -87,6 +87,9 @@ func decodeDesired(_ string, value []byte) (*step.Desired, error) {
 	if message.GetSeenAt() != nil {
 		d.Seen = message.GetSeenAt().AsTime()
 	}
+	if message.GetBegunAt() != nil {
+		d.Begun = message.GetBegunAt().AsTime()
+	}
 	return d, nil
 }
 

@@ -380,11 +380,7 @@ func (l *loop) retire(w *worker) {
 		}
 	}
 	if d, _ := l.in.desired(w.uid, w.source); d != nil {
-		static := ""
-		if pod.IsStatic(d.Pod) {
-			static = "true"
-		}
-		l.metrics.restarted.WithLabelValues(static).Inc()
+		l.metrics.restarted.WithLabelValues(staticLabel(d.Pod)).Inc()
 		l.considerLocked(w.uid, nil)
 	}
 }

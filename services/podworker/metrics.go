@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
 )
 
@@ -83,4 +85,12 @@ func (m *metrics) shutdownTimes(s shutdown.State) {
 		}
 		gauge.Set(seconds)
 	}
+}
+
+// staticLabel is what the label "static" says of a pod.
+func staticLabel(p *v1.Pod) string {
+	if p != nil && pod.IsStatic(p) {
+		return "true"
+	}
+	return ""
 }

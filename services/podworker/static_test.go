@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -70,6 +71,54 @@ func (n *node) readManifests() {
 	revision, _, _ := n.pods.State()
 	n.set(n.sources.Set(context.Background(), pod.SourceFile, &configv1.Source{
 		Name: pod.SourceFile, Complete: true, PodsRevision: revision.Proto(),
+	}))
+}
+
+// TestManifestWrittenAgain: a pod whose manifest was removed and written again
+// ends and begins anew under its UID, once, also when podworker is killed in the
+// middle; its restart count goes on.
+func TestManifestWrittenAgain(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	p := static("one")
+	n.desire(p)
+	n.until("up", func() bool { return n.settled(p.UID) && n.running("a") })
+	n.die()
+	n.live()
+	n.until("up after a kill", func() bool { return n.settled(p.UID) && n.running("a") })
+	if got := n.rt.Container("a", "web").GetMetadata().GetAttempt(); got != 0 {
+		t.Fatalf("attempt %d before", got)
+	}
+	for i := range uint32(3) {
+		n.rewritten(p)
+		n.until("going", func() bool { return !n.settled(p.UID) || !n.running("a") })
+		if i > 0 {
+			n.die()
+			n.live()
+		}
+		n.pass("up again", time.Second, func() bool {
+			return n.settled(p.UID) && n.running("a") && n.rt.Container("a", "web").GetMetadata().GetAttempt() == i+1
+		})
+		n.die()
+		n.live()
+		n.pass("up after a kill", time.Second, func() bool { return n.settled(p.UID) && n.running("a") })
+		if got := n.rt.Container("a", "web").GetMetadata().GetAttempt(); got != i+1 {
+			t.Errorf("attempt %d, want %d", got, i+1)
+		}
+	}
+	if n := n.sandboxesOf("a"); n != 1 {
+		t.Errorf("%d sandboxes", n)
+	}
+}
+
+// rewritten is what config says of a pod whose manifest was removed and written
+// again between two readings.
+func (n *node) rewritten(p *v1.Pod) {
+	n.clock.Step(time.Second)
+	raw, err := p.Marshal()
+	n.must(err)
+	n.set(n.pods.Set(context.Background(), string(p.UID), &configv1.DesiredPod{
+		Pod: raw, Source: pod.SourceFile, SeenAt: timestamppb.New(n.clock.Now()), BegunAt: timestamppb.New(n.clock.Now()),
 	}))
 }
 

@@ -191,6 +191,11 @@ func (w *worker) turn(ctx context.Context) (at time.Time, forgotten bool) {
 		return w.saveTry, false
 	}
 	w.facts = plan.Facts
+	if plan.Again {
+		w.counted = false
+		w.l.metrics.restarted.WithLabelValues(staticLabel(w.accepted)).Inc()
+		w.poke()
+	}
 	for _, e := range plan.Events {
 		w.emit(ctx, e)
 	}

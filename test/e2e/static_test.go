@@ -61,6 +61,21 @@ func staticPod(e *env) {
 		e.Errorf("deleting the mirror replaced container %s by %s", a, b)
 	}
 
+	// Removed and written again before anybody reads the folder: it ends and starts
+	// again, and the mirror tells.
+	e.n.RemoveManifest(e, file)
+	e.addManifest(file, pod)
+	again := e.await(name, usual, "to have started again", func(pod *corev1.Pod) error {
+		if got := pod.Status.ContainerStatuses[0]; got.RestartCount != 1 {
+			return fmt.Errorf("restart count %d", got.RestartCount)
+		}
+		return running(pod)
+	})
+	e.mirrorOf(again)
+	if a, b := third.Annotations[mirrorAnnotation], again.Annotations[mirrorAnnotation]; a != b {
+		e.Errorf("the same manifest has the hash %s and %s", a, b)
+	}
+
 	e.n.RemoveManifest(e, file)
 	e.awaitGone(name, usual)
 	e.awaitNoInstance(third.Annotations[mirrorAnnotation], usual)

@@ -102,7 +102,12 @@ type DesiredPod struct {
 	// The mirror pod of a static pod as the API server has it, or empty.
 	Mirror []byte `protobuf:"bytes,4,opt,name=mirror,proto3" json:"mirror,omitempty"`
 	// The file name or URL the pod was read from; empty for the API server's.
-	Origin        string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	// When config saw the manifest of a static pod appear; unset for one that was
+	// there when config first read it. It moves on when a manifest is removed and
+	// written again, also where no reading lacked the pod: what ran before then
+	// ends, and the pod begins anew under the UID it has.
+	BegunAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=begun_at,json=begunAt,proto3" json:"begun_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -170,6 +175,13 @@ func (x *DesiredPod) GetOrigin() string {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *DesiredPod) GetBegunAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BegunAt
+	}
+	return nil
 }
 
 // Source is one origin of pods.
@@ -1174,14 +1186,15 @@ var File_sextant_config_v1_config_proto protoreflect.FileDescriptor
 
 const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\n" +
-	"\x1esextant/config/v1/config.proto\x12\x11sextant.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\x9b\x01\n" +
+	"\x1esextant/config/v1/config.proto\x12\x11sextant.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\xd2\x01\n" +
 	"\n" +
 	"DesiredPod\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x123\n" +
 	"\aseen_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06seenAt\x12\x16\n" +
 	"\x06mirror\x18\x04 \x01(\fR\x06mirror\x12\x16\n" +
-	"\x06origin\x18\x05 \x01(\tR\x06origin\"\xda\x01\n" +
+	"\x06origin\x18\x05 \x01(\tR\x06origin\x125\n" +
+	"\bbegun_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\abegunAt\"\xda\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x14\n" +
@@ -1311,28 +1324,29 @@ var file_sextant_config_v1_config_proto_goTypes = []any{
 }
 var file_sextant_config_v1_config_proto_depIdxs = []int32{
 	19, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
-	3,  // 1: sextant.config.v1.Source.problems:type_name -> sextant.config.v1.Problem
-	20, // 2: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
-	21, // 3: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
-	18, // 4: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
-	19, // 5: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	19, // 6: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 7: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
-	6,  // 8: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
-	7,  // 9: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
-	10, // 10: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
-	12, // 11: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
-	16, // 12: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
-	9,  // 13: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
-	8,  // 14: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
-	11, // 15: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
-	13, // 16: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
-	17, // 17: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	19, // 1: sextant.config.v1.DesiredPod.begun_at:type_name -> google.protobuf.Timestamp
+	3,  // 2: sextant.config.v1.Source.problems:type_name -> sextant.config.v1.Problem
+	20, // 3: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
+	21, // 4: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
+	18, // 5: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	19, // 6: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 7: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 8: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
+	6,  // 9: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
+	7,  // 10: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
+	10, // 11: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
+	12, // 12: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
+	16, // 13: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
+	9,  // 14: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
+	8,  // 15: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
+	11, // 16: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
+	13, // 17: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
+	17, // 18: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
+	14, // [14:19] is the sub-list for method output_type
+	9,  // [9:14] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_sextant_config_v1_config_proto_init() }

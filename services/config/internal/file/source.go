@@ -5,6 +5,11 @@
 // period; every reading is the same code, so nothing depends on a notification.
 // A file holds one pod. A file that cannot be used is an entry with a problem
 // and harms no other. The source keeps no state of its own beyond this process.
+//
+// A file that is removed, or renamed away, and is there again at the next reading
+// says so in its entry, the same content or not: as in the kubelet, that ends its
+// pod and starts it again. A file that is written in place, or that another is
+// renamed to, is only read.
 package file
 
 import (
@@ -34,7 +39,9 @@ type Config struct {
 	Period time.Duration
 	// Changed is called after the listing changed, from the source's goroutine.
 	Changed func()
-	Log     *slog.Logger
+	// Now is the clock.
+	Now func() time.Time
+	Log *slog.Logger
 }
 
 // Source reads manifests. Make it with New.
@@ -44,6 +51,7 @@ type Source struct {
 	mu      sync.Mutex
 	listing merge.Listing
 	read    map[string]decoded // by path: what the last reading gave
+	gone    map[string]bool    // paths of it that were removed since
 }
 
 // decoded remembers a file, so that an unchanged one is not decoded again and
@@ -56,7 +64,7 @@ type decoded struct {
 
 // New makes a source that has heard nothing yet.
 func New(cfg Config) *Source {
-	return &Source{cfg: cfg, listing: merge.Listing{Source: pod.SourceFile}, read: map[string]decoded{}}
+	return &Source{cfg: cfg, listing: merge.Listing{Source: pod.SourceFile}, read: map[string]decoded{}, gone: map[string]bool{}}
 }
 
 // Listing is what the source knows now.
@@ -69,8 +77,17 @@ func (s *Source) Listing() merge.Listing {
 // Run reads until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
 	return watch.Run(ctx, watch.Config{
-		Paths: []string{s.cfg.Path}, Period: s.cfg.Period, Look: s.refresh, Log: s.cfg.Log,
+		Paths: []string{s.cfg.Path}, Period: s.cfg.Period, Look: s.refresh, Gone: s.removed, Log: s.cfg.Log,
 	})
+}
+
+// removed takes in that a file is gone, or was: it may be there again.
+func (s *Source) removed(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.read[path]; ok {
+		s.gone[path] = true
+	}
 }
 
 func (s *Source) refresh() {
@@ -93,11 +110,15 @@ func (s *Source) update(files []found, err error) bool {
 	entries := make([]merge.Entry, 0, len(files))
 	for i, f := range files {
 		d := s.decode(f)
+		d.entry.Rewritten = s.read[f.path].entry.Rewritten
+		if s.gone[f.path] {
+			d.entry.Rewritten = s.cfg.Now()
+		}
 		next[f.path] = d
 		entries = append(entries, d.entry)
 		changed = changed || !same(s.listing.Entries[i], d.entry)
 	}
-	s.read = next
+	s.read, s.gone = next, map[string]bool{}
 	s.listing = merge.Listing{Source: pod.SourceFile, Heard: true, Entries: entries}
 	return changed
 }
@@ -130,7 +151,7 @@ func Decode(path, node string, data []byte) merge.Entry {
 
 // same tells whether two entries say the same.
 func same(a, b merge.Entry) bool {
-	if a.Origin != b.Origin || len(a.Pods) != len(b.Pods) || (a.Problem == nil) != (b.Problem == nil) {
+	if a.Origin != b.Origin || !a.Rewritten.Equal(b.Rewritten) || len(a.Pods) != len(b.Pods) || (a.Problem == nil) != (b.Problem == nil) {
 		return false
 	}
 	for i := range a.Pods {

@@ -36,7 +36,7 @@ func start(t *testing.T, path string, period time.Duration) (*Source, func(ok fu
 	t.Helper()
 	changed := make(chan struct{}, 1000)
 	s := New(Config{
-		Path: path, Node: "n1", Period: period, Log: slog.New(slog.DiscardHandler),
+		Path: path, Node: "n1", Period: period, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Changed: func() { changed <- struct{}{} },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -202,6 +202,44 @@ func TestBadFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRemovedAndWrittenAgain: no reading lacks the file, and its entry tells all
+// the same, once for each time.
+func TestRemovedAndWrittenAgain(t *testing.T) {
+	dir, now := t.TempDir(), time.Unix(1, 0)
+	path, other := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, path, fmt.Sprintf(good, "web"))
+	write(t, other, fmt.Sprintf(good, "db"))
+	s := New(Config{Path: dir, Node: "n1", Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	want := func(changed bool, rewritten time.Time) {
+		t.Helper()
+		if got := s.update(list(dir)); got != changed {
+			t.Errorf("changed %v, want %v", got, changed)
+		}
+		all := s.Listing().Entries
+		if len(all) != 2 || !all[0].Rewritten.Equal(rewritten) || !all[1].Rewritten.IsZero() || len(all[0].Pods) != 1 {
+			t.Errorf("entries %+v, want the first rewritten at %v", all, rewritten)
+		}
+	}
+	want(true, time.Time{})
+	s.removed(path)
+	s.removed(filepath.Join(dir, "a.yaml.tmp")) // what an editor renamed to it
+	want(true, now)
+	at := now
+	now = now.Add(time.Second)
+	want(false, at)
+	s.removed(path)
+	want(true, now)
+	// Seen removed, it begins by appearing.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s.removed(path)
+	s.update(list(dir))
+	s.removed(path) // heard of late
+	write(t, path, fmt.Sprintf(good, "web"))
+	want(true, time.Time{})
 }
 
 func TestUnlistablePathIsNotHeard(t *testing.T) {

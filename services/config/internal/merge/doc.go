@@ -14,6 +14,9 @@
 //     the same origin) stays and the others are refused; else the first listed
 //     wins. The same goes for pods that claim the same UID.
 //  5. A pod keeps the time it was first seen for as long as its UID stays.
+//  6. A static pod begins when its origin appears, and again when that is removed
+//     and written again, also between two readings; what was there at the first
+//     reading of a source has no such time, or the one it had.
 //
 // A static pod whose manifest was edited has a new UID, so the old pod leaves
 // and the new one enters in the same call.

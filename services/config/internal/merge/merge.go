@@ -3,6 +3,7 @@ package merge
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -85,7 +86,7 @@ func (m *merger) claims(l Listing) []claim {
 				m.next.Mirrors[from.Namespace+"/"+from.Name] = from
 				continue
 			}
-			p := m.claimed(l.Source, e.Origin, from)
+			p := m.claimed(l.Source, e, from)
 			all = append(all, claim{p, m.incumbent(p)})
 		}
 	}
@@ -102,22 +103,33 @@ func (m *merger) accepted(match func(*Pod) bool) []claim {
 }
 
 // claimed makes an accepted pod of what a source gave.
-func (m *merger) claimed(source, origin string, from *v1.Pod) *Pod {
+func (m *merger) claimed(source string, e Entry, from *v1.Pod) *Pod {
 	was, known := m.was.Pods[from.UID]
-	known = known && was.Source == source && was.Origin == origin
-	if known && was.from == from {
+	known = known && was.Source == source && was.Origin == e.Origin
+	if known && was.from == from && !e.Rewritten.After(was.Begun) {
 		return was
 	}
-	seen := m.now
-	if known {
+	seen, begun := m.now, e.Rewritten
+	switch {
+	case known:
 		seen = was.Seen
+		if was.Begun.After(begun) {
+			begun = was.Begun
+		}
+	case source != pod.SourceAPI && m.heard(source):
+		begun = m.now
 	}
 	p := *from
 	p.Annotations = make(map[string]string, len(from.Annotations)+2)
 	maps.Copy(p.Annotations, from.Annotations)
 	p.Annotations[pod.ConfigSourceAnnotation] = source
 	p.Annotations[pod.ConfigSeenAnnotation] = seen.Format(time.RFC3339Nano)
-	return &Pod{Pod: &p, Source: source, Origin: origin, Seen: seen, from: from}
+	return &Pod{Pod: &p, Source: source, Origin: e.Origin, Seen: seen, Begun: begun, from: from}
+}
+
+// heard tells whether a source was read whole before this.
+func (m *merger) heard(source string) bool {
+	return slices.ContainsFunc(m.was.Sources, func(s Source) bool { return s.Name == source && s.Heard })
 }
 
 // incumbent tells whether the same origin had a pod of this full name accepted.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ var update = flag.Bool("update", false, "write what the stories give")
 //	file heard                  a source: heard or unheard, then perhaps its error
 //	  a.yaml web:u1             an origin and its pods, name:uid
 //	  b.yaml ! spec.x: bad      an origin that is broken
+//	  c.yaml @3 db:u2           one that was removed and written again at 3
 //	api heard
 //	  - web:u9 ~web-n1:m1       ~ is a mirror pod
 //	restart                     the process starts anew from what it kept
@@ -86,7 +88,7 @@ func at(step int) time.Time { return time.Unix(int64(step), 0).UTC() }
 func restarted(was State) State {
 	var kept []*Pod
 	for _, p := range sorted(was.Pods, every) {
-		kept = append(kept, &Pod{Pod: p.Pod.DeepCopy(), Source: p.Source, Origin: p.Origin, Seen: p.Seen})
+		kept = append(kept, &Pod{Pod: p.Pod.DeepCopy(), Source: p.Source, Origin: p.Origin, Seen: p.Seen, Begun: p.Begun})
 	}
 	return Restore(kept)
 }
@@ -110,6 +112,14 @@ func parse(t *testing.T, text string, raw map[string]*v1.Pod) (all []Listing, re
 				words = nil
 			}
 			for _, w := range words[min(1, len(words)):] {
+				if n, ok := strings.CutPrefix(w, "@"); ok {
+					step, err := strconv.Atoi(n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					e.Rewritten = at(step)
+					continue
+				}
 				e.Pods = append(e.Pods, give(raw, l.Source+e.Origin, w))
 			}
 			l.Entries = append(l.Entries, e)
@@ -142,6 +152,9 @@ func render(was, next State) string {
 			fmt.Fprintf(&b, " %s", p.Origin)
 		}
 		fmt.Fprintf(&b, " seen %d", p.Seen.Unix())
+		if !p.Begun.IsZero() {
+			fmt.Fprintf(&b, " begun %d", p.Begun.Unix())
+		}
 		if p.Mirror != nil {
 			fmt.Fprintf(&b, " mirror %s", p.Mirror.UID)
 		}

@@ -25,6 +25,9 @@ type Entry struct {
 	// Origin is the file name or URL; empty for the API server.
 	Origin string
 	Pods   []*v1.Pod
+	// Rewritten is when the origin last was removed and written again without a
+	// reading that lacked it; zero for never.
+	Rewritten time.Time
 	// Problem is why the origin cannot be used.
 	Problem *Problem
 }
@@ -50,6 +53,9 @@ type Pod struct {
 	Origin string
 	// Seen is when this UID was first seen.
 	Seen time.Time
+	// Begun is when a static pod's origin was seen to appear, or to be written
+	// again after it was removed; zero for one that was there at the first reading.
+	Begun time.Time
 	// Mirror is the API server's mirror pod of a static pod, or nil.
 	Mirror *v1.Pod
 

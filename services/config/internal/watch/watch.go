@@ -1,7 +1,7 @@
-// Package watch says "look" when files change. It never says what changed:
-// whoever is woken reads the files. inotify makes it quick; the period makes it
-// certain (no inotify on that file system, a link's target edited in place, too
-// few inotify instances).
+// Package watch says "look" when files change: whoever is woken reads the files.
+// inotify makes it quick; the period makes it certain (no inotify on that file
+// system, a link's target edited in place, too few inotify instances). What no
+// reading shows, that a name was gone in between, it tells as far as inotify does.
 package watch
 
 import (
@@ -27,6 +27,10 @@ type Config struct {
 	Quiet time.Duration
 	// Look is called from Run's goroutine.
 	Look func()
+	// Gone, if set, is called from there before the Look that follows, with the
+	// path of each file that was removed or renamed away. Another file that takes
+	// its place by being renamed to it does not make it gone.
+	Gone func(path string)
 	Log  *slog.Logger
 }
 
@@ -78,6 +82,9 @@ func (w *watcher) run(ctx context.Context) {
 			}
 			if !w.concerns(event.Name) {
 				continue
+			}
+			if w.cfg.Gone != nil && (event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)) {
+				w.cfg.Gone(filepath.Clean(event.Name))
 			}
 			now := time.Now()
 			if first.IsZero() {

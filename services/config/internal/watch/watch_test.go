@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -110,6 +111,64 @@ func TestPeriodWithoutChange(t *testing.T) {
 	looks := looking(t, 5*time.Millisecond, filepath.Join(t.TempDir(), "no", "such", "folder"))
 	for range 3 {
 		<-looks
+	}
+}
+
+// TestTellsWhatIsGone: a file that is removed, or moved away, and is back at once;
+// not one that another is renamed to, nor one written in place.
+func TestTellsWhatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"renamed-to", "written", "removed", "moved", "last"} {
+		write(t, file(name), "1")
+	}
+	gone, looks := make(chan string, 1000), make(chan struct{}, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{
+			Paths: []string{dir}, Period: time.Hour, Quiet: 5 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+			Look: func() { looks <- struct{}{} }, Gone: func(path string) { gone <- filepath.Base(path) },
+		})
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	<-looks
+	rename := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(file(from), file(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(name string) {
+		t.Helper()
+		if err := os.Remove(file(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, file(".new"), "1")
+	rename(".new", "renamed-to")
+	write(t, file("written"), "2")
+	remove("removed")
+	write(t, file("removed"), "1")
+	rename("moved", "away")
+	rename("away", "moved")
+	remove("last")
+	var got []string
+	for len(got) == 0 || got[len(got)-1] != "last" {
+		select {
+		case name := <-gone:
+			got = append(got, name)
+		case <-time.After(time.Minute):
+			t.Fatalf("gone so far: %q", got)
+		}
+	}
+	if want := []string{".new", "removed", "moved", "away", "last"}; !slices.Equal(got, want) {
+		t.Errorf("gone %q, want %q", got, want)
 	}
 }
 

@@ -11,11 +11,14 @@
 // The life of a pod:
 //
 //	(seen) ─► pending ───admitted──► syncing ─► terminating ─► terminated ─► released ─► (forgotten)
-//	            ├─refused─► rejected ───┘            ▲                                        ▲
-//	            │               └─────────────────── │ ───────────────────────────────────────┘
-//	            └─over, or nobody's ─────────────────┘
+//	          ▲ ├─refused─► rejected ───┘            ▲                          │             ▲
+//	          │ │               └─────────────────── │ ──────────────────────── │ ────────────┘
+//	          │ └─over, or nobody's ─────────────────┘                          │
+//	          └─begins anew ────────────────────────────────────────────────────┘
 //
-// Only a static pod is ever admitted after it was refused.
+// Only a static pod is ever admitted after it was refused. A pod begins anew that
+// ended because it was not to be here any more, and is: config lists it again, its
+// manifest was removed and written again, the node did not go down after all.
 //
 // What it promises. Nothing is created on the word of a record that is older
 // than the last thing this process did (Observed.Verified), so there are never

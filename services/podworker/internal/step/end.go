@@ -28,7 +28,7 @@ var forTheLiving = []Kind{Admit, Declare, Pull, RunSandbox, Start, Resize, Updat
 func (p *planner) mustEnd() bool {
 	desired := p.in.Desired
 	switch {
-	case desired == nil && p.in.Config.PodsComplete:
+	case desired == nil && p.in.Config.PodsComplete, p.rewritten():
 		p.end(Removed, nil)
 	case p.pod == nil:
 		// Syncing with no specification anywhere: a journal record that lost its

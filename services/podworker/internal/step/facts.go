@@ -33,6 +33,8 @@ type Facts struct {
 	State State `json:"state,omitempty"`
 	// StartedAt is when the pod was first taken up.
 	StartedAt time.Time `json:"startedAt,omitzero"`
+	// Begun is the Desired.Begun that the pod was taken up with.
+	Begun time.Time `json:"begun,omitzero"`
 	// Admitted is the one admission decision.
 	Admitted *Admission `json:"admitted,omitempty"`
 	// Rejected is why the pod was refused.
@@ -124,8 +126,8 @@ type Container struct {
 	// ByProbe is the ID of an instance killed because a probe failed.
 	ByProbe string `json:"byProbe,omitempty"`
 	// Replaced is the ID of an instance killed for another to take its place: its
-	// definition changed, or a probe failed and the policy restarts what fails. It is
-	// started again whatever its exit code.
+	// definition changed, a probe failed and the policy restarts what fails, or the
+	// pod ended and begins anew. It is started again whatever its exit code.
 	Replaced string `json:"replaced,omitempty"`
 	// Crash is the restart back-off, valid for CrashKey only.
 	Crash    restart.Backoff `json:"crash,omitzero"`

@@ -58,6 +58,9 @@ type Desired struct {
 	Source string
 	// Seen is when config first saw it; zero when it does not tell.
 	Seen time.Time
+	// Begun is when config saw its manifest appear; zero when it was there before.
+	// A later one: the manifest was removed and written again.
+	Begun time.Time
 	// Fingerprint changes when what volumes depend on does.
 	Fingerprint uint64
 	// Asks identifies the resources the pod asks for (pod.SizesID). Those of Pod

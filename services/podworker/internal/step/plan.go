@@ -18,6 +18,8 @@ type Plan struct {
 	Refresh bool
 	// Forget: nothing of the pod is left anywhere.
 	Forget bool
+	// Again: the pod begins anew, and is to be looked at once more at once.
+	Again bool
 	// Waits of containers, in the order of the spec.
 	Waits []ContainerWait
 	// Wait of the pod as a whole; nil when it is where it should be.

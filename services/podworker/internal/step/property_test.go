@@ -107,7 +107,7 @@ func chaos(seed uint64, events int) error {
 // happen is one random thing.
 func happen(w *world, r *rand.Rand) {
 	keys := slices.Sorted(maps.Keys(w.in.Flights))
-	switch n := r.IntN(32); {
+	switch n := r.IntN(33); {
 	case n < 13 && len(keys) > 0:
 		key := keys[r.IntN(len(keys))]
 		var failed *Failed
@@ -147,6 +147,10 @@ func happen(w *world, r *rand.Rand) {
 		if w.away["room"] = r.IntN(3) == 0; w.sizes != nil {
 			w.allocate()
 		}
+	case n == 32 && r.IntN(3) == 0 && w.in.Desired != nil:
+		d := *w.in.Desired
+		d.Begun = w.now
+		w.in.Desired = &d
 	case n == 29 && r.IntN(10) == 0:
 		w.in.Config = Config{PodsComplete: r.IntN(2) == 0}
 		w.in.Config.SourcesComplete = w.in.Config.PodsComplete && r.IntN(2) == 0
@@ -194,7 +198,7 @@ func (w *world) held() error {
 	}
 	// What was decided is not decided again: with the plan begun and nothing new
 	// known there is nothing to do.
-	if more := Step(w.in); len(more.Start)+len(more.Cancel)+len(more.Events) > 0 || more.Facts.State != plan.Facts.State {
+	if more := Step(w.in); !plan.Again && (len(more.Start)+len(more.Cancel)+len(more.Events) > 0 || more.Facts.State != plan.Facts.State) {
 		return said("and at once again:\n%s", transcript(more, epoch, w.now))
 	}
 	starts, stops := map[string]bool{}, map[string]bool{}

@@ -60,13 +60,21 @@ func (p *planner) over(all []Sandbox) bool {
 	}
 	ran := false
 	for i := range p.in.Observed.Containers {
-		ran = ran || p.in.Observed.Containers[i].State != Created
+		o := &p.in.Observed.Containers[i]
+		ran = ran || o.State != Created && !p.replaced(o)
 	}
 	if len(all) > 0 && ran && p.pod.Spec.RestartPolicy == v1.RestartPolicyNever && !p.ruled() {
 		p.end(Finished, nil)
 		return true
 	}
 	return false
+}
+
+// replaced tells whether an instance is one that another takes the place of, or
+// older than that.
+func (p *planner) replaced(o *Instance) bool {
+	newest := p.newest(o.Name, "")
+	return newest != nil && p.f.Containers[o.Name].Replaced == newest.ID
 }
 
 // ruled tells whether a container says for itself when it restarts.

@@ -30,7 +30,7 @@ func Step(in Input) Plan {
 	for {
 		before := p.f.State
 		p.state()
-		if p.f.State == before {
+		if p.f.State == before || p.plan.Again {
 			break
 		}
 		p.waits = map[string]ContainerWait{}
@@ -93,6 +93,7 @@ func (p *planner) pending() {
 		p.wait("podworker", "predecessor", "pod "+string(p.in.Holder)+" of the same name has not gone yet")
 		return
 	}
+	p.f.Begun = desired.Begun
 	alive := p.alive()
 	if p.in.Shutdown.Active && !alive && !p.flying(Action{Kind: Admit}.Key()) {
 		p.refuse()
@@ -189,22 +190,54 @@ func (p *planner) ask(kind Kind, owner, name string) {
 // went down is up, or has stayed.
 func (p *planner) released() {
 	cause := p.f.Termination.Cause
-	again := cause == Removed || cause == Orphan ||
+	again := cause == Removed || cause == Orphan || p.rewritten() ||
 		cause == NodeDown && !p.in.Shutdown.Active && pod.IsStatic(p.pod)
 	switch {
 	case p.in.Desired == nil && !p.in.Config.PodsComplete:
 		p.wait("config", "sources", "not every source of pods has been read")
-	case p.in.Desired == nil, again && p.in.Desired.Pod.DeletionTimestamp == nil:
+	case p.in.Desired == nil:
 		p.depart()
+	case again && p.in.Desired.Pod.DeletionTimestamp == nil:
+		p.renew()
 	default:
 		p.sweep()
 	}
 }
 
+// renew takes a pod up again that has ended. Its restart counts and back-offs go
+// on, and its dead containers stay as the former instances they are.
+func (p *planner) renew() {
+	if p.flyingAny() {
+		p.wait("runtime", "remove", "")
+		return
+	}
+	again := Facts{State: Pending, Containers: p.f.Containers, Pulls: p.f.Pulls}
+	again.Stopped, again.Dead, again.Gone, again.Told = p.f.Stopped, p.f.Dead, p.f.Gone, p.f.Told
+	for name, c := range again.Containers {
+		if c.ByProbe = ""; c.Last != nil {
+			c.Replaced = c.Last.ID
+		}
+		again.Containers[name] = c
+	}
+	p.f = again.clone()
+	p.plan.Again = true
+}
+
+// rewritten tells whether the manifest of a static pod was removed and written
+// again since the pod was taken up: what there is of it belongs to the former.
+func (p *planner) rewritten() bool {
+	d := p.in.Desired
+	since := p.f.Begun
+	if since.IsZero() {
+		since = p.f.StartedAt // config did not tell then
+	}
+	return d != nil && pod.IsStatic(d.Pod) && d.Begun.After(since)
+}
+
 // rejected: a pod of the API server only waits for config to drop it.
 func (p *planner) rejected() {
 	switch {
-	case p.in.Desired == nil && p.in.Config.PodsComplete:
+	case p.in.Desired == nil && p.in.Config.PodsComplete, p.rewritten():
 		p.depart()
 	case p.in.Desired != nil && pod.IsStatic(p.in.Desired.Pod) && p.in.Desired.Pod.DeletionTimestamp == nil:
 		p.appeal()

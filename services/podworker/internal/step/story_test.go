@@ -200,7 +200,7 @@ func (s *teller) run() error {
 	s.show()
 	for range 200 {
 		keys := slices.Sorted(maps.Keys(s.in.Flights))
-		if len(keys) == 0 && !s.plan.Refresh {
+		if len(keys) == 0 && !s.plan.Refresh && !s.plan.Again {
 			return errQuiet
 		}
 		for _, key := range keys {
@@ -276,6 +276,10 @@ func (s *teller) change(args []string) error {
 		s.desire(p)
 	case "config-removes":
 		s.in.Desired = nil
+	case "manifest-rewritten": // removed and written again between two readings
+		d := *s.in.Desired
+		d.Begun = s.now
+		s.in.Desired = &d
 	case "config-incomplete":
 		s.in.Config = Config{}
 	case "config-complete":

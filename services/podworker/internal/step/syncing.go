@@ -110,7 +110,7 @@ func (p *planner) restartSources() (names []string) {
 			continue
 		}
 		o := p.newest(c.Name, "")
-		if o == nil || o.State != Exited || p.outdated(o) {
+		if o == nil || o.State != Exited || p.outdated(o) || p.replaced(o) {
 			continue
 		}
 		if restart.Decide(p.pod, c, p.exit(o)) == restart.AllAgain {

@@ -16,6 +16,7 @@ var transitions = map[State][]State{
 	Syncing:     {Terminating},
 	Terminating: {Terminated},
 	Terminated:  {Released},
+	Released:    {Pending},
 }
 
 // reachable tells whether one step may lead from one state to another: it may go
@@ -26,6 +27,12 @@ func reachable(from, to State) bool {
 	}
 	if from == to {
 		return true
+	}
+	if to == Pending {
+		return reachable(from, Released) // only what was given back begins anew
+	}
+	if from == Released {
+		return false // it is looked at once more before it goes on
 	}
 	for _, next := range transitions[from] {
 		if reachable(next, to) {

@@ -63,7 +63,11 @@ func (w *world) desire(p *v1.Pod) {
 	if w.sizes != nil {
 		p = pod.WithSizes(p, w.sizes)
 	}
-	w.in.Desired = &Desired{Pod: p, Source: "api", Fingerprint: uint64(p.Generation) + 1, Asks: pod.SizesID(w.asks)}
+	begun := time.Time{}
+	if w.in.Desired != nil {
+		begun = w.in.Desired.Begun
+	}
+	w.in.Desired = &Desired{Pod: p, Source: "api", Begun: begun, Fingerprint: uint64(p.Generation) + 1, Asks: pod.SizesID(w.asks)}
 	w.in.Accepted = p
 	w.in.UID = p.UID
 }
