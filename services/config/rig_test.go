@@ -324,7 +324,12 @@ func (m *machine) written() {
 
 func (m *machine) metrics() string {
 	m.t.Helper()
-	resp, err := debugClient(m.paths().DebugSocket(house.Config)).Get("http://config/metrics")
+	socket := m.paths().DebugSocket(house.Config)
+	m.until("serving metrics", func() bool { // the feeds may answer before
+		_, err := os.Stat(socket)
+		return err == nil
+	})
+	resp, err := debugClient(socket).Get("http://config/metrics")
 	if err != nil {
 		m.t.Fatal(err)
 	}
