@@ -22,6 +22,11 @@ import (
 // watched (kubelet: TTL of the cache, 1 m).
 const objectTTL = time.Minute
 
+// answerPatience is how long the API server's first answer is waited for before the
+// pods of an earlier life are started without it. A server that refuses, or cannot be
+// reached, is not waited for.
+const answerPatience = 5 * time.Second
+
 // defaultPeriod replaces a check frequency that is not set.
 const defaultPeriod = 20 * time.Second
 
@@ -163,6 +168,7 @@ func (s *Service) runAPI(ctx context.Context, source *api.Source, set settings) 
 		ttl = objectTTL
 	}
 	defer s.client.Store(nil)
+	defer time.AfterFunc(answerPatience, func() { source.Overdue(answerPatience) }).Stop()
 	return cluster.Run(ctx, cluster.Config{
 		Settings: set.cluster, Log: s.log,
 		Credentials: s.credentials,

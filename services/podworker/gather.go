@@ -41,6 +41,7 @@ func (w *worker) gather() step.Input {
 		w.accept(&allocated)
 		in.Accepted = w.accepted
 	}
+	in.Config.Unheard = l.in.unheard(w.source)
 	in.Shutdown = w.downfall()
 	in.ServicesKnown = l.in.servicesKnown()
 	_, in.NodeKnown = l.in.Node.Get("node")

@@ -255,3 +255,16 @@ func (in *Inputs) desired(uid types.UID, source string) (pod *step.Desired, drop
 	}
 	return nil, true
 }
+
+// unheard tells of a source that it is the API server, from which config has heard
+// neither pods nor an error since it started.
+func (in *Inputs) unheard(source string) bool {
+	if source != pod.SourceAPI {
+		return false
+	}
+	s, ok := in.Sources.Get(source)
+	if !ok {
+		return !in.Sources.Complete() // else the node has no API server any more
+	}
+	return !s.GetComplete() && s.GetError() == ""
+}

@@ -62,7 +62,7 @@ func TestRefusedStaticPodComesLater(t *testing.T) {
 // read, the API server was not, so that config.pods is not complete.
 func (n *node) apiAway() {
 	n.pods.SetComplete(context.Background(), false)
-	n.set(n.sources.Set(context.Background(), pod.SourceAPI, &configv1.Source{Name: pod.SourceAPI}))
+	n.set(n.sources.Set(context.Background(), pod.SourceAPI, &configv1.Source{Name: pod.SourceAPI, Error: "connection refused"}))
 	n.readManifests()
 }
 

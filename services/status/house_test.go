@@ -51,8 +51,10 @@ type home struct {
 	stopped    chan struct{}
 	svc        *Service
 
-	static map[string]*v1.Pod  // what the manifests say, by UID
-	pods   map[string]*testPod // by UID
+	static map[string]*v1.Pod // what the manifests say, by UID
+	// unheard: config has not heard the API server, and lists what it once was told.
+	unheard bool
+	pods    map[string]*testPod // by UID
 }
 
 type neighbour struct {
@@ -338,7 +340,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		credential.SetComplete(ctx, true)
 		_, err := sources.Set(ctx, "file", &configv1.Source{Name: "file", Complete: true})
 		set(err)
-		_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: true})
+		_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: !h.unheard})
 		set(err)
 		sources.SetComplete(ctx, true)
 		listed, mirrored := map[string]bool{}, map[string]bool{}
@@ -356,6 +358,9 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 				continue
 			}
 			listed[string(p.UID)] = true
+			if h.unheard {
+				p.Status = v1.PodStatus{Phase: v1.PodPending}
+			}
 			_, err := pods.Set(ctx, string(p.UID), &configv1.DesiredPod{Pod: marshal(p), Source: "api", SeenAt: seen(string(p.UID))})
 			set(err)
 		}
@@ -373,8 +378,8 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 			_, err := objects.Set(ctx, "Node//n1", &configv1.Object{Kind: "Node", Name: "n1", Object: marshal(n)})
 			set(err)
 		}
-		pods.SetComplete(ctx, true)
-		mirrors.SetComplete(ctx, true)
+		pods.SetComplete(ctx, !h.unheard)
+		mirrors.SetComplete(ctx, !h.unheard)
 		objects.SetComplete(ctx, true)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
@@ -40,13 +41,24 @@ func (l *podLoop) names(uid string, want *desired) (namespace, name string) {
 
 func (l *podLoop) podPlan(uid string, want *desired, e *podEntry) plan.Pod {
 	p := plan.Pod{Status: e.status}
-	if want != nil {
+	switch {
+	case l.apiHeard() && want != nil:
 		p.Object = report.ObjectOf(want.pod)
+	case want != nil:
+		// What config says is what an earlier life of it knew: of a patch made from that
+		// the API server makes something else, such as a second address beside the old.
+		p.Object = l.desk.Object(uid)
 	}
 	if w, ok := l.in.workers.Get(uid); ok {
 		p.Released = w.Facts.Lifecycle == podstatus.Released || w.Facts.Lifecycle == podstatus.Rejected
 	}
 	return p
+}
+
+// apiHeard tells whether config has the API server's pods from that itself.
+func (l *podLoop) apiHeard() bool {
+	s, ok := l.in.sources.Get(pod.SourceAPI)
+	return ok && s.GetComplete()
 }
 
 // publish says in status.pods what is known.

@@ -149,6 +149,34 @@ func TestKillsFlipNothing(t *testing.T) {
 	}
 }
 
+// TestUnheardAPIServer: a pod that came back under another address while there was no
+// API server. What config still has of it from before is nothing to make a patch from:
+// the API server would have two addresses.
+func TestUnheardAPIServer(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	p := spec("web", "u1")
+	p.Status = v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.244.0.3", PodIPs: []v1.PodIP{{IP: "10.244.0.3"}}}
+	h.mu.Lock()
+	h.unheard = true
+	h.mu.Unlock()
+	p = h.cluster.Put(p)
+	h.refresh(house.Config)
+	h.up(p)
+	h.quiet()
+	if got := h.cluster.Pod("default", "web").Status.PodIP; got != "10.244.0.3" {
+		t.Errorf("patched to %s on the word of before", got)
+	}
+	h.mu.Lock()
+	h.unheard = false
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	h.eventually("the pod is ready", func() bool { return isReady(h.cluster.Pod("default", "web")) })
+	if got := h.cluster.Pod("default", "web").Status.PodIPs; len(got) != 1 || got[0].IP != "10.244.0.7" {
+		t.Errorf("addresses %v", got)
+	}
+}
+
 // TestLeaseAlone: every other request of the node hangs, and its Lease is renewed.
 func TestLeaseAlone(t *testing.T) {
 	t.Parallel()

@@ -9,11 +9,13 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -78,11 +80,21 @@ func (s *Source) Listing() merge.Listing {
 }
 
 // Report takes the outcome of a request in; nil is success.
-func (s *Source) Report(err error) {
-	text := cluster.Text(err)
+func (s *Source) Report(err error) { s.tell(cluster.Text(err), false) }
+
+// Overdue makes of silence an error, so that nobody waits for the first answer for
+// ever.
+func (s *Source) Overdue(after time.Duration) {
+	s.tell(fmt.Sprintf("no answer within %s", after), true)
+}
+
+// tell notes an error, or only if there was neither an answer nor an error.
+func (s *Source) tell(text string, ifSilent bool) {
 	s.mu.Lock()
-	changed := s.err != text
-	s.err = text
+	changed := s.err != text && (!ifSilent || !s.heard && s.err == "")
+	if changed {
+		s.err = text
+	}
 	s.mu.Unlock()
 	if changed {
 		s.cfg.Changed()

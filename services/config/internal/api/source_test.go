@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -131,5 +132,24 @@ func TestAwayAtFirst(t *testing.T) {
 	r.follow(t)
 	r.until(t, "error", func(l merge.Listing, _ string) bool { return !l.Heard && l.Err != "" })
 	server.Away(false)
+	r.pods(t, "")
+}
+
+// TestOverdue: silence becomes an error once, and only silence.
+func TestOverdue(t *testing.T) {
+	server := apitest.New(t)
+	r := newRig(t, server)
+	r.Overdue(5 * time.Second)
+	if got := r.Listing().Err; got != "no answer within 5s" {
+		t.Errorf("silence is %q", got)
+	}
+	r.Report(errors.New("refused"))
+	r.Overdue(5 * time.Second)
+	if got := r.Listing().Err; got != "refused" {
+		t.Errorf("an error became %q", got)
+	}
+	r.follow(t)
+	r.pods(t, "")
+	r.Overdue(5 * time.Second)
 	r.pods(t, "")
 }

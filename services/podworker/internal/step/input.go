@@ -74,6 +74,10 @@ type Config struct {
 	PodsComplete bool
 	// SourcesComplete: moreover, every configured source has been read.
 	SourcesComplete bool
+	// Unheard: the pod is the API server's, which has neither listed its pods since
+	// the start of config nor failed to. What does not run is not started on the word
+	// of an earlier life: the pod may have been deleted since.
+	Unheard bool
 }
 
 // Observed is the record of what the runtime has.

@@ -154,6 +154,7 @@ func happen(w *world, r *rand.Rand) {
 	case n == 29 && r.IntN(10) == 0:
 		w.in.Config = Config{PodsComplete: r.IntN(2) == 0}
 		w.in.Config.SourcesComplete = w.in.Config.PodsComplete && r.IntN(2) == 0
+		w.in.Config.Unheard = !w.in.Config.PodsComplete && r.IntN(2) == 0
 	}
 }
 
@@ -235,6 +236,9 @@ func (w *world) held() error {
 		case RunSandbox:
 			if n := w.ready(); n > 0 {
 				return said("a sandbox beside %d live ones", n)
+			}
+			if before.Config.Unheard {
+				return said("a sandbox while the API server may not have the pod any more")
 			}
 		case Start:
 			for _, c := range w.conts {

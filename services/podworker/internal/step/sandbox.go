@@ -111,6 +111,8 @@ func (p *planner) clear() bool {
 func (p *planner) create(attempt int) {
 	a := Action{Kind: RunSandbox, Attempt: attempt}
 	switch {
+	case p.in.Config.Unheard:
+		p.wait("config", "sources", "the API server has not said yet which pods there are")
 	case !p.in.Resources.Held:
 		p.wait("resource", "allocation", "the pod's cgroup is not there")
 	case !p.networked():

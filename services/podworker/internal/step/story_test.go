@@ -282,6 +282,8 @@ func (s *teller) change(args []string) error {
 		s.in.Desired = &d
 	case "config-incomplete":
 		s.in.Config = Config{}
+	case "config-unheard":
+		s.in.Config = Config{Unheard: true}
 	case "config-complete":
 		s.in.Config = Config{PodsComplete: true, SourcesComplete: true}
 	case "config-lists", "config-changes":
