@@ -26,41 +26,17 @@ import (
 // Bridge and Socket are taken from what Ensure noted when the caller leaves them
 // open, so Dir is enough to remove any runtime.
 func Teardown(ctx context.Context, cfg Config) error {
-	if noted, err := cfg.readMarker(); err == nil {
-		cfg.Bridge = cmp.Or(cfg.Bridge, noted.Bridge)
-		cfg.Socket = cmp.Or(cfg.Socket, noted.Socket)
-	}
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return fmt.Errorf("local runtime: %w", err)
-	}
-	if _, err := os.Stat(cfg.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if _, err := os.Stat(cfg.markerFile()); err != nil {
-		return fmt.Errorf("local runtime: %s was not made by it, not removed: %w", cfg.Dir, err)
+	cfg, err := cfg.existing()
+	if err != nil || cfg.Dir == "" {
+		return err
 	}
 	if cfg.hasPods() {
 		if err := cfg.removePods(ctx); err != nil {
 			cfg.Logger.WarnContext(ctx, "pods are removed by force", "cause", err.Error())
 		}
 	}
-	var errs []error
-	errs = append(errs, readProcess(cfg.pidFile()).stop(ctx, 10*time.Second))
-	sockets := shimSockets(cfg.state())
-	errs = append(errs, killShims(ctx, cfg.Socket))
-	errs = append(errs, unmountBelow(ctx, cfg.Dir))
-	errs = append(errs, deleteBridge(cfg.Bridge))
-	errs = append(errs, removeHostPortRules(ctx, cfg.networkName()))
-	for _, c := range cfg.CgroupRoots {
-		errs = append(errs, removeCgroup(ctx, c))
-	}
-	for _, s := range sockets {
-		errs = append(errs, removeIfThere(s))
-	}
-	errs = append(errs, removeCNICache(cfg.networkName()))
-	errs = append(errs, removeIfThere(cfg.Socket), removeIfThere(cfg.Socket+".ttrpc"))
-	if err := errors.Join(errs...); err != nil {
+	err = errors.Join(cfg.clear(ctx, 10*time.Second), removeCNICache(cfg.networkName()))
+	if err != nil {
 		// The directory names what is left; keep it for the next attempt.
 		return fmt.Errorf("local runtime: remove %s: %w", cfg.Dir, err)
 	}
@@ -68,6 +44,57 @@ func Teardown(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("local runtime: %w", err)
 	}
 	return nil
+}
+
+// Crash does to the runtime in cfg.Dir what a loss of power does: containerd, shims
+// and containers end at once, and of what is on no disk nothing stays: mounts,
+// network namespaces, host port rules, the bridge, cgroups, sockets, and the state
+// directory, which is on a tmpfs elsewhere. The next Ensure is the start after it:
+// it knows the containers, and none of them runs.
+func Crash(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.existing()
+	if err != nil || cfg.Dir == "" {
+		return err
+	}
+	if err := errors.Join(cfg.clear(ctx, 0), os.RemoveAll(cfg.state())); err != nil {
+		return fmt.Errorf("local runtime: crash %s: %w", cfg.Dir, err)
+	}
+	return nil
+}
+
+// existing is the configuration of the runtime that Ensure made in c.Dir, without a
+// Dir if there is none.
+func (c Config) existing() (Config, error) {
+	if noted, err := c.readMarker(); err == nil {
+		c.Bridge = cmp.Or(c.Bridge, noted.Bridge)
+		c.Socket = cmp.Or(c.Socket, noted.Socket)
+	}
+	c, err := c.withDefaults()
+	if err != nil {
+		return Config{}, fmt.Errorf("local runtime: %w", err)
+	}
+	if _, err := os.Stat(c.Dir); errors.Is(err, fs.ErrNotExist) {
+		return Config{}, nil
+	}
+	if _, err := os.Stat(c.markerFile()); err != nil {
+		return Config{}, fmt.Errorf("local runtime: %s was not made by it, not removed: %w", c.Dir, err)
+	}
+	return c, nil
+}
+
+// clear ends by force what runs, containerd within the grace, and removes what it
+// has on the machine outside its directory.
+func (c Config) clear(ctx context.Context, grace time.Duration) error {
+	errs := []error{readProcess(c.pidFile()).stop(ctx, grace)}
+	sockets := shimSockets(c.state())
+	errs = append(errs, killShims(ctx, c.Socket), unmountBelow(ctx, c.Dir), deleteBridge(c.Bridge), removeHostPortRules(ctx, c.networkName()))
+	for _, root := range c.CgroupRoots {
+		errs = append(errs, removeCgroup(ctx, root))
+	}
+	for _, s := range append(sockets, c.Socket, c.Socket+".ttrpc") {
+		errs = append(errs, removeIfThere(s))
+	}
+	return errors.Join(errs...)
 }
 
 func removeIfThere(path string) error {

@@ -17,7 +17,8 @@
 //
 // TestTakeOver goes from the reference kubelet to Sextant on the same folders and
 // back, and TestSkew mixes the services of two versions, both under running pods
-// that must not notice.
+// that must not notice. TestOffline takes a node's power away and starts it without
+// an API server. With -short the first two leave out what takes its time.
 //
 //	go test -run TestNodes -kinds v2-bus            one kind of node
 //	go test -run 'TestNodes/.*/.*/probes'           one behaviour

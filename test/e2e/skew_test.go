@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,25 +27,32 @@ var (
 	skewSeed = flag.Uint64("skew-seed", 0, "orders of upgrades to repeat; new ones if 0")
 )
 
-// TestSkew mixes the services of the commit before this one with those of this
-// one. A node of the old version is upgraded one service at a time, goes back in
-// another order, and forward again in a third: whatever runs beside whatever, the
-// pods keep their containers, the API hears nothing of it, new pods run, and each
-// version reads the state that the other wrote.
+// oldVersion is how the services of the former commit call themselves; those of this
+// one do not.
+const oldVersion = "old"
+
+// TestSkew mixes the services of the commit before this one with those of this one.
+// A node of the old version is upgraded one service at a time, and goes back:
+// whatever runs beside whatever, the pods keep their containers, the API hears
+// nothing of it, new pods run, and each version reads the state that the other wrote.
+//
+// Going forth and back in one order has every two services mixed either way. The long
+// form goes in the order of start and in its reverse, and then in one at random, so
+// that each service of either version has also started beside every other one of the
+// other version.
 func TestSkew(t *testing.T) {
 	lab := harness.The(t)
 	source, revision := previousSource(t)
-	versions := map[string]string{"old": lab.BuildVersion(t, source, "old"), "new": lab.BuildVersion(t, lab.Source, "new")}
+	programs := map[bool]string{true: lab.BuildVersion(t, source, oldVersion), false: lab.Binary(t)}
 	seed := *skewSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("old is %s; -skew-seed=%d repeats the orders", revision, seed)
-	random := rand.New(rand.NewPCG(seed, 0))
 
 	cp := harness.StartControlPlane(t)
 	program := filepath.Join(lab.Dir, "sextant-skewed")
-	install(t, versions["old"], program)
+	install(t, programs[true], program)
 	n := &node{kind: "skew", flavour: harness.V2, cp: cp, registry: harness.StartRegistry(t), seen: observe(t, cp)}
 	n.Node = harness.StartNode(t, harness.NodeOptions{ControlPlane: cp, Binary: program})
 	n.paths = house.Paths{Run: n.Run, State: n.State}
@@ -52,26 +61,36 @@ func TestSkew(t *testing.T) {
 	n.awaitServing(t, usual)
 	before, began := e.state(names), time.Now()
 
-	order := n.services() // the order of start is the one an operator would take
-	for _, version := range []string{"new", "old", "new"} {
-		install(t, versions[version], program)
+	start := n.services() // the order an operator would take
+	reverse := slices.Clone(start)
+	slices.Reverse(reverse)
+	shuffled := slices.Clone(start)
+	random := rand.New(rand.NewPCG(seed, 0))
+	random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	orders := [][]house.Service{start, reverse, reverse, start, shuffled, shuffled}
+	if testing.Short() {
+		orders = [][]house.Service{shuffled, shuffled}
+	}
+	for round, order := range orders {
+		toOld := round%2 == 1
+		install(t, programs[toOld], program)
 		for i, s := range order {
-			e.exchange(s, version)
+			e.exchange(s, toOld)
 			if i%3 == 1 { // with few, with half, and with most exchanged
-				name := fmt.Sprintf("%s-%d", version, i)
+				name := fmt.Sprintf("round-%d-%d", round, i)
 				e.create(e.pod(name))
 				e.awaitRunning(name, usual)
 				e.delete(name, 5)
 				e.awaitGone(name, usual)
 			}
 		}
-		what := fmt.Sprintf("all are %s, in the order %v", version, order)
+		what := fmt.Sprintf("round %d, old is %t, in the order %v", round, toOld, order)
 		e.same(what, names, before, e.state(names))
 		e.flips(what, names, began)
 		if t.Failed() {
 			break
 		}
-		random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		t.Log(what)
 	}
 	aside, err := filepath.Glob(filepath.Join(n.State, "*", "*.damaged-*"))
 	if err != nil || len(aside) > 0 {
@@ -81,7 +100,7 @@ func TestSkew(t *testing.T) {
 }
 
 // exchange kills a service, which comes back as what is installed now.
-func (e *env) exchange(s house.Service, version string) {
+func (e *env) exchange(s house.Service, toOld bool) {
 	e.Helper()
 	old, err := e.n.hello(e.Context(), s)
 	if err != nil {
@@ -90,12 +109,12 @@ func (e *env) exchange(s house.Service, version string) {
 	if err := unix.Kill(int(old.GetPid()), unix.SIGKILL); err != nil {
 		e.Fatal(err)
 	}
-	harness.Eventually(e, usual, fmt.Sprintf("%s to be %s and all to serve", s, version), func(ctx context.Context) error {
+	harness.Eventually(e, usual, fmt.Sprintf("%s to be exchanged (old: %t) and all to serve", s, toOld), func(ctx context.Context) error {
 		all, err := e.n.hellos(ctx)
 		if err != nil {
 			return err
 		}
-		if h := all[s]; h.GetVersion() != version || h.GetEpoch() == old.GetEpoch() {
+		if h := all[s]; (h.GetVersion() == oldVersion) != toOld || h.GetEpoch() == old.GetEpoch() {
 			return fmt.Errorf("it is %s, process %d", h.GetVersion(), h.GetPid())
 		}
 		for name, h := range all {
@@ -118,22 +137,20 @@ func install(t *testing.T, program, place string) {
 }
 
 // previousSource unpacks the source of the commit before this one. A copy of the
-// repository that ends with this commit has none: that is the one reason not to
-// test.
+// repository that ends with this commit, or none at all, has no such commit: then
+// this one is mixed with itself. Each service still starts beside the others, and on
+// the state, of what has another name.
 func previousSource(t *testing.T) (dir, revision string) {
 	t.Helper()
+	source := harness.The(t).Source
 	git := func(args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = harness.The(t).Source
+		cmd.Dir = source
 		return cmd.Output()
 	}
-	wanted := *previous
-	if wanted == "" {
-		wanted = "HEAD^"
-	}
-	out, err := git("rev-parse", "--verify", "--quiet", wanted+"^{commit}")
+	out, err := git("rev-parse", "--verify", "--quiet", cmp.Or(*previous, "HEAD^")+"^{commit}")
 	if err != nil && *previous == "" {
-		t.Skip("this copy of the repository has no commit before the current one, so there is nothing to mix with")
+		return source, "this commit, for want of one before it: only restarts in any order are tested"
 	}
 	if err != nil {
 		t.Fatalf("-previous=%s: %v", *previous, err)

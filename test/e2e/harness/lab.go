@@ -203,7 +203,8 @@ func (l *Lab) Binary(t testing.TB) string {
 			return filepath.Abs(b)
 		}
 		out := filepath.Join(l.Dir, "sextant")
-		cmd := exec.Command("go", "build", "-o", out, "./cmd/sextant")
+		// As BuildVersion does, so that the two have their packages in common.
+		cmd := exec.Command("go", "build", "-trimpath", "-o", out, "./cmd/sextant")
 		cmd.Dir = l.Source
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if msg, err := cmd.CombinedOutput(); err != nil {

@@ -112,7 +112,15 @@ func (r *Runtime) Kill(t testing.TB) {
 	}
 }
 
-// Restart brings containerd back after Kill, or does nothing.
+// crash ends containerd and all that runs in it, as a loss of power does.
+func (r *Runtime) crash(t testing.TB) {
+	t.Helper()
+	if err := localruntime.Crash(t.Context(), r.cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Restart brings containerd back after Kill or a loss of power, or does nothing.
 func (r *Runtime) Restart(t testing.TB) {
 	t.Helper()
 	r.ensure(t)
