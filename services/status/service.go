@@ -16,6 +16,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	"github.com/sextant-node/sextant/services/status/internal/api"
+	"github.com/sextant-node/sextant/services/status/internal/claims"
 	"github.com/sextant-node/sextant/services/status/internal/csinode"
 	"github.com/sextant-node/sextant/services/status/internal/events"
 	"github.com/sextant-node/sextant/services/status/internal/host"
@@ -52,6 +53,7 @@ type Service struct {
 	node     *node
 	nodes    *nodesync.Sync
 	csi      *csinode.Keeper
+	claims   *claims.Writer
 	pods     *podLoop
 	desk     *report.Desk
 }
@@ -143,6 +145,7 @@ func (s *Service) build() error {
 		API: s.source, Node: func() (string, types.UID) { return s.settings.node(), s.nodes.UID() },
 		Drivers: s.in.drivers, Changed: func() { s.nodes.Look() }, Log: kit.Log,
 	})
+	s.claims = claims.New(claims.Deps{API: s.source, Wanted: s.in.expansions, Log: kit.Log})
 	s.node = &node{
 		in: s.in, settings: s.settings, host: s.host, journal: s.journal, recorder: s.recorder,
 		report: service.Owner[*statusv1.NodeReport](kit, house.StatusNode),
@@ -181,6 +184,7 @@ func (s *Service) watch() {
 	s.in.volumes.Watch(func(keys []string) {
 		look(keys)
 		s.csi.Look()
+		s.claims.Look()
 	})
 	s.in.credential.Watch(func([]string) { s.credential() })
 	s.in.kubelet.Watch(func([]string) {
@@ -267,6 +271,7 @@ func (s *Service) run() {
 	kit.Go("host", s.host.Run)
 	kit.Go("node", s.nodes.Run)
 	kit.Go("csinode", s.csi.Run)
+	kit.Go("claims", s.claims.Run)
 	kit.Go("pods", s.pods.Run)
 	kit.Go("sender", sender.Run)
 	kit.Go("events", s.recorder.Run)

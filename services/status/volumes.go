@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
 
@@ -55,4 +56,10 @@ func (in *inputs) inUse() []v1.UniqueVolumeName {
 		all = append(all, v1.UniqueVolumeName(name))
 	}
 	return all
+}
+
+// expansions are what claims are to say of their volumes' size on this node.
+func (in *inputs) expansions() []*volumev1.ClaimExpansion {
+	item, _ := in.volumes.Get(nodeKey)
+	return item.GetExpansions()
 }

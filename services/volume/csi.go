@@ -114,6 +114,7 @@ func (s *Service) publishNode(ctx context.Context) {
 			}
 		}
 	}
+	item.Expansions = s.expansions()
 	s.mu.Unlock()
 	item.InUse = slices.Sorted(maps.Keys(set))
 	if _, err := s.volumes.Set(ctx, nodeKey, item); err != nil {
@@ -134,7 +135,15 @@ func (s *Service) driven(l lookups, w *podWork, p *v1.Pod, v *v1.Volume, src *cl
 	if err != nil {
 		return standing, time.Time{}, err
 	}
+	before := src != nil && asked.Size > 0 && s.csi.Expanded(&asked.Request)
 	path, err = s.csi.Mount(l.ctx, &asked.Request)
+	if src != nil {
+		after := asked.Size > 0 && s.csi.Expanded(&asked.Request)
+		if after && !before && asked.Had < asked.Size {
+			s.sayExpanded(l.ctx, p, src, l.NodeName())
+		}
+		s.tellClaim(l.ctx, w, v.Name, expansion(src, asked, after, err))
+	}
 	if asked.Attachable {
 		s.publishNode(l.ctx)
 	}

@@ -2,6 +2,8 @@ package volume_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,12 +13,14 @@ import (
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/csidriver"
@@ -31,7 +35,7 @@ type storage struct {
 	node   *feed.Mirror[*volumev1.VolumeNode]
 }
 
-func newStorage(t *testing.T) *storage {
+func newStorage(t *testing.T, more ...csi.NodeServiceCapability_RPC_Type) *storage {
 	t.Helper()
 	s := &storage{rig: newRig(t, nil), data: t.TempDir()}
 	s.node = standin.Read[*volumev1.VolumeNode](s.House, house.VolumeNode)
@@ -39,7 +43,7 @@ func newStorage(t *testing.T) *storage {
 	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
 	conf.Node.Name = "n1"
 	standin.SetKubelet(s.House, s.kubelet, conf)
-	s.serve()
+	s.serve(more...)
 	s.Eventually("the driver is registered", func() bool {
 		item, _ := s.node.Get("node")
 		return len(item.GetDrivers()) == 1 && s.node.Complete()
@@ -47,7 +51,7 @@ func newStorage(t *testing.T) *storage {
 	return s
 }
 
-func (s *storage) serve() {
+func (s *storage) serve(more ...csi.NodeServiceCapability_RPC_Type) {
 	s.Helper()
 	// The path of a socket is short.
 	dir, err := os.MkdirTemp("", "csi")
@@ -61,7 +65,7 @@ func (s *storage) serve() {
 	}
 	s.driver, err = csidriver.Start(csidriver.Config{
 		Name: "csi.example", NodeID: "node-1", Root: s.data, MaxVolumes: 5, Topology: map[string]string{"zone": "a"},
-		Capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
+		Capabilities: append([]csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}, more...),
 		Endpoint:     filepath.Join(dir, "csi.sock"), Registration: filepath.Join(dir, "r", "reg.sock"),
 	})
 	if err != nil {
@@ -91,9 +95,16 @@ func (s *storage) claim() {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "claim-1"},
 		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 	})
+	s.volume1("1Gi")
+}
+
+// volume1 makes the volume of that claim.
+func (s *storage) volume1(size string) {
+	s.Helper()
 	s.put("PersistentVolume", "", "pv", &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 		Spec: v1.PersistentVolumeSpec{
+			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)},
 			ClaimRef: &v1.ObjectReference{UID: "claim-1"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: "vol-1", FSType: "ext4"}},
 		},
@@ -285,4 +296,85 @@ func TestADriverThatComesAndGoes(t *testing.T) {
 	s.driver.Stop() // which ends the call
 	s.serve()
 	s.gone("u")
+}
+
+// TestExpansion is the node's part of KEP-1790: the claim says that it goes on
+// before the driver is asked, and is told what came of it.
+func TestExpansion(t *testing.T) {
+	s := newStorage(t, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	s.csiDriver(nil)
+	size := func(text string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceStorage: resource.MustParse(text)}
+	}
+	claim := func(version, had string, state v1.ClaimResourceStatus) {
+		t.Helper()
+		c := &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "claim-1", ResourceVersion: version},
+			Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv", Resources: v1.VolumeResourceRequirements{Requests: size("2Gi")}},
+			Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: size(had)},
+		}
+		if state != "" {
+			c.Status.AllocatedResources = size("2Gi")
+			c.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: state}
+		}
+		s.put("PersistentVolumeClaim", "ns", "data", c)
+	}
+	told := func(what, want string) {
+		t.Helper()
+		s.Eventually(what, func() bool {
+			item, _ := s.node.Get("node")
+			got := ""
+			for _, e := range item.GetExpansions() {
+				got = fmt.Sprintf("%s/%s %s at %s: %s %s %s", e.GetNamespace(), e.GetName(), e.GetUid(), e.GetResourceVersion(),
+					strings.TrimPrefix(e.GetState().String(), "EXPANSION_STATE_"), e.GetSize(), e.GetError())
+			}
+			return got == want
+		})
+	}
+	s.volume1("1Gi")
+	claim("1", "1Gi", "")
+	s.declare(of(t, "u", claimed))
+	s.ready("u")
+	s.volume1("2Gi")
+	claim("2", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
+	told("the claim is to say so first", "ns/data claim-1 at 2: IN_PROGRESS  ")
+	if calls := s.calls(); strings.Contains(calls, "NodeExpandVolume") {
+		t.Errorf("asked %s", calls)
+	}
+	if err := csidriver.Faults(s.data, "NodeExpandVolume fail OUT_OF_RANGE"); err != nil {
+		t.Fatal(err)
+	}
+	claim("3", "1Gi", v1.PersistentVolumeClaimNodeResizeInProgress)
+	told("it cannot be done", `ns/data claim-1 at 3: INFEASIBLE  NodeExpandVolume failed for volume "pv" : rpc error: code = OutOfRange desc = NodeExpandVolume fails as it was told to`)
+	s.Eventually("an event", func() bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(s.events.Items())), func(e *eventv1.Event) bool {
+			return e.GetReason() == "VolumeResizeFailed" && e.GetObject().GetUid() == "u"
+		})
+	})
+	s.ready("u") // what is mounted stays
+	if err := csidriver.Faults(s.data); err != nil {
+		t.Fatal(err)
+	}
+	claim("4", "1Gi", v1.PersistentVolumeClaimNodeResizeInfeasible)
+	told("it is for the controller", "")
+	claim("5", "1Gi", v1.PersistentVolumeClaimNodeResizeInProgress)
+	told("it is done", "ns/data claim-1 at 5: DONE 2Gi ")
+	s.Eventually("events about pod and claim", func() bool {
+		about := map[string]bool{}
+		for _, e := range s.events.Items() {
+			if e.GetReason() == "FileSystemResizeSuccessful" && e.GetMessage() == `MountVolume.NodeExpandVolume succeeded for volume "pv" n1` {
+				about[e.GetObject().GetKind()+" "+e.GetObject().GetUid()] = true
+			}
+		}
+		return about["Pod u"] && about["PersistentVolumeClaim claim-1"]
+	})
+	before := s.calls()
+	s.stop()
+	s.start(nil) // another life before the claim was told
+	told("it is done still", "ns/data claim-1 at 5: DONE 2Gi ")
+	claim("6", "2Gi", "")
+	told("the claim says so", "")
+	if calls := s.calls(); calls != before {
+		t.Errorf("asked again: %s", strings.TrimPrefix(calls, before))
+	}
 }

@@ -41,8 +41,10 @@ type podWork struct {
 	needs map[string]map[string]bool
 	// attach are the attach controller's names of the volumes that must be attached.
 	attach map[string]string
-	stuck  *volumeWork // a removal that failed
-	failed int         // removals that failed in a row
+	// expansions are what claims are to say of the volumes' sizes, and do not say yet.
+	expansions map[string]*volumev1.ClaimExpansion
+	stuck      *volumeWork // a removal that failed
+	failed     int         // removals that failed in a row
 }
 
 func newWork(uid types.UID) *podWork {

@@ -16,6 +16,7 @@ import (
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/csi"
 	"github.com/sextant-node/sextant/services/volume/internal/demand"
 )
 
@@ -210,27 +211,37 @@ func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volum
 		}
 		if w.state == volumev1.VolumeState_VOLUME_STATE_PENDING && now.Sub(w.since) >= tellWait && w.said != err.Error() {
 			w.said = err.Error()
-			s.emit(ctx, p, fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[]: %s", v.Name, w.said))
+			s.emit(ctx, podReference(p), v1.EventTypeWarning, reasonNoMount, fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[]: %s", v.Name, w.said))
 		}
 		return w
 	}
 	w.retry = now.Add(backoff(w.failed))
 	if text := err.Error(); text != w.said {
 		w.said = text
-		if !strings.HasPrefix(text, "MountVolume.") { // it says which step
+		reason := reasonNoMount
+		var grows *csi.ExpandError
+		switch {
+		case errors.As(err, &grows) && w.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED:
+			reason = reasonNotGrown
+		case !strings.HasPrefix(text, "MountVolume."): // it says which step
 			text = fmt.Sprintf("MountVolume.SetUp failed for volume %q : %s", v.Name, text)
 		}
-		s.emit(ctx, p, text)
+		s.emit(ctx, podReference(p), v1.EventTypeWarning, reason, text)
 	}
 	return w
 }
 
-func (s *Service) emit(ctx context.Context, p *v1.Pod, message string) {
-	err := s.events.Emit(ctx, &eventv1.Event{
-		Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID)},
-		Type:   v1.EventTypeWarning, Reason: "FailedMount", Message: message, Time: timestamppb.New(s.now()),
-	})
+func podReference(p *v1.Pod) *eventv1.ObjectReference {
+	return &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID)}
+}
+
+func claimReference(c *v1.PersistentVolumeClaim) *eventv1.ObjectReference {
+	return &eventv1.ObjectReference{ApiVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
+}
+
+func (s *Service) emit(ctx context.Context, about *eventv1.ObjectReference, kind, reason, message string) {
+	err := s.events.Emit(ctx, &eventv1.Event{Object: about, Type: kind, Reason: reason, Message: message, Time: timestamppb.New(s.now())})
 	if err != nil {
-		s.kit.Log.Error("event", "uid", string(p.UID), "error", err.Error())
+		s.kit.Log.Error("event", "uid", about.GetUid(), "error", err.Error())
 	}
 }

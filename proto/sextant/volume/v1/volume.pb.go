@@ -80,6 +80,64 @@ func (VolumeState) EnumDescriptor() ([]byte, []int) {
 	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{0}
 }
 
+type ExpansionState int32
+
+const (
+	ExpansionState_EXPANSION_STATE_UNSPECIFIED ExpansionState = 0
+	// About to begin: it does once the claim says so.
+	ExpansionState_EXPANSION_STATE_IN_PROGRESS ExpansionState = 1
+	ExpansionState_EXPANSION_STATE_DONE        ExpansionState = 2
+	// Failed; it is tried again.
+	ExpansionState_EXPANSION_STATE_FAILED ExpansionState = 3
+	// Failed, and would fail again: it is for the controller to go on.
+	ExpansionState_EXPANSION_STATE_INFEASIBLE ExpansionState = 4
+)
+
+// Enum value maps for ExpansionState.
+var (
+	ExpansionState_name = map[int32]string{
+		0: "EXPANSION_STATE_UNSPECIFIED",
+		1: "EXPANSION_STATE_IN_PROGRESS",
+		2: "EXPANSION_STATE_DONE",
+		3: "EXPANSION_STATE_FAILED",
+		4: "EXPANSION_STATE_INFEASIBLE",
+	}
+	ExpansionState_value = map[string]int32{
+		"EXPANSION_STATE_UNSPECIFIED": 0,
+		"EXPANSION_STATE_IN_PROGRESS": 1,
+		"EXPANSION_STATE_DONE":        2,
+		"EXPANSION_STATE_FAILED":      3,
+		"EXPANSION_STATE_INFEASIBLE":  4,
+	}
+)
+
+func (x ExpansionState) Enum() *ExpansionState {
+	p := new(ExpansionState)
+	*p = x
+	return p
+}
+
+func (x ExpansionState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExpansionState) Descriptor() protoreflect.EnumDescriptor {
+	return file_sextant_volume_v1_volume_proto_enumTypes[1].Descriptor()
+}
+
+func (ExpansionState) Type() protoreflect.EnumType {
+	return &file_sextant_volume_v1_volume_proto_enumTypes[1]
+}
+
+func (x ExpansionState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExpansionState.Descriptor instead.
+func (ExpansionState) EnumDescriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{1}
+}
+
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -775,7 +833,7 @@ func (x *Volume) GetRetryAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// VolumeNode is what the node's Node and CSINode say of volumes.
+// VolumeNode is what the API server is told of the node's volumes, beside pods.
 type VolumeNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The CSI drivers that are registered, by name.
@@ -783,7 +841,10 @@ type VolumeNode struct {
 	// The attachable volumes that pods use or are about to, by the attach
 	// controller's unique names; Node.status.volumesInUse. A volume is used only
 	// once the Node says so.
-	InUse         []string `protobuf:"bytes,2,rep,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	InUse []string `protobuf:"bytes,2,rep,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	// What claims are to say of the expansion of their volumes on this node, and do
+	// not say yet, by namespace and name.
+	Expansions    []*ClaimExpansion `protobuf:"bytes,3,rep,name=expansions,proto3" json:"expansions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -832,6 +893,109 @@ func (x *VolumeNode) GetInUse() []string {
 	return nil
 }
 
+func (x *VolumeNode) GetExpansions() []*ClaimExpansion {
+	if x != nil {
+		return x.Expansions
+	}
+	return nil
+}
+
+// ClaimExpansion is how far the expansion of a claim's volume has come (KEP-1790).
+type ClaimExpansion struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Uid       string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	// The claim's version that this follows from.
+	ResourceVersion string         `protobuf:"bytes,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	State           ExpansionState `protobuf:"varint,5,opt,name=state,proto3,enum=sextant.volume.v1.ExpansionState" json:"state,omitempty"`
+	// The size it has now, a Kubernetes quantity; of one that is done.
+	Size string `protobuf:"bytes,6,opt,name=size,proto3" json:"size,omitempty"`
+	// What the driver said; of one that failed.
+	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimExpansion) Reset() {
+	*x = ClaimExpansion{}
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimExpansion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimExpansion) ProtoMessage() {}
+
+func (x *ClaimExpansion) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimExpansion.ProtoReflect.Descriptor instead.
+func (*ClaimExpansion) Descriptor() ([]byte, []int) {
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ClaimExpansion) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ClaimExpansion) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimExpansion) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ClaimExpansion) GetResourceVersion() string {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return ""
+}
+
+func (x *ClaimExpansion) GetState() ExpansionState {
+	if x != nil {
+		return x.State
+	}
+	return ExpansionState_EXPANSION_STATE_UNSPECIFIED
+}
+
+func (x *ClaimExpansion) GetSize() string {
+	if x != nil {
+		return x.Size
+	}
+	return ""
+}
+
+func (x *ClaimExpansion) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // CSIDriver is what a registered driver said in NodeGetInfo.
 type CSIDriver struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -847,7 +1011,7 @@ type CSIDriver struct {
 
 func (x *CSIDriver) Reset() {
 	*x = CSIDriver{}
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[12]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +1023,7 @@ func (x *CSIDriver) String() string {
 func (*CSIDriver) ProtoMessage() {}
 
 func (x *CSIDriver) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_volume_v1_volume_proto_msgTypes[12]
+	mi := &file_sextant_volume_v1_volume_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1036,7 @@ func (x *CSIDriver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CSIDriver.ProtoReflect.Descriptor instead.
 func (*CSIDriver) Descriptor() ([]byte, []int) {
-	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{12}
+	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CSIDriver) GetName() string {
@@ -957,11 +1121,22 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x120\n" +
 	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
-	"\bretry_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"[\n" +
+	"\bretry_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\x9e\x01\n" +
 	"\n" +
 	"VolumeNode\x126\n" +
 	"\adrivers\x18\x01 \x03(\v2\x1c.sextant.volume.v1.CSIDriverR\adrivers\x12\x15\n" +
-	"\x06in_use\x18\x02 \x03(\tR\x05inUse\"\xde\x01\n" +
+	"\x06in_use\x18\x02 \x03(\tR\x05inUse\x12A\n" +
+	"\n" +
+	"expansions\x18\x03 \x03(\v2!.sextant.volume.v1.ClaimExpansionR\n" +
+	"expansions\"\xe2\x01\n" +
+	"\x0eClaimExpansion\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12)\n" +
+	"\x10resource_version\x18\x04 \x01(\tR\x0fresourceVersion\x127\n" +
+	"\x05state\x18\x05 \x01(\x0e2!.sextant.volume.v1.ExpansionStateR\x05state\x12\x12\n" +
+	"\x04size\x18\x06 \x01(\tR\x04size\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"\xde\x01\n" +
 	"\tCSIDriver\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12F\n" +
@@ -975,7 +1150,13 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x18VOLUME_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14VOLUME_STATE_PENDING\x10\x01\x12\x18\n" +
 	"\x14VOLUME_STATE_MOUNTED\x10\x02\x12\x1b\n" +
-	"\x17VOLUME_STATE_UNMOUNTING\x10\x032\xd4\x02\n" +
+	"\x17VOLUME_STATE_UNMOUNTING\x10\x03*\xa8\x01\n" +
+	"\x0eExpansionState\x12\x1f\n" +
+	"\x1bEXPANSION_STATE_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bEXPANSION_STATE_IN_PROGRESS\x10\x01\x12\x18\n" +
+	"\x14EXPANSION_STATE_DONE\x10\x02\x12\x1a\n" +
+	"\x16EXPANSION_STATE_FAILED\x10\x03\x12\x1e\n" +
+	"\x1aEXPANSION_STATE_INFEASIBLE\x10\x042\xd4\x02\n" +
 	"\rVolumeService\x12P\n" +
 	"\aDeclare\x12!.sextant.volume.v1.DeclareRequest\x1a\".sextant.volume.v1.DeclareResponse\x12S\n" +
 	"\bWithdraw\x12\".sextant.volume.v1.WithdrawRequest\x1a#.sextant.volume.v1.WithdrawResponse\x12P\n" +
@@ -994,51 +1175,55 @@ func file_sextant_volume_v1_volume_proto_rawDescGZIP() []byte {
 	return file_sextant_volume_v1_volume_proto_rawDescData
 }
 
-var file_sextant_volume_v1_volume_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_volume_v1_volume_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_sextant_volume_v1_volume_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_sextant_volume_v1_volume_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_sextant_volume_v1_volume_proto_goTypes = []any{
 	(VolumeState)(0),              // 0: sextant.volume.v1.VolumeState
-	(*StatsRequest)(nil),          // 1: sextant.volume.v1.StatsRequest
-	(*StatsResponse)(nil),         // 2: sextant.volume.v1.StatsResponse
-	(*VolumeStats)(nil),           // 3: sextant.volume.v1.VolumeStats
-	(*DeclareRequest)(nil),        // 4: sextant.volume.v1.DeclareRequest
-	(*DeclareResponse)(nil),       // 5: sextant.volume.v1.DeclareResponse
-	(*WithdrawRequest)(nil),       // 6: sextant.volume.v1.WithdrawRequest
-	(*WithdrawResponse)(nil),      // 7: sextant.volume.v1.WithdrawResponse
-	(*SubpathRequest)(nil),        // 8: sextant.volume.v1.SubpathRequest
-	(*SubpathResponse)(nil),       // 9: sextant.volume.v1.SubpathResponse
-	(*PodVolumes)(nil),            // 10: sextant.volume.v1.PodVolumes
-	(*Volume)(nil),                // 11: sextant.volume.v1.Volume
-	(*VolumeNode)(nil),            // 12: sextant.volume.v1.VolumeNode
-	(*CSIDriver)(nil),             // 13: sextant.volume.v1.CSIDriver
-	nil,                           // 14: sextant.volume.v1.CSIDriver.TopologyEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*v1.Revision)(nil),           // 16: sextant.feed.v1.Revision
+	(ExpansionState)(0),           // 1: sextant.volume.v1.ExpansionState
+	(*StatsRequest)(nil),          // 2: sextant.volume.v1.StatsRequest
+	(*StatsResponse)(nil),         // 3: sextant.volume.v1.StatsResponse
+	(*VolumeStats)(nil),           // 4: sextant.volume.v1.VolumeStats
+	(*DeclareRequest)(nil),        // 5: sextant.volume.v1.DeclareRequest
+	(*DeclareResponse)(nil),       // 6: sextant.volume.v1.DeclareResponse
+	(*WithdrawRequest)(nil),       // 7: sextant.volume.v1.WithdrawRequest
+	(*WithdrawResponse)(nil),      // 8: sextant.volume.v1.WithdrawResponse
+	(*SubpathRequest)(nil),        // 9: sextant.volume.v1.SubpathRequest
+	(*SubpathResponse)(nil),       // 10: sextant.volume.v1.SubpathResponse
+	(*PodVolumes)(nil),            // 11: sextant.volume.v1.PodVolumes
+	(*Volume)(nil),                // 12: sextant.volume.v1.Volume
+	(*VolumeNode)(nil),            // 13: sextant.volume.v1.VolumeNode
+	(*ClaimExpansion)(nil),        // 14: sextant.volume.v1.ClaimExpansion
+	(*CSIDriver)(nil),             // 15: sextant.volume.v1.CSIDriver
+	nil,                           // 16: sextant.volume.v1.CSIDriver.TopologyEntry
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*v1.Revision)(nil),           // 18: sextant.feed.v1.Revision
 }
 var file_sextant_volume_v1_volume_proto_depIdxs = []int32{
-	3,  // 0: sextant.volume.v1.StatsResponse.volumes:type_name -> sextant.volume.v1.VolumeStats
-	15, // 1: sextant.volume.v1.VolumeStats.time:type_name -> google.protobuf.Timestamp
-	16, // 2: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
-	16, // 3: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
-	11, // 4: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
+	4,  // 0: sextant.volume.v1.StatsResponse.volumes:type_name -> sextant.volume.v1.VolumeStats
+	17, // 1: sextant.volume.v1.VolumeStats.time:type_name -> google.protobuf.Timestamp
+	18, // 2: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
+	18, // 3: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
+	12, // 4: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
 	0,  // 5: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
-	15, // 6: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
-	15, // 7: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
-	13, // 8: sextant.volume.v1.VolumeNode.drivers:type_name -> sextant.volume.v1.CSIDriver
-	14, // 9: sextant.volume.v1.CSIDriver.topology:type_name -> sextant.volume.v1.CSIDriver.TopologyEntry
-	4,  // 10: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
-	6,  // 11: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
-	8,  // 12: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
-	1,  // 13: sextant.volume.v1.VolumeService.Stats:input_type -> sextant.volume.v1.StatsRequest
-	5,  // 14: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
-	7,  // 15: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
-	9,  // 16: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
-	2,  // 17: sextant.volume.v1.VolumeService.Stats:output_type -> sextant.volume.v1.StatsResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	17, // 6: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
+	17, // 7: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
+	15, // 8: sextant.volume.v1.VolumeNode.drivers:type_name -> sextant.volume.v1.CSIDriver
+	14, // 9: sextant.volume.v1.VolumeNode.expansions:type_name -> sextant.volume.v1.ClaimExpansion
+	1,  // 10: sextant.volume.v1.ClaimExpansion.state:type_name -> sextant.volume.v1.ExpansionState
+	16, // 11: sextant.volume.v1.CSIDriver.topology:type_name -> sextant.volume.v1.CSIDriver.TopologyEntry
+	5,  // 12: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
+	7,  // 13: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
+	9,  // 14: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
+	2,  // 15: sextant.volume.v1.VolumeService.Stats:input_type -> sextant.volume.v1.StatsRequest
+	6,  // 16: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
+	8,  // 17: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
+	10, // 18: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
+	3,  // 19: sextant.volume.v1.VolumeService.Stats:output_type -> sextant.volume.v1.StatsResponse
+	16, // [16:20] is the sub-list for method output_type
+	12, // [12:16] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_sextant_volume_v1_volume_proto_init() }
@@ -1051,8 +1236,8 @@ func file_sextant_volume_v1_volume_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_volume_v1_volume_proto_rawDesc), len(file_sextant_volume_v1_volume_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   14,
+			NumEnums:      2,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

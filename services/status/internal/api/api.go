@@ -202,6 +202,16 @@ func (s *Source) PatchStatus(ctx context.Context, namespace, name string, body [
 	return c.Pods.Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 }
 
+// PatchClaimStatus implements claims.API.
+func (s *Source) PatchClaimStatus(ctx context.Context, namespace, name string, body []byte) error {
+	c, err := s.Clients()
+	if err != nil {
+		return err
+	}
+	_, err = c.Pods.PersistentVolumeClaims(namespace).Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	return err
+}
+
 // CreatePod implements report.API.
 func (s *Source) CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 	c, err := s.Clients()

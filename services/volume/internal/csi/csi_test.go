@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -539,17 +540,78 @@ func TestFSGroup(t *testing.T) {
 func TestExpand(t *testing.T) {
 	r := newRig(t, all...)
 	q := persistent("one")
-	q.Size = 100
+	q.Had, q.Size = 100, 200
 	r.mount(q)
 	r.want("StageVolume ExpandVolume PublishVolume")
 	r.mount(q)
 	r.want("")
-	q.Size = 200
+	if !r.Expanded(q) {
+		t.Error("not expanded")
+	}
+	q.Had, q.Size = 200, 300
 	r.mount(q)
 	r.want("ExpandVolume")
-	if got := r.driver.Last("NodeExpandVolume").(*csi.NodeExpandVolumeRequest).GetCapacityRange().GetRequiredBytes(); got != 200 {
+	if got := r.driver.Last("NodeExpandVolume").(*csi.NodeExpandVolumeRequest).GetCapacityRange().GetRequiredBytes(); got != 300 {
 		t.Errorf("expanded to %d", got)
 	}
+	// Another node grew it; the claim says so, and this node had 300.
+	q.Had, q.Size = 400, 400
+	r.mount(q)
+	r.want("ExpandVolume")
+	r.unmount("one")
+	// Who stages it now has it as it is.
+	r.calls()
+	r.mount(q)
+	r.want("StageVolume PublishVolume")
+	r.unmount("one")
+}
+
+func TestExpandWithoutStaging(t *testing.T) {
+	r := newRig(t, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	q := persistent("one")
+	q.Had, q.Size = 100, 200
+	path := r.mount(q)
+	r.want("PublishVolume ExpandVolume")
+	if got := r.driver.Last("NodeExpandVolume").(*csi.NodeExpandVolumeRequest).GetVolumePath(); got != path {
+		t.Errorf("expanded at %s, published at %s", got, path)
+	}
+	q.Had, q.Size = 200, 300
+	r.mount(q)
+	r.want("ExpandVolume")
+	if !r.Expanded(q) {
+		t.Error("not expanded")
+	}
+	r.unmount("one")
+}
+
+func TestExpandFails(t *testing.T) {
+	r := newRig(t, all...)
+	q := persistent("one")
+	q.Had = 100
+	r.mount(q)
+	r.calls()
+	q.Size = 200
+	for code, want := range map[string]struct{ final, infeasible bool }{
+		"OUT_OF_RANGE": {true, true}, "INTERNAL": {true, false}, "UNAVAILABLE": {false, false}, "UNKNOWN": {true, false},
+	} {
+		r.faults("NodeExpandVolume fail " + code)
+		path, err := r.Mount(t.Context(), q)
+		var failed *ExpandError
+		if !errors.As(err, &failed) || failed.Final() != want.final || failed.Infeasible() != want.infeasible || path == "" {
+			t.Errorf("%s: at %q: %v, final %v, infeasible %v", code, path, err, failed.Final(), failed.Infeasible())
+		}
+	}
+	r.calls()
+	// One that cannot be expanded while it is in use is left alone until it is to have
+	// another size.
+	r.faults("NodeExpandVolume fail FAILED_PRECONDITION")
+	r.mount(q)
+	r.mount(q)
+	r.want("ExpandVolume")
+	r.faults()
+	q.Size = 300
+	r.mount(q)
+	r.want("ExpandVolume")
 	r.unmount("one")
 }
 

@@ -1,47 +1,134 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
+
+// ExpandError says that a driver did not expand a volume.
+type ExpandError struct {
+	Volume string
+	Err    error
+}
+
+// Error implements error.
+func (e *ExpandError) Error() string {
+	return fmt.Sprintf("NodeExpandVolume failed for volume %q : %v", e.Volume, e.Err)
+}
+
+// Unwrap is what the driver said.
+func (e *ExpandError) Unwrap() error { return e.Err }
+
+// Final tells whether it has failed for certain, and is not going on still.
+func (e *ExpandError) Final() bool {
+	said, told := status.FromError(e.Err)
+	if !told {
+		return false // it did not get to the driver
+	}
+	switch said.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	}
+	return true
+}
+
+// Infeasible tells whether it would fail again however often it is tried (KEP-1790).
+func (e *ExpandError) Infeasible() bool {
+	switch status.Code(e.Err) {
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+		return true
+	}
+	return false
+}
+
+// Expanded tells whether a volume has been expanded to a size on this node.
+func (m *Manager) Expanded(r *Request) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.stagings[r.volume()]; ok {
+		return s.Size >= r.Size
+	}
+	return m.used[string(r.UID)+"/"+r.Name].Size >= r.Size
+}
 
 // growStaged has the driver expand a staged volume that is to be larger.
 func (m *Manager) growStaged(ctx context.Context, d *driver, r *Request, s staged) error {
-	if r.Size == 0 || s.Size >= r.Size {
-		return nil
-	}
-	able, err := d.can(ctx, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
-	if err != nil || !able {
+	grown, err := m.expand(ctx, d, r, s.Path, s.Path, cmp.Or(s.Size, r.Had))
+	if err != nil || !grown {
 		return err
-	}
-	c, err := m.capability(ctx, d, r)
-	if err != nil {
-		return err
-	}
-	_, err = d.node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
-		VolumeId: r.Handle, VolumePath: s.Path, StagingTargetPath: s.Path, CapacityRange: &csi.CapacityRange{RequiredBytes: r.Size},
-		VolumeCapability: c, Secrets: r.ExpandSecrets,
-	})
-	if err != nil {
-		return fmt.Errorf("NodeExpandVolume failed for volume %q : %w", r.Name, err)
 	}
 	s.Size = r.Size
 	return m.putStaged(s)
 }
 
-// grow is growStaged for a volume in use.
-func (m *Manager) grow(ctx context.Context, r *Request, _ string) error {
-	m.mu.Lock()
-	s, ok := m.stagings[r.volume()]
-	m.mu.Unlock()
-	if !ok || r.Size == 0 || s.Size >= r.Size {
+// growUsed is growStaged for a volume whose driver does not stage it.
+func (m *Manager) growUsed(ctx context.Context, d *driver, r *Request, u use) (use, error) {
+	grown, err := m.expand(ctx, d, r, u.Target, "", cmp.Or(u.Size, r.Had))
+	if err != nil || !grown {
+		return u, err
+	}
+	u.Size = r.Size
+	return u, m.putUse(u)
+}
+
+// grow expands a volume that is published.
+func (m *Manager) grow(ctx context.Context, r *Request, u use) error {
+	if r.Size == 0 || r.Inline {
 		return nil
 	}
 	d, err := m.cfg.Drivers.get(r.Driver)
 	if err != nil {
 		return err
 	}
-	return m.growStaged(ctx, d, r, s)
+	m.mu.Lock()
+	s, ok := m.stagings[r.volume()]
+	m.mu.Unlock()
+	if ok {
+		return m.growStaged(ctx, d, r, s)
+	}
+	_, err = m.growUsed(ctx, d, r, u)
+	return err
+}
+
+// expand asks the driver, if the volume is smaller than it is to be. One that the
+// driver cannot expand while it is in use stays as it is, until it is to have
+// another size.
+func (m *Manager) expand(ctx context.Context, d *driver, r *Request, path, stage string, had int64) (grown bool, err error) {
+	if had >= r.Size {
+		return false, nil
+	}
+	able, err := d.can(ctx, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	if err != nil || !able {
+		return false, err
+	}
+	m.mu.Lock()
+	busy := m.busy[r.volume()] == r.Size
+	m.mu.Unlock()
+	if busy {
+		return false, nil
+	}
+	c, err := m.capability(ctx, d, r)
+	if err != nil {
+		return false, err
+	}
+	_, err = d.node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
+		VolumeId: r.Handle, VolumePath: path, StagingTargetPath: stage, CapacityRange: &csi.CapacityRange{RequiredBytes: r.Size},
+		VolumeCapability: c, Secrets: r.ExpandSecrets,
+	})
+	if status.Code(err) == codes.FailedPrecondition {
+		m.cfg.Log.Warn("not expanded while it is in use", "volume", r.Name, "error", err.Error())
+		m.mu.Lock()
+		m.busy[r.volume()] = r.Size
+		m.mu.Unlock()
+		return false, nil
+	}
+	if err != nil {
+		return false, &ExpandError{Volume: r.Name, Err: err}
+	}
+	return true, nil
 }

@@ -26,6 +26,8 @@ type use struct {
 	Target     string `json:"target"`
 	// Boot is the boot in which it was published; empty: it may or may not be.
 	Boot string `json:"boot,omitempty"`
+	// Size in bytes that it has on this node, where it is not staged; zero: not known.
+	Size int64 `json:"size,omitempty"`
 }
 
 func (u *use) key() string    { return string(u.UID) + "/" + u.Name }
@@ -41,7 +43,7 @@ type staged struct {
 	Name string `json:"name,omitempty"`
 	// Boot is the boot in which it was staged; empty: it may or may not be.
 	Boot string `json:"boot,omitempty"`
-	// Size it was last expanded to.
+	// Size in bytes that it has on this node; zero: not known.
 	Size int64 `json:"size,omitempty"`
 }
 
@@ -70,11 +72,12 @@ type Manager struct {
 	mu       sync.Mutex
 	used     map[string]use    // by key
 	stagings map[string]staged // by volume
+	busy     map[string]int64  // by volume, the size it cannot get while in use
 }
 
 // New takes up the journal, and what is on disk beside it.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, disk: disk{cfg.Layout}}
+	m := &Manager{cfg: cfg, disk: disk{cfg.Layout}, busy: map[string]int64{}}
 	var err error
 	if m.uses, err = store.NewTable(cfg.Store, "csi-uses", store.JSON[use]()); err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 	u := use{
 		UID: r.UID, Volume: r.Volume, Name: r.Name, Driver: r.Driver, Handle: r.Handle, Inline: r.Inline,
 		Attachable: r.Attachable, Block: r.Block, Exclusive: r.Exclusive, Target: m.disk.target(r),
+		Size: r.Had,
 	}
 	m.mu.Lock()
 	had, known := m.used[u.key()]
@@ -35,7 +36,7 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 	}
 	standing := known && m.stands(had)
 	if standing && !r.Republish {
-		return u.Target, m.grow(ctx, r, u.Target)
+		return u.Target, m.grow(ctx, r, had)
 	}
 	for _, other := range m.others(r.volume(), r.UID) {
 		if r.Exclusive || other.Exclusive {
@@ -63,10 +64,15 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 		return "", err
 	}
 	if standing {
-		return u.Target, nil
+		return u.Target, m.grow(ctx, r, had)
 	}
 	if err := m.settle(r, d, u); err != nil {
 		return "", err
+	}
+	if stage == "" && !r.Inline {
+		if u, err = m.growUsed(ctx, d, r, u); err != nil {
+			return "", err
+		}
 	}
 	u.Boot = m.cfg.Boot
 	return u.Target, m.putUse(u)
@@ -89,7 +95,7 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 	if err != nil || !stages {
 		return "", err
 	}
-	s := staged{Driver: r.Driver, Handle: r.Handle, Path: m.disk.stage(r), Block: r.Block}
+	s := staged{Driver: r.Driver, Handle: r.Handle, Path: m.disk.stage(r), Block: r.Block, Size: r.Had}
 	if r.Block {
 		s.Name = r.Name
 	}

@@ -41,8 +41,9 @@ type Request struct {
 	GiveFSGroup bool
 	// GroupOnMismatch: only if the volume's root is not the group's already.
 	GroupOnMismatch bool
-	// Size is what the volume is to have in bytes, if it has to grow; else zero.
-	Size int64
+	// Size is what the volume is to have in bytes, if it has to grow; else zero. Had
+	// is what it had before by its claim.
+	Size, Had int64
 	// Node and Attachment go into vol_data.json.
 	Node, Attachment string
 }

@@ -56,6 +56,8 @@ type Asked struct {
 	csi.Request
 	// Again is how soon the driver is to publish anew; zero for never.
 	Again time.Duration
+	// Growth is what its claim says of the volume's size.
+	Growth Growth
 }
 
 // again is how often requiresRepublish publishes.
@@ -121,8 +123,11 @@ func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]s
 		Block: src.Block, ReadOnly: src.ReadOnly, Exclusive: src.Exclusive(),
 		FSType: of.FSType, AccessMode: v1.ReadWriteOnce, MountOptions: pv.Spec.MountOptions,
 		Attributes: of.VolumeAttributes, PublishContext: context,
-		Node: o.NodeName(), Attachment: attachment(src, o), Size: growth(src),
-	}}
+		Node: o.NodeName(), Attachment: attachment(src, o),
+	},
+		Growth: Grow(src),
+	}
+	a.Size, a.Had = a.Growth.Size, a.Growth.Had
 	if len(pv.Spec.AccessModes) > 0 {
 		a.AccessMode = pv.Spec.AccessModes[0]
 	}
@@ -149,16 +154,6 @@ func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]s
 		return nil, err
 	}
 	return a, nil
-}
-
-// growth is the size that a volume is to be expanded to on this node, zero if it
-// has the size it is to have.
-func growth(src *claim.Source) int64 {
-	want, have := src.Volume.Spec.Capacity[v1.ResourceStorage], src.Claim.Status.Capacity[v1.ResourceStorage]
-	if have.IsZero() || want.Cmp(have) <= 0 {
-		return 0
-	}
-	return want.Value()
 }
 
 // Inline is what a volume of the pod's own is asked for.
