@@ -28,7 +28,8 @@ const stallMost = 1.10
 // takes is compared; in each round one pod more wants the file system, and somebody
 // asks how full volumes are. In the end it does not answer, and every service is
 // killed in turn. It fails when starts or ends are for certain slower than they may
-// be; on a machine that has much else to do nothing is certain.
+// be; on a machine that has much else to do, or after less than ten rounds, nothing
+// is certain.
 func TestDeadFileSystem(t *testing.T) {
 	e := oneNode(t)
 	dead := stallfs.Mount(t)
@@ -110,10 +111,12 @@ func (e *env) notSlower(what string, took map[bool][]figures.Series) {
 	for _, q := range []float64{.5, .9, .99} {
 		r := figures.QuantileRatio(took[true], took[false], q)
 		e.Logf("%s: p%.0f %.2f times (95 %%: %.2f to %.2f)", what, 100*q, r.Estimate, r.Low, r.High)
-		if r.Low > stallMost {
-			e.Errorf("%s: p%.0f is more than %.2f times", what, 100*q, stallMost)
-		} else if q == .99 && r.High > stallMost {
-			e.Logf("%s: whether p99 stays within %.2f times is not decided: the machine is too busy, or there were too few pods", what, stallMost)
+		switch enough := *stallRounds >= 10; {
+		case q != .99:
+		case enough && r.Low > stallMost:
+			e.Errorf("%s: p99 is more than %.2f times", what, stallMost)
+		case !enough || r.High > stallMost:
+			e.Logf("%s: whether p99 stays within %.2f times is not decided: the machine is too busy, or there were too few rounds", what, stallMost)
 		}
 	}
 }

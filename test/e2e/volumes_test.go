@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
+	"github.com/sextant-node/sextant/test/images"
 )
 
 // volumes mounts one volume of each kind and reads it from inside the container;
@@ -39,6 +40,9 @@ func volumes(e *env) {
 	e.file(pod, "/all/uid", usual, is(string(pod.UID)))
 	e.file(pod, "/proc/mounts", usual, contains(" /scratch "))
 	e.file(pod, "/proc/mounts", usual, contains("tmpfs /memory tmpfs "))
+	if e.n.flavour == harness.V2 {
+		e.file(pod, "/image/hello", usual, contains("\x7fELF"))
+	}
 	e.file(pod, "/host/hostname-of-the-test", usual, is(e.n.Name))
 	if env := e.environment(pod); env["GREETING"] != "hello" || env["PASSWORD"] != "swordfish" || env["POD_IP"] != pod.Status.PodIP {
 		e.Errorf("environment %v", env)
@@ -87,6 +91,9 @@ func (e *env) podWithVolumes() *corev1.Pod {
 	add := func(name string, source corev1.VolumeSource) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+	if e.n.flavour == harness.V2 { // containerd has them since 2.1
+		add("image", corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: images.Hello, PullPolicy: corev1.PullIfNotPresent}})
 	}
 	add("scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	add("memory", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
