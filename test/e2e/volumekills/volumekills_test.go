@@ -31,8 +31,7 @@ const (
 	soon = 1200 * time.Millisecond
 	// outage is how many kills an API server that is stopped misses.
 	outage = 5
-	// orphaned is how long after the last kill something of a pod that is gone may
-	// be left.
+	// orphaned is how long something may be left of a pod that is gone.
 	orphaned = 2 * time.Minute
 )
 
@@ -40,7 +39,7 @@ const (
 // with a volume of every kind that stay, and pods of the same kind that come and
 // go; while the API server answers, is slow, is silent, refuses, or is stopped. No
 // mount of a pod that stays may go, nothing that a volume holds may change, and of
-// pods that went nothing may be left two minutes after the last kill.
+// pods that went nothing may be left after two minutes.
 func TestVolumeKills(t *testing.T) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -95,17 +94,16 @@ func TestVolumeKills(t *testing.T) {
 	}
 	gate.Set(harness.Fair)
 	s.killing.Store(false)
-	last := time.Now()
 	t.Logf("the last kill was after %.1f s", since().Seconds())
 	r := judge.Round{Fault: "afterwards", To: "all"}
-	r.Findings = append(r.Findings, s.settled(last)...)
-	clean := time.Since(last)
+	found, clean := s.settled()
+	r.Findings = append(r.Findings, found...)
 	r.Findings = append(r.Findings, s.finish()...)
 	for _, f := range r.Findings {
 		t.Errorf("afterwards: %s: %s", f.Kind, f.What)
 	}
 	all = append(all, r)
-	text := fmt.Sprintf("%d kills, seed %d; %d pods with %d mounts each stayed, %d pods came and went; nothing was left of those %.1f s after the last kill\n\n%s",
+	text := fmt.Sprintf("%d kills, seed %d; %d pods with %d mounts each stayed, %d pods came and went; of those nothing was left %.1f s after the last was gone\n\n%s",
 		*volumeKills, *seed, keepers, len(s.mounts)/keepers, s.went.Load(), clean.Seconds(), judge.Table(all, judge.VolumeKinds()))
 	fmt.Printf("\n%s\n", text)
 	if *volumeOut != "" {
@@ -145,19 +143,21 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 }
 
 // settled waits until all services serve, the pods that come and go are gone, and
-// nothing is left of them.
-func (s *storage) settled(since time.Time) (found []judge.Finding) {
+// nothing is left of them, and tells how long the last took.
+func (s *storage) settled() (found []judge.Finding, took time.Duration) {
 	s.t.Helper()
 	if err := harness.Within(s.t.Context(), orphaned, s.serving); err != nil {
 		s.t.Errorf("after the last kill: %v", err)
 	}
 	s.churners.Wait()
-	err := harness.Within(s.t.Context(), max(orphaned-time.Since(since), time.Second), func(context.Context) error { return s.left(s.uids, s.stages) })
+	gone := time.Now()
+	err := harness.Within(s.t.Context(), orphaned, func(context.Context) error { return s.left(s.uids, s.stages) })
+	took = time.Since(gone)
 	if err != nil {
 		found = append(found, judge.Finding{Kind: judge.Orphan, What: err.Error()})
 	}
 	found = append(found, s.whole()...)
-	return append(found, s.look()...)
+	return append(found, s.look()...), took
 }
 
 // finish has the pods that stayed go as well; then nothing is left of any, and what
