@@ -44,7 +44,7 @@ func expansion(src *claim.Source, asked *demand.Asked, expanded bool, err error)
 		}
 	case expanded && g.Tell:
 		item.State = volumev1.ExpansionState_EXPANSION_STATE_DONE
-		size := src.Volume.Spec.Capacity[v1.ResourceStorage]
+		size := demand.Target(src)
 		item.Size = size.String()
 	default:
 		return nil

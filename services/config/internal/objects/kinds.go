@@ -81,7 +81,13 @@ func settled(o Object) bool {
 	case nil:
 		return false
 	case *v1.PersistentVolumeClaim:
-		return o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimBound
+		if o.Spec.VolumeName == "" || o.Status.Phase != v1.ClaimBound {
+			return false
+		}
+		state := o.Status.AllocatedResourceStatuses[v1.ResourceStorage] // the node is at work on its size
+		return state != v1.PersistentVolumeClaimNodeResizePending && state != v1.PersistentVolumeClaimNodeResizeInProgress
+	case *v1.PersistentVolume:
+		return o.Spec.ClaimRef != nil && o.Spec.ClaimRef.UID != "" // the binder names the claim first, and which one it is later
 	case *storagev1.VolumeAttachment:
 		return o.Status.Attached && o.DeletionTimestamp == nil
 	case *resourcev1.ResourceClaim:

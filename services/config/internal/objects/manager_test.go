@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -400,6 +401,11 @@ func TestRestored(t *testing.T) {
 
 func TestNext(t *testing.T) {
 	bound := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	growing := bound.DeepCopy()
+	growing.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
+	volume := func(claim types.UID) *v1.PersistentVolume {
+		return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Name: "c", UID: claim}}}
+	}
 	for name, c := range map[string]struct {
 		was    time.Duration
 		object Object
@@ -413,7 +419,10 @@ func TestNext(t *testing.T) {
 		"lost after settled":  {askSettled, nil, 0, askMost},
 		"unallocated":         {askFirst, &resourcev1.ResourceClaim{}, 0, 2 * askFirst},
 		"cached":              {askFirst, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
-		"settled without ttl": {askFirst, &v1.PersistentVolume{}, 0, askSettled},
+		"nobody's":            {askFirst, &v1.PersistentVolume{}, 0, 2 * askFirst},
+		"settled without ttl": {askFirst, volume("u"), 0, askSettled},
+		"half bound":          {askFirst, volume(""), 0, 2 * askFirst},
+		"growing":             {askFirst, growing, 0, 2 * askFirst},
 	} {
 		if got := next(c.was, askMost, c.object, c.ttl); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

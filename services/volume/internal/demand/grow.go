@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/services/volume/internal/claim"
 )
@@ -29,10 +30,19 @@ type Growth struct {
 	Moved bool
 }
 
+// Target is the size that a claim's volume is to have: what the controller has set
+// out for by the claim, which may be known here before the volume's own size is.
+func Target(src *claim.Source) resource.Quantity {
+	if size, ok := src.Claim.Status.AllocatedResources[v1.ResourceStorage]; ok && src.Claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != "" {
+		return size
+	}
+	return src.Volume.Spec.Capacity[v1.ResourceStorage]
+}
+
 // Grow decides by the claim, its status and the volume's size.
 func Grow(src *claim.Source) Growth {
 	c := src.Claim
-	want, had := src.Volume.Spec.Capacity[v1.ResourceStorage], c.Status.Capacity[v1.ResourceStorage]
+	want, had := Target(src), c.Status.Capacity[v1.ResourceStorage]
 	asked := c.Spec.Resources.Requests[v1.ResourceStorage]
 	state, known := c.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	g := Growth{Had: had.Value(), Moved: asked.Cmp(want) != 0, Failed: slices.ContainsFunc(c.Status.Conditions, func(condition v1.PersistentVolumeClaimCondition) bool {

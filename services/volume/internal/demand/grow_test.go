@@ -51,6 +51,13 @@ func TestGrow(t *testing.T) {
 		if got := Grow(s); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
+		if tt.allocated != "" && tt.state != "" { // the volume's own size comes later
+			s.Volume.Spec.Capacity = size("100")
+			if got := Grow(s); got != tt.want {
+				t.Errorf("%s, the volume not read anew: %+v, want %+v", name, got, tt.want)
+			}
+			s.Volume.Spec.Capacity = size("200")
+		}
 		c.Spec.Resources.Requests = size("150")
 		c.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue}}
 		tt.want.Moved, tt.want.Failed = true, true
