@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/test/csidriver"
 	"github.com/sextant-node/sextant/test/e2e/harness"
@@ -32,10 +31,8 @@ func csiVolumes(e *env) {
 	e.Cleanup(func() { os.RemoveAll(sockets) })
 	driver, err := csidriver.Start(csidriver.Config{
 		Name: name, NodeID: "id-of-" + e.n.Name, Root: root, MaxVolumes: 9,
-		Capabilities: []csi.NodeServiceCapability_RPC_Type{
-			csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
-		},
-		Endpoint: filepath.Join(sockets, "csi.sock"), Registration: filepath.Join(e.n.Root, "plugins_registry", e.ns+".sock"),
+		Capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
+		Endpoint:     filepath.Join(sockets, "csi.sock"), Registration: filepath.Join(e.n.Root, "plugins_registry", e.ns+".sock"),
 	})
 	if err != nil {
 		e.Fatal(err)
@@ -75,7 +72,6 @@ func csiVolumes(e *env) {
 	e.file(pod, "/data/greeting", usual, is("hello"))
 	e.file(pod, "/proc/mounts", usual, contains("tmpfs /scratch tmpfs"))
 
-	e.expand("data", "stores", "2Gi")
 	before := csiCalls(e, root)
 	e.n.Kill(e, "volume")
 	e.n.Kill(e, "podworker")
@@ -100,40 +96,6 @@ func csiVolumes(e *env) {
 		}
 		return err
 	})
-}
-
-// expand does what a resize controller does until it is the node's turn
-// (KEP-1790), and sees the node do its part: it says that it goes on, and then that
-// it is done.
-func (e *env) expand(claim, pod, size string) {
-	e.Helper()
-	api := e.n.cp.Admin.CoreV1()
-	patch := func(err error) {
-		e.Helper()
-		if err != nil {
-			e.Fatal(err)
-		}
-	}
-	_, err := api.PersistentVolumes().Patch(e.Context(), "pv-"+e.ns, types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"spec":{"capacity":{"storage":%q}}}`, size), metav1.PatchOptions{})
-	patch(err)
-	_, err = api.PersistentVolumeClaims(e.ns).Patch(e.Context(), claim, types.StrategicMergePatchType, fmt.Appendf(nil, `{"status":{
-		"allocatedResources":{"storage":%q},"allocatedResourceStatuses":{"storage":"NodeResizePending"},
-		"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`, size), metav1.PatchOptions{}, "status")
-	patch(err)
-	harness.Eventually(e, usual, "claim "+claim+" to have "+size, func(ctx context.Context) error {
-		c, err := api.PersistentVolumeClaims(e.ns).Get(ctx, claim, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if got := c.Status.Capacity[corev1.ResourceStorage]; got.String() != size || len(c.Status.AllocatedResourceStatuses) > 0 || len(c.Status.Conditions) > 0 {
-			return fmt.Errorf("it is %+v", c.Status)
-		}
-		return nil
-	})
-	for _, about := range []string{pod, claim} {
-		e.awaitEvent(about, "FileSystemResizeSuccessful", usual, contains("pv-"+e.ns))
-	}
 }
 
 func csiCalls(e *env, root string) []string {
