@@ -1,15 +1,16 @@
 package bus
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/nats-io/nkeys"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
@@ -41,40 +42,37 @@ func EnsureKeys(dir string, ids house.Identities) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(publicFile(dir), append(data, '\n'), 0o644)
+	data = append(data, '\n')
+	if have, err := os.ReadFile(publicFile(dir)); err == nil && bytes.Equal(have, data) {
+		return nil
+	}
+	return file.Replace(publicFile(dir), data, 0o644)
 }
 
 func ensureKey(path string, uid uint32) (public string, err error) {
 	seed, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
 	pair, bad := nkeys.FromSeed(seed)
-	if err != nil || bad != nil {
+	if err != nil || bad != nil { // missing, damaged, or no file at all
 		if pair, err = nkeys.CreateUser(); err != nil {
 			return "", err
 		}
 		if seed, err = pair.Seed(); err != nil {
 			return "", err
 		}
-		if err := writeFile(path, seed, 0o600); err != nil {
+		if err := file.Replace(path, seed, 0o600); err != nil {
 			return "", err
 		}
 	}
-	if os.Geteuid() == 0 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if os.Geteuid() == 0 && info.Sys().(*syscall.Stat_t).Uid != uid {
 		if err := os.Chown(path, int(uid), -1); err != nil {
 			return "", err
 		}
 	}
 	return pair.PublicKey()
-}
-
-func writeFile(path string, data []byte, mode fs.FileMode) error {
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, data, mode); err != nil {
-		return err
-	}
-	return errors.Join(os.Chmod(fresh, mode), os.Rename(fresh, path))
 }
 
 func readPublic(dir string) (map[house.Service]string, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
@@ -68,7 +69,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if !nats.ReadyForConnections(10 * time.Second) {
 		return errors.New("bus: not ready for connections in 10 s")
 	}
-	if err := writeFile(s.cfg.AddressFile, []byte(nats.ClientURL()+"\n"), 0o644); err != nil {
+	if err := file.Replace(s.cfg.AddressFile, []byte(nats.ClientURL()+"\n"), 0o644); err != nil {
 		return fmt.Errorf("bus address: %w", err)
 	}
 	s.cfg.Log.Info("bus listens", "url", nats.ClientURL())

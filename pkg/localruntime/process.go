@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // process identifies a running process beyond the reuse of its number: the
@@ -161,11 +163,7 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return file.Replace(path, append(b, '\n'), 0o644)
 }
 
 // canLowerOOMScore reports whether this process may make a child less likely to

@@ -57,6 +57,7 @@ func (k *Kit) Hello() *nodev1.HelloResponse {
 		}
 		resp.Mirrors = append(resp.Mirrors, state)
 	}
+	resp.StateFiles = k.stateFiles()
 	return resp
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/store"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 )
@@ -74,6 +75,12 @@ type Kit struct {
 	peers   map[house.Service]*grpc.ClientConn
 	mirrors []mirrorState
 	hearts  []*heart
+	states  map[string]store.State // by path
+	tell    func(kind, reason, message string)
+	untold  []notice
+
+	events       *feed.Events
+	stateMetrics stateMetrics
 }
 
 type mirrorState interface {
@@ -102,7 +109,9 @@ func New(opts Options) (*Kit, error) {
 		started: time.Now(),
 		state:   nodev1.Health_HEALTH_STARTING,
 		peers:   map[house.Service]*grpc.ClientConn{},
+		states:  map[string]store.State{},
 	}
+	k.stateMetrics = newStateMetrics(k.Metrics, opts.Service)
 	k.Metrics.MustRegister(k.dialing, proportional())
 	k.Server, err = rpc.NewServer(rpc.ServerConfig{
 		Socket: opts.Paths.Socket(opts.Service), Identities: ids, Log: opts.Log, Metrics: k.Metrics,
@@ -248,9 +257,10 @@ func Owner[M proto.Message](k *Kit, name string) *feed.Owner[M] {
 
 // Events makes the process's feed of Kubernetes Events and serves it.
 func (k *Kit) Events() *feed.Events {
-	e := feed.NewEvents(string(k.Service)+".events", k.Epoch, k.Bus)
-	k.feeds.Add(e)
-	return e
+	k.events = feed.NewEvents(string(k.Service)+".events", k.Epoch, k.Bus)
+	k.feeds.Add(k.events)
+	k.TellBy(k.tellByFeed)
+	return k.events
 }
 
 // Mirror makes a mirror of a neighbour's feed and runs it with the process.
@@ -278,6 +288,3 @@ func MirrorSince[T any](k *Kit, name string, since feed.Revision, decode func(ke
 	k.Go("mirror "+name, m.Run)
 	return m, nil
 }
-
-// StateDir is the folder of the process's durable state.
-func (k *Kit) StateDir() string { return k.Paths.StateOf(k.Service) }

@@ -1,32 +1,34 @@
 // Package store keeps what a service cannot re-derive: one bbolt file per
-// service, with a schema version.
+// service, with a schema version and a checksum for every record.
 //
-// What it promises. A write that returned survives kill -9 and a power cut. A
-// file that cannot be read, fails its check or was written by a newer schema is
-// set aside under a name that says so, never deleted, and the service starts
-// with an empty one; Open tells. One record that does not decode is skipped and
-// reported, the others stay.
+// What it promises. A write that returned survives kill -9 and a power cut, as
+// long as the disk takes writes. A file that is damaged or was written by a newer
+// schema is set aside under a name that says so, never deleted, and the service
+// starts with those of its records that are proven whole; Open tells. While the
+// disk takes no writes (full, read-only, failing) records are kept in memory, the
+// disk is tried again every few seconds, and State tells. One record that does not
+// decode is skipped and reported, the others stay.
+//
+// Two fault points: store.write before a file is made and before each transaction,
+// store.written after it.
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"runtime/debug"
+	"maps"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
 )
 
-var (
-	metaBucket = []byte("meta")
-	schemaKey  = []byte("schema")
+// Names of what every file has.
+const (
+	metaTable = "meta"
+	schemaKey = "schema"
 )
 
 // Config is one service's file.
@@ -42,29 +44,79 @@ type Config struct {
 	Log     *slog.Logger
 	// Now names a file that is set aside.
 	Now func() time.Time
+	// Changed is called when State has changed; it must not call the store.
+	Changed func(State)
+	// Retry is how soon a disk that took no write is tried again; 5 s when zero.
+	Retry time.Duration
 }
 
-// Store is an open file.
+// Store is an open file. Safe for concurrent use.
 type Store struct {
-	db  *bbolt.DB
-	log *slog.Logger
+	cfg Config
+
+	mu     sync.Mutex
+	db     *bbolt.DB // nil while there is no file
+	closed bool
+	// queue is what waits for the next transaction, writing tells that there is a
+	// goroutine that sees to it. Only that goroutine changes db.
+	queue   []write
+	writing bool
+	// pending is what the disk did not take, by table and key.
+	pending map[key]change
+	state   State
+	retryAt time.Time
+	timer   *time.Timer
+	idle    *sync.Cond // writing became false
+}
+
+type key struct{ table, key string }
+
+// change is the new content of a record, or that it is gone.
+type change struct {
+	data []byte
+	gone bool
+}
+
+type write struct {
+	key
+	change
+	done chan struct{}
+}
+
+// State is how a file fares.
+type State struct {
+	Path string
+	// Damage is the last that was found, nil for none.
+	Damage *Damage
+	// Trouble is why the disk takes no writes, nil while it does; Since when, and
+	// Unwritten how many records are in memory only.
+	Trouble   error
+	Since     time.Time
+	Unwritten int
 }
 
 // Damage says that a former file was set aside.
 type Damage struct {
-	// Aside is where it is now.
+	Path string
+	// Aside is where it is now; empty if it could not be moved, and is where it was.
 	Aside string
 	// Cause is what was wrong with it.
 	Cause error
+	// Kept is how many of its records were proven whole, and taken over.
+	Kept int
 }
 
 func (d *Damage) String() string {
-	return fmt.Sprintf("state file set aside as %s: %v", d.Aside, d.Cause)
+	at := "set aside as " + d.Aside
+	if d.Aside == "" {
+		at = "damaged, and not to be moved"
+	}
+	return fmt.Sprintf("state file %s %s, %d records kept: %v", d.Path, at, d.Kept, d.Cause)
 }
 
 // Open opens or makes the file. damage is not nil when a former one had to be
-// set aside; the error is for what cannot be helped, such as a full disk: the file
-// stays then.
+// set aside. The error is that another process has the file; a disk that cannot be
+// used is no error, but State tells.
 func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -72,116 +124,135 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o700); err != nil {
-		return nil, nil, fmt.Errorf("state folder: %w", err)
+	if cfg.Changed == nil {
+		cfg.Changed = func(State) {}
 	}
-	db, err := open(cfg)
-	if err == nil {
-		return &Store{db, cfg.Log}, nil, nil
+	if cfg.Retry == 0 {
+		cfg.Retry = 5 * time.Second
 	}
-	if !damaged(err) {
-		return nil, nil, fmt.Errorf("state file %s: %w", cfg.Path, err)
+	s = &Store{cfg: cfg, pending: map[key]change{}, state: State{Path: cfg.Path}}
+	s.idle = sync.NewCond(&s.mu)
+	o := cfg.open()
+	if errors.Is(o.err, errLocked) {
+		return nil, nil, fmt.Errorf("state file %s: %w", cfg.Path, o.err)
 	}
-	aside := fmt.Sprintf("%s.damaged-%s", cfg.Path, cfg.Now().UTC().Format("20060102-150405"))
-	if renameErr := os.Rename(cfg.Path, aside); renameErr != nil {
-		return nil, nil, fmt.Errorf("state file %s: %w", cfg.Path, errors.Join(err, renameErr))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(o)
+	if o.err != nil {
+		s.troubled(o.err)
+	} else if o.damage != nil {
+		s.cfg.Changed(s.stateNow())
 	}
-	damage = &Damage{Aside: aside, Cause: err}
-	cfg.Log.Error("state file set aside", "path", cfg.Path, "aside", aside, "error", err.Error())
-	if db, err = open(cfg); err != nil {
-		return nil, damage, fmt.Errorf("state file %s: %w", cfg.Path, err)
-	}
-	return &Store{db, cfg.Log}, damage, nil
+	return s, o.damage, nil
 }
 
-// damaged tells whether an error is about the file itself. That there is no room
-// to write, no descriptor left or no permission says nothing about what is in it.
-func damaged(err error) bool {
-	for _, other := range []error{
-		bolterrors.ErrTimeout, os.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EFBIG, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM,
-	} {
-		if errors.Is(err, other) {
-			return false
-		}
-	}
-	return true
-}
-
-// open opens, checks and migrates; a damaged page makes bbolt panic or fault,
-// which is an error here.
-func open(cfg Config) (db *bbolt.DB, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("damaged: %v", p)
-		}
-		if err != nil && db != nil {
-			err = errors.Join(err, closeQuietly(db))
-			db = nil
-		}
-	}()
-	db, err = bbolt.Open(cfg.Path, 0o600, &bbolt.Options{Timeout: 2 * time.Second, FreelistType: bbolt.FreelistMapType})
-	if err != nil {
-		return nil, err
-	}
-	if err := db.View(check); err != nil {
-		return db, err
-	}
-	// Nothing is written when nothing has to be: a start needs no room then.
-	current := false
-	if err := db.View(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket(metaBucket)
-		current = meta != nil && bytes.Equal(meta.Get(schemaKey), schema(cfg.Schema))
-		return nil
-	}); err != nil || current {
-		return db, err
-	}
-	return db, db.Update(func(tx *bbolt.Tx) error { return migrate(tx, cfg) })
-}
-
-func closeQuietly(db *bbolt.DB) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("close: %v", p)
-		}
-	}()
-	return db.Close()
-}
-
-func check(tx *bbolt.Tx) error {
-	var all []error
-	for err := range tx.Check() {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
-}
-
-func migrate(tx *bbolt.Tx, cfg Config) error {
-	meta, err := tx.CreateBucketIfNotExists(metaBucket)
-	if err != nil {
-		return err
-	}
-	if was := meta.Get(schemaKey); was != nil {
-		if len(was) != 8 {
-			return fmt.Errorf("schema version has %d bytes", len(was))
-		}
-		from := binary.BigEndian.Uint64(was)
-		switch {
-		case from > cfg.Schema:
-			return fmt.Errorf("schema %d is newer than %d", from, cfg.Schema)
-		case from < cfg.Schema && cfg.Migrate == nil:
-			return fmt.Errorf("schema %d is older than %d and cannot be migrated", from, cfg.Schema)
-		case from < cfg.Schema:
-			if err := cfg.Migrate(tx, from); err != nil {
-				return fmt.Errorf("migrate from schema %d: %w", from, err)
+// take takes over what was opened; callers hold Store.mu.
+func (s *Store) take(o opened) {
+	s.db = o.db
+	for table, records := range o.records {
+		for name, data := range records {
+			k := key{table, name}
+			if _, newer := s.pending[k]; !newer {
+				s.pending[k] = change{data: data}
 			}
 		}
 	}
-	return meta.Put(schemaKey, schema(cfg.Schema))
+	if o.damage != nil {
+		s.state.Damage = o.damage
+		s.cfg.Log.Error("state file damaged", "path", s.cfg.Path, "aside", o.damage.Aside, "kept", o.damage.Kept, "error", o.damage.Cause.Error())
+	}
 }
 
-// schema is a schema's version as it is written.
-func schema(version uint64) []byte { return binary.BigEndian.AppendUint64(nil, version) }
+// State tells how the file fares.
+func (s *Store) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stateNow()
+}
 
-// Close closes the file; kill -9 does as well.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) stateNow() State {
+	state := s.state
+	state.Unwritten = len(s.pending)
+	return state
+}
+
+// get reads a record.
+func (s *Store) get(table, name string) (data []byte, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.pending[key{table, name}]; ok {
+		return c.data, !c.gone, nil
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		if bucket := tx.Bucket([]byte(table)); bucket != nil {
+			found := bucket.Get([]byte(name))
+			data, ok = append(data, found...), found != nil
+		}
+		return nil
+	})
+	return data, ok, err
+}
+
+// all reads a table.
+func (s *Store) all(table string) (records map[string][]byte, err error) {
+	records = map[string][]byte{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err = s.view(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket([]byte(table))
+		if bucket == nil {
+			return nil
+		}
+		return bucket.ForEach(func(name, data []byte) error {
+			records[string(name)] = append([]byte(nil), data...)
+			return nil
+		})
+	})
+	for k, c := range s.pending {
+		if k.table == table {
+			records[k.key] = c.data
+		}
+	}
+	maps.DeleteFunc(records, func(name string, _ []byte) bool { return s.pending[key{table, name}].gone })
+	return records, err
+}
+
+// view reads the file, if there is one; callers hold Store.mu.
+func (s *Store) view(read func(*bbolt.Tx) error) error {
+	if s.closed {
+		return errClosed
+	}
+	if s.db == nil {
+		return nil
+	}
+	return guarded(func() error { return s.db.View(read) })
+}
+
+// Close closes the file; kill -9 does as well. What the disk did not take is tried
+// once more.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.writing {
+		s.idle.Wait()
+	}
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if s.db == nil {
+		return nil
+	}
+	if s.state.Trouble != nil {
+		if err := commit(s.db, s.pending); err != nil {
+			s.cfg.Log.Error("records lost: the disk takes no writes", "path", s.cfg.Path, "records", len(s.pending), "error", err.Error())
+		}
+	}
+	return guarded(s.db.Close)
+}
+
+func schemaBytes(version uint64) []byte { return binary.BigEndian.AppendUint64(nil, version) }

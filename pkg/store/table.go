@@ -3,17 +3,15 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-
-	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 )
 
 // Table is one named set of records of one type in a store. Safe for
 // concurrent use; writers at the same time share a disk flush.
 type Table[T any] struct {
-	store  *Store
-	bucket []byte
-	codec  Codec[T]
+	store *Store
+	name  string
+	codec Codec[T]
 }
 
 // Codec turns records into bytes and back.
@@ -45,80 +43,64 @@ func Proto[M proto.Message]() Codec[M] {
 	}
 }
 
-// NewTable opens a table, making it if needed.
+// NewTable names a table; it is made with its first record. The error is always
+// nil as long as the name is no table of the store's own.
 func NewTable[T any](s *Store, name string, codec Codec[T]) (*Table[T], error) {
-	there := false
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		there = tx.Bucket([]byte(name)) != nil
-		return nil
-	})
-	if err == nil && !there {
-		err = s.db.Update(func(tx *bbolt.Tx) error {
-			_, err := tx.CreateBucketIfNotExists([]byte(name))
-			return err
-		})
+	if name == sumTable || name == metaTable {
+		return nil, fmt.Errorf("table %s: the name is taken", name)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", name, err)
-	}
-	return &Table[T]{s, []byte(name), codec}, nil
+	return &Table[T]{s, name, codec}, nil
 }
 
-// Put writes a record; when it returns nil, the record is on disk.
+// Put writes a record; when it returns nil, the record is on the disk, or in
+// memory while the disk takes no writes.
 func (t *Table[T]) Put(key string, value T) error {
 	data, err := t.codec.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("table %s: %s: %w", t.bucket, key, err)
+	if err == nil {
+		err = t.write(key, change{data: data})
 	}
-	err = t.store.db.Batch(func(tx *bbolt.Tx) error { return tx.Bucket(t.bucket).Put([]byte(key), data) })
 	if err != nil {
-		return fmt.Errorf("table %s: %s: %w", t.bucket, key, err)
+		return fmt.Errorf("table %s: %s: %w", t.name, key, err)
 	}
 	return nil
 }
 
 // Delete removes a record; a missing one is no error.
 func (t *Table[T]) Delete(key string) error {
-	err := t.store.db.Batch(func(tx *bbolt.Tx) error { return tx.Bucket(t.bucket).Delete([]byte(key)) })
-	if err != nil {
-		return fmt.Errorf("table %s: %s: %w", t.bucket, key, err)
+	if err := t.write(key, change{gone: true}); err != nil {
+		return fmt.Errorf("table %s: %s: %w", t.name, key, err)
 	}
 	return nil
 }
 
+func (t *Table[T]) write(name string, c change) error { return t.store.write(key{t.name, name}, c) }
+
 // Get reads a record. A record that does not decode is an error.
 func (t *Table[T]) Get(key string) (value T, ok bool, err error) {
-	err = t.store.db.View(func(tx *bbolt.Tx) error {
-		data := tx.Bucket(t.bucket).Get([]byte(key))
-		if data == nil {
-			return nil
-		}
-		ok = true
+	data, ok, err := t.store.get(t.name, key)
+	if err == nil && ok {
 		value, err = t.codec.Unmarshal(data)
-		return err
-	})
+	}
 	if err != nil {
-		return value, false, fmt.Errorf("table %s: %s: %w", t.bucket, key, err)
+		return value, false, fmt.Errorf("table %s: %s: %w", t.name, key, err)
 	}
 	return value, ok, nil
 }
 
 // All reads every record. Records that do not decode are logged and left out.
 func (t *Table[T]) All() (map[string]T, error) {
-	all := map[string]T{}
-	err := t.store.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(t.bucket).ForEach(func(key, data []byte) error {
-			value, err := t.codec.Unmarshal(data)
-			if err != nil {
-				t.store.log.Error("record skipped", "table", string(t.bucket), "key", string(key), "error", err.Error())
-				return nil
-			}
-			all[string(key)] = value
-			return nil
-		})
-	})
+	records, err := t.store.all(t.name)
 	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", t.bucket, err)
+		return nil, fmt.Errorf("table %s: %w", t.name, err)
+	}
+	all := make(map[string]T, len(records))
+	for key, data := range records {
+		value, err := t.codec.Unmarshal(data)
+		if err != nil {
+			t.store.cfg.Log.Error("record skipped", "table", t.name, "key", key, "error", err.Error())
+			continue
+		}
+		all[key] = value
 	}
 	return all, nil
 }

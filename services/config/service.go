@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/service"
-	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/identity"
@@ -89,7 +87,7 @@ type feeds struct {
 // that the store cannot be opened. Everything else runs in the kit.
 func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
-	keeper, damage, err := keep.Open(filepath.Join(kit.StateDir(), keep.File), kit.Log)
+	keeper, _, err := keep.Open(kit.StoreConfig(keep.File))
 	if err != nil {
 		return nil, err
 	}
@@ -130,20 +128,17 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		UserAgent: userAgent, Now: s.now, Log: kit.Log,
 	})
 	s.metrics.observeCertificate(kit.Metrics, s.certificateTTL)
-	if err := s.wire(damage); err != nil {
+	if err := s.wire(); err != nil {
 		return nil, fmt.Errorf("config: %w", closing(keeper, err))
 	}
 	return s, nil
 }
 
 // wire reads what was kept and adds the tasks.
-func (s *Service) wire(damage *store.Damage) error {
+func (s *Service) wire() error {
 	ctx := context.Background()
 	if err := s.firstConfiguration(ctx); err != nil {
 		return err
-	}
-	if damage != nil {
-		s.warn(ctx, nil, "StateFileDamaged", damage.String())
 	}
 	pods, err := s.restore()
 	if err != nil {

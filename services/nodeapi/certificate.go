@@ -88,14 +88,14 @@ func poke(wake chan struct{}) {
 // asks for. What was good before is shown until there is another one.
 func (s *Service) certificateLoop(ctx context.Context) error {
 	beat := s.kit.Heart("certificate", 2*time.Minute)
-	requested := &requester{s: s}
+	requested, own := &requester{s: s}, &selfSigned{}
 	for {
 		beat()
 		wait := relisten
 		if conf := s.current(); conf != nil {
 			var next *tls.Certificate
 			var err error
-			next, wait, err = s.nextCertificate(ctx, conf, requested)
+			next, wait, err = s.nextCertificate(ctx, conf, requested, own)
 			s.show(next, err)
 		}
 		timer := time.NewTimer(wait)
@@ -129,11 +129,11 @@ func (s *Service) show(next *tls.Certificate, err error) {
 
 // nextCertificate is the one to show by a configuration, with when to look
 // again; nil leaves the one that is shown.
-func (s *Service) nextCertificate(ctx context.Context, conf *kubeconf.Config, requested *requester) (*tls.Certificate, time.Duration, error) {
+func (s *Service) nextCertificate(ctx context.Context, conf *kubeconf.Config, requested *requester, own *selfSigned) (*tls.Certificate, time.Duration, error) {
 	certFile, keyFile, generated := conf.ServingCert()
 	switch {
 	case generated:
-		c, err := selfSigned(certFile, keyFile, conf, s.now())
+		c, err := own.get(certFile, keyFile, conf, s.now())
 		return c, relisten, err
 	case certFile != "":
 		c, err := s.configured(certFile)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/sextant-node/sextant/pkg/credential"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/serving"
@@ -112,11 +113,11 @@ func (r *requester) step(ctx context.Context, conf *kubeconf.Config) (*tls.Certi
 func (r *requester) ask(ctx context.Context, files certificate.FileStore, conf *kubeconf.Config, facts serving.Facts, have *tls.Certificate, now time.Time) (*tls.Certificate, time.Duration, error) {
 	if r.pending == nil {
 		p, err := newPending(conf.Node.Name, facts.Want, now)
-		if err == nil {
-			err = r.keep(p)
-		}
 		if err != nil {
 			return have, relisten, err
+		}
+		if err := r.keep(p); err != nil { // a restart will ask anew
+			r.s.kit.Log.Warn("request for a serving certificate not kept", "error", err.Error())
 		}
 		r.pending = p
 	}
@@ -202,7 +203,7 @@ func (r *requester) file() string { return filepath.Join(r.s.kit.StateDir(), "se
 // keep writes the request down before it is made.
 func (r *requester) keep(p *pending) error {
 	data := append(append([]byte{}, p.key...), p.csr...)
-	return errors.Join(os.MkdirAll(r.s.kit.StateDir(), 0o700), replace(r.file(), data, 0o600))
+	return errors.Join(os.MkdirAll(r.s.kit.StateDir(), 0o700), file.Replace(r.file(), data, 0o600))
 }
 
 // restore reads the request an earlier process made; nil if there is none that

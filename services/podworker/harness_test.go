@@ -29,6 +29,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
@@ -254,7 +255,7 @@ func (n *node) live() {
 		Node:        newMirror(n, house.ResourceNode, feed.Message[*resourcev1.NodeResources]),
 		Reports:     newMirror(n, house.StatusPods, feed.Message[*statusv1.PodReport]),
 	}
-	j, _, err := journal.Open(filepath.Join(n.dir, "state"), log, n.clock.Now)
+	j, _, err := journal.Open(store.Config{Path: filepath.Join(n.dir, "state", journal.FileName), Log: log})
 	n.must(err)
 	look := &lookups{in: in}
 	events := recorder{n}

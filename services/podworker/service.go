@@ -88,23 +88,17 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
-	var damage fmt.Stringer
-	j, aside, err := journal.Open(kit.StateDir(), kit.Log, time.Now)
-	if err != nil {
+	if s.journal, _, err = journal.Open(kit.StoreConfig(journal.FileName)); err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
-	if aside != nil {
-		damage = aside
-	}
-	s.journal = j
-	if err := s.wire(damage); err != nil {
-		return nil, fmt.Errorf("podworker: %w", errors.Join(err, j.Close()))
+	if err := s.wire(); err != nil {
+		return nil, fmt.Errorf("podworker: %w", errors.Join(err, s.journal.Close()))
 	}
 	return s, nil
 }
 
 // wire makes the parts and adds them to the process.
-func (s *Service) wire(damage fmt.Stringer) error {
+func (s *Service) wire() error {
 	kit, real := s.kit, clock.RealClock{}
 	keeper, err := images.New(images.Deps{
 		Images: s.broker.Images(), Feed: service.Owner[*podworkerv1.Images](kit, house.PodWorkerImages),
@@ -145,9 +139,6 @@ func (s *Service) wire(damage fmt.Stringer) error {
 	s.loop = newLoop(loopConfig{rootDir: s.cfg.RootDir, podLogsDir: s.cfg.PodLogsDir}, deps)
 	if err := kit.Metrics.Register(census{s.loop}); err != nil {
 		return fmt.Errorf("podworker metrics: %w", err)
-	}
-	if damage != nil {
-		s.warnNode(context.Background(), "StateFileDamaged", damage.String())
 	}
 	podworkerv1.RegisterPodWorkerServiceServer(kit.Server, server{
 		logs.NewServer(logPods{s.loop}, s.broker.Runtime(), real, kit.Log),

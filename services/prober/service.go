@@ -2,7 +2,6 @@ package prober
 
 import (
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -94,12 +93,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		}
 		conn = broker
 	}
-	file, damage, err := store.Open(store.Config{Path: filepath.Join(kit.StateDir(), "state.db"), Schema: schema, Log: kit.Log})
+	kept := kit.StoreConfig("state.db")
+	kept.Schema = schema
+	file, _, err := store.Open(kept) // without a verdict, probes start over
 	if err != nil {
 		return nil, err
-	}
-	if damage != nil {
-		kit.Log.Error("verdicts lost: probes start over", "error", damage.String())
 	}
 	journal, err := store.NewTable(file, "verdicts", store.Proto[*proberv1.PodVerdicts]())
 	if err != nil {

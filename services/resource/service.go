@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -210,14 +209,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 }
 
 func (s *Service) restore() error {
-	var damage *store.Damage
+	file := s.kit.StoreConfig("state.db")
+	file.Schema = schema
 	var err error
-	s.file, damage, err = store.Open(store.Config{Path: filepath.Join(s.kit.StateDir(), "state.db"), Schema: schema, Log: s.kit.Log})
-	if err != nil {
+	// What is lost with a damaged file podworker asks for again.
+	if s.file, _, err = store.Open(file); err != nil {
 		return err
-	}
-	if damage != nil {
-		s.kit.Log.Error("allocations lost: podworker will ask again", "error", damage.String())
 	}
 	if s.table, err = store.NewTable(s.file, "allocations", store.JSON[allocation]()); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -64,7 +63,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
 	s := &Service{kit: kit, settings: &settings{cfg: cfg}, source: api.NewSource(api.Config{})}
 	kit.Waiting(house.ConfigKubelet)
-	kept, damage, err := journal.Open(filepath.Join(kit.StateDir(), "status.db"), kit.Log)
+	kept, _, err := journal.Open(kit.StoreConfig("status.db"))
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +78,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err := s.build(); err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	if damage != nil {
-		s.node.emit(nodestatus.Event{Type: "Warning", Reason: "StateSetAside", Message: "status: " + damage.String()})
-	}
+	kit.TellBy(func(kind, reason, message string) {
+		s.node.emit(nodestatus.Event{Type: kind, Reason: reason, Message: message})
+	})
 	s.run()
 	return s, nil
 }

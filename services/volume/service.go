@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -141,14 +140,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	var damage *store.Damage
+	file := kit.StoreConfig("state.db")
+	file.Schema = schema
 	var err error
-	s.file, damage, err = store.Open(store.Config{Path: filepath.Join(kit.StateDir(), "state.db"), Schema: schema, Log: kit.Log})
-	if err != nil {
+	// Without an intent, volumes found on disk are kept until their pods are declared
+	// or withdrawn.
+	if s.file, _, err = store.Open(file); err != nil {
 		return nil, err
-	}
-	if damage != nil {
-		kit.Log.Error("intents lost: volumes found on disk are kept until their pods are declared or withdrawn", "error", damage.String())
 	}
 	if s.journal, err = store.NewTable(s.file, "intents", store.JSON[intent]()); err != nil {
 		return nil, err

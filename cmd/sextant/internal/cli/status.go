@@ -34,6 +34,17 @@ type serviceRow struct {
 	Bus         bool      `json:"bus"`
 	Feeds       []feedRow `json:"feeds,omitempty"`
 	Reads       []feedRow `json:"reads,omitempty"`
+	// StateFiles are those with which something is or was wrong.
+	StateFiles []stateRow `json:"stateFiles,omitempty"`
+}
+
+// stateRow is a durable file of a service.
+type stateRow struct {
+	Path string `json:"path"`
+	// Trouble is why it cannot be written since Since.
+	Trouble string    `json:"trouble,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Damage  string    `json:"damage,omitempty"`
 }
 
 type feedRow struct {
@@ -71,10 +82,27 @@ func printServices(w io.Writer, o *output, rows []serviceRow, now time.Time) err
 	for _, r := range rows {
 		cells = append(cells, []string{
 			r.Service, fmt.Sprint(r.PID), r.Version, fmt.Sprintf("%.1f%%", r.CPUPercent),
-			fmt.Sprintf("%.1f MiB", float64(r.MemoryBytes)/(1<<20)), r.Health, ageOf(r.Started, now), r.Reason,
+			fmt.Sprintf("%.1f MiB", float64(r.MemoryBytes)/(1<<20)), r.Health, ageOf(r.Started, now), r.remarks(),
 		})
 	}
 	return o.print(w, rows, []string{"SERVICE", "PID", "VERSION", "CPU", "MEMORY", "HEALTH", "AGE", "REASON"}, cells)
+}
+
+// remarks are why a service is not well, or what is wrong with its files.
+func (r serviceRow) remarks() string {
+	var all []string
+	if r.Reason != "" {
+		all = append(all, r.Reason)
+	}
+	for _, f := range r.StateFiles {
+		if f.Trouble != "" {
+			all = append(all, "in memory only: "+f.Trouble)
+		}
+		if f.Damage != "" {
+			all = append(all, f.Damage)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(all, "; "), "\n", "; ")
 }
 
 // serviceRows asks every service who it is; one that does not answer within
@@ -115,6 +143,13 @@ func serviceRowOf(ctx context.Context, paths house.Paths, s house.Service) servi
 	}
 	for _, m := range hello.GetMirrors() {
 		row.Reads = append(row.Reads, feedRow{m.GetName(), m.GetItems(), m.GetRevision().GetN(), m.GetComplete(), m.GetError()})
+	}
+	for _, f := range hello.GetStateFiles() {
+		file := stateRow{Path: f.GetPath(), Trouble: f.GetTrouble(), Damage: f.GetDamage()}
+		if f.GetSince() != nil {
+			file.Since = f.GetSince().AsTime()
+		}
+		row.StateFiles = append(row.StateFiles, file)
 	}
 	return row
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Names of logind on the bus (org.freedesktop.login1(5)), and the gate's own.
@@ -207,11 +209,7 @@ func (l *Logind) write(delay time.Duration) error {
 		return err
 	}
 	text := fmt.Sprintf("%s\n[Login]\nInhibitDelayMaxSec=%d\n", written, int64(math.Ceil(delay.Seconds())))
-	fresh := l.DropIn + ".new"
-	if err := os.WriteFile(fresh, []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(fresh, l.DropIn)
+	return file.Replace(l.DropIn, []byte(text), 0o644)
 }
 
 // Undo removes the file a gate has written; one of somebody else stays.

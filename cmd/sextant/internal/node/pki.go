@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/credential"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
@@ -30,10 +31,7 @@ func (p *Plan) preparePKI() error {
 		return err
 	}
 	config, nodeapi := p.account(house.Config), p.account(house.NodeAPI)
-	if err := errors.Join(
-		os.Chown(p.CertDir, int(config.UID), int(nodeapi.GID)),
-		os.Chmod(p.CertDir, os.ModeSticky|0o770),
-	); err != nil {
+	if err := give(p.CertDir, Account{UID: config.UID, GID: nodeapi.GID}, os.ModeSticky|0o770); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(p.CertDir)
@@ -104,7 +102,7 @@ func (p *Plan) PublishKubeconfig(now time.Time) (written bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(p.KubeConfig), 0o755); err != nil {
 		return false, err
 	}
-	return true, writeFile(p.KubeConfig, data, 0o600)
+	return true, file.Replace(p.KubeConfig, data, 0o600)
 }
 
 // keepKubeconfig publishes the kubeconfig when there is something to publish.

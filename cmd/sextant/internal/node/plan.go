@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/localruntime"
 )
@@ -111,7 +112,7 @@ func writePlan(path string, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(data, '\n'), 0o644)
+	return file.Replace(path, append(data, '\n'), 0o644)
 }
 
 // Identities gives each service its uid.
@@ -121,12 +122,4 @@ func (p *Plan) Identities() house.Identities {
 		ids[s] = p.account(s).UID
 	}
 	return ids
-}
-
-func writeFile(path string, data []byte, mode fs.FileMode) error {
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, data, mode); err != nil {
-		return err
-	}
-	return errors.Join(os.Chmod(fresh, mode), os.Rename(fresh, path))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups/systemd"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
@@ -105,9 +106,15 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service, log *sl
 	if err != nil {
 		return err
 	}
+	if err := p.tell(); err != nil {
+		log.Error("who is who, and the bus's keys", "error", err.Error())
+	}
 	out, err := os.OpenFile(filepath.Join(p.LogDir, string(s)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
+	if err != nil { // a disk that takes no log must not keep a service down
+		log.Error("log file", "service", string(s), "error", err.Error())
+		if out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+			return err
+		}
 	}
 	defer out.Close() //nolint:errcheck // the process has its own descriptor
 	cmd := exec.CommandContext(ctx, p.program(s, binary), p.Args(s)...)
@@ -124,8 +131,9 @@ func (p *Plan) once(ctx context.Context, binary string, s house.Service, log *sl
 	if err := startForGood(cmd); err != nil {
 		return err
 	}
-	if err := writeFile(p.pidFile(s), pidText(cmd.Process.Pid), 0o644); err != nil {
-		return err
+	if err := file.Replace(p.pidFile(s), pidText(cmd.Process.Pid), 0o644); err != nil {
+		// It runs all the same; `sextant down` asks the supervisor to end it.
+		log.Error("pid file", "service", string(s), "error", err.Error())
 	}
 	return cmd.Wait()
 }

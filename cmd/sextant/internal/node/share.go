@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // sharedMark is the file in the run directory that tells that the kubelet's root
@@ -41,7 +43,7 @@ func (p *Plan) share() error {
 	if on.shared || slices.ContainsFunc(all, func(m mountPoint) bool { return m.path != dir && within(m.path, dir) }) {
 		return nil
 	}
-	if err := writeFile(filepath.Join(p.Run, sharedMark), []byte(dir+"\n"), 0o644); err != nil {
+	if err := file.Replace(filepath.Join(p.Run, sharedMark), []byte(dir+"\n"), 0o644); err != nil {
 		return err
 	}
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {

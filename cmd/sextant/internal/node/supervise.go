@@ -15,6 +15,7 @@ import (
 
 	"github.com/sextant-node/sextant/cmd/sextant/internal/reaper"
 	"github.com/sextant-node/sextant/cmd/sextant/internal/tools"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -28,7 +29,7 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(supervisorFile(p.Run), pidText(os.Getpid()), 0o644); err != nil {
+	if err := file.Replace(supervisorFile(p.Run), pidText(os.Getpid()), 0o644); err != nil {
 		return err
 	}
 	var tasks []service.Task

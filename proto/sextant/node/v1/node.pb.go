@@ -150,8 +150,10 @@ type HelloResponse struct {
 	HealthReason string       `protobuf:"bytes,8,opt,name=health_reason,json=healthReason,proto3" json:"health_reason,omitempty"`
 	Feeds        []*FeedState `protobuf:"bytes,9,rep,name=feeds,proto3" json:"feeds,omitempty"`
 	// Feeds this service reads, and how far it has come with each.
-	Mirrors       []*MirrorState `protobuf:"bytes,10,rep,name=mirrors,proto3" json:"mirrors,omitempty"`
-	BusConnected  bool           `protobuf:"varint,11,opt,name=bus_connected,json=busConnected,proto3" json:"bus_connected,omitempty"`
+	Mirrors      []*MirrorState `protobuf:"bytes,10,rep,name=mirrors,proto3" json:"mirrors,omitempty"`
+	BusConnected bool           `protobuf:"varint,11,opt,name=bus_connected,json=busConnected,proto3" json:"bus_connected,omitempty"`
+	// The durable files with which something is, or was, wrong since the start.
+	StateFiles    []*StateFile `protobuf:"bytes,12,rep,name=state_files,json=stateFiles,proto3" json:"state_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,6 +263,13 @@ func (x *HelloResponse) GetBusConnected() bool {
 		return x.BusConnected
 	}
 	return false
+}
+
+func (x *HelloResponse) GetStateFiles() []*StateFile {
+	if x != nil {
+		return x.StateFiles
+	}
+	return nil
 }
 
 // FeedState is one feed the service owns.
@@ -410,6 +419,78 @@ func (x *MirrorState) GetError() string {
 	return ""
 }
 
+// StateFile is a durable file of the service.
+type StateFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Why it cannot be written now, so that records are in memory only; or empty.
+	Trouble string                 `protobuf:"bytes,2,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Since   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// What was wrong with a former file, where it is now and how much of it was
+	// kept; or empty.
+	Damage        string `protobuf:"bytes,4,opt,name=damage,proto3" json:"damage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateFile) Reset() {
+	*x = StateFile{}
+	mi := &file_sextant_node_v1_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateFile) ProtoMessage() {}
+
+func (x *StateFile) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_node_v1_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateFile.ProtoReflect.Descriptor instead.
+func (*StateFile) Descriptor() ([]byte, []int) {
+	return file_sextant_node_v1_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *StateFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *StateFile) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *StateFile) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *StateFile) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
+}
+
 var File_sextant_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_sextant_node_v1_node_proto_rawDesc = "" +
@@ -417,7 +498,7 @@ const file_sextant_node_v1_node_proto_rawDesc = "" +
 	"\x1asextant/node/v1/node.proto\x12\x0fsextant.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"D\n" +
 	"\fHelloRequest\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x1a\n" +
-	"\bprotocol\x18\x02 \x01(\rR\bprotocol\"\xa7\x03\n" +
+	"\bprotocol\x18\x02 \x01(\rR\bprotocol\"\xe4\x03\n" +
 	"\rHelloResponse\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -431,7 +512,9 @@ const file_sextant_node_v1_node_proto_rawDesc = "" +
 	"\x05feeds\x18\t \x03(\v2\x1a.sextant.node.v1.FeedStateR\x05feeds\x126\n" +
 	"\amirrors\x18\n" +
 	" \x03(\v2\x1c.sextant.node.v1.MirrorStateR\amirrors\x12#\n" +
-	"\rbus_connected\x18\v \x01(\bR\fbusConnected\"\x88\x01\n" +
+	"\rbus_connected\x18\v \x01(\bR\fbusConnected\x12;\n" +
+	"\vstate_files\x18\f \x03(\v2\x1a.sextant.node.v1.StateFileR\n" +
+	"stateFiles\"\x88\x01\n" +
 	"\tFeedState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\brevision\x18\x02 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\x12\x1a\n" +
@@ -442,7 +525,12 @@ const file_sextant_node_v1_node_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\x12\x1a\n" +
 	"\bcomplete\x18\x03 \x01(\bR\bcomplete\x12\x14\n" +
 	"\x05items\x18\x04 \x01(\x04R\x05items\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error*]\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x83\x01\n" +
+	"\tStateFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\atrouble\x18\x02 \x01(\tR\atrouble\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06damage\x18\x04 \x01(\tR\x06damage*]\n" +
 	"\x06Health\x12\x16\n" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fHEALTH_STARTING\x10\x01\x12\x12\n" +
@@ -464,30 +552,33 @@ func file_sextant_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_sextant_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_sextant_node_v1_node_proto_goTypes = []any{
 	(Health)(0),                   // 0: sextant.node.v1.Health
 	(*HelloRequest)(nil),          // 1: sextant.node.v1.HelloRequest
 	(*HelloResponse)(nil),         // 2: sextant.node.v1.HelloResponse
 	(*FeedState)(nil),             // 3: sextant.node.v1.FeedState
 	(*MirrorState)(nil),           // 4: sextant.node.v1.MirrorState
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
-	(*v1.Revision)(nil),           // 6: sextant.feed.v1.Revision
+	(*StateFile)(nil),             // 5: sextant.node.v1.StateFile
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*v1.Revision)(nil),           // 7: sextant.feed.v1.Revision
 }
 var file_sextant_node_v1_node_proto_depIdxs = []int32{
-	5, // 0: sextant.node.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
+	6, // 0: sextant.node.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
 	0, // 1: sextant.node.v1.HelloResponse.health:type_name -> sextant.node.v1.Health
 	3, // 2: sextant.node.v1.HelloResponse.feeds:type_name -> sextant.node.v1.FeedState
 	4, // 3: sextant.node.v1.HelloResponse.mirrors:type_name -> sextant.node.v1.MirrorState
-	6, // 4: sextant.node.v1.FeedState.revision:type_name -> sextant.feed.v1.Revision
-	6, // 5: sextant.node.v1.MirrorState.revision:type_name -> sextant.feed.v1.Revision
-	1, // 6: sextant.node.v1.NodeService.Hello:input_type -> sextant.node.v1.HelloRequest
-	2, // 7: sextant.node.v1.NodeService.Hello:output_type -> sextant.node.v1.HelloResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	5, // 4: sextant.node.v1.HelloResponse.state_files:type_name -> sextant.node.v1.StateFile
+	7, // 5: sextant.node.v1.FeedState.revision:type_name -> sextant.feed.v1.Revision
+	7, // 6: sextant.node.v1.MirrorState.revision:type_name -> sextant.feed.v1.Revision
+	6, // 7: sextant.node.v1.StateFile.since:type_name -> google.protobuf.Timestamp
+	1, // 8: sextant.node.v1.NodeService.Hello:input_type -> sextant.node.v1.HelloRequest
+	2, // 9: sextant.node.v1.NodeService.Hello:output_type -> sextant.node.v1.HelloResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_sextant_node_v1_node_proto_init() }
@@ -501,7 +592,7 @@ func file_sextant_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_node_v1_node_proto_rawDesc), len(file_sextant_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

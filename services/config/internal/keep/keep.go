@@ -58,14 +58,14 @@ type Table[T any] struct {
 	table  *store.Table[T]
 }
 
-// Open opens the file below a state folder. damage tells that a former file
-// was set aside.
-func Open(path string, log *slog.Logger) (k *Keeper, damage *store.Damage, err error) {
-	s, damage, err := store.Open(store.Config{Path: path, Schema: Schema, Log: log})
+// Open opens the file. damage tells that a former one was set aside.
+func Open(cfg store.Config) (k *Keeper, damage *store.Damage, err error) {
+	cfg.Schema = Schema
+	s, damage, err := store.Open(cfg)
 	if err != nil {
 		return nil, damage, err
 	}
-	k = &Keeper{store: s, log: log, wake: make(chan struct{}, 1), pending: map[string]func() error{}}
+	k = &Keeper{store: s, log: cfg.Log, wake: make(chan struct{}, 1), pending: map[string]func() error{}}
 	if k.Pods, err = open(k, "pods", store.Proto[*configv1.DesiredPod]()); err != nil {
 		return nil, damage, err
 	}

@@ -9,12 +9,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 )
 
 func openAt(t *testing.T, path string) *Keeper {
 	t.Helper()
-	k, damage, err := Open(path, slog.New(slog.DiscardHandler))
+	k, damage, err := Open(store.Config{Path: path, Log: slog.New(slog.DiscardHandler)})
 	if err != nil || damage != nil {
 		t.Fatalf("open: %v, damage %v", err, damage)
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -74,8 +75,10 @@ func (a *Actuator) removePodDir(p *v1.Pod) error {
 	if err := os.RemoveAll(a.layout.Containers(p.UID)); err != nil {
 		return err
 	}
-	for _, file := range []string{a.layout.EtcHosts(p.UID), a.layout.UserNamespace(p.UID), a.layout.UserNamespace(p.UID) + ".tmp"} {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	ids := a.layout.UserNamespace(p.UID)
+	aside, _ := filepath.Glob(ids + ".damaged-*") // the pattern is a good one
+	for _, path := range append(aside, a.layout.EtcHosts(p.UID), ids, ids+file.Half) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

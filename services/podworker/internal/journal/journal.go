@@ -10,10 +10,7 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,12 +68,11 @@ type Journal struct {
 	node   *store.Table[shutdown.State]
 }
 
-// Open opens the journal in a folder. damage tells of a former file that was set
-// aside.
-func Open(dir string, log *slog.Logger, now func() time.Time) (j *Journal, damage *store.Damage, err error) {
-	path := filepath.Join(dir, FileName)
-	_, statErr := os.Stat(path)
-	s, damage, err := store.Open(store.Config{Path: path, Schema: schema, Log: log, Now: now})
+// Open opens the journal. damage tells of a former file that was set aside.
+func Open(cfg store.Config) (j *Journal, damage *store.Damage, err error) {
+	_, statErr := os.Stat(cfg.Path)
+	cfg.Schema = schema
+	s, damage, err := store.Open(cfg)
 	if err != nil {
 		return nil, damage, err
 	}
@@ -95,7 +91,7 @@ func Open(dir string, log *slog.Logger, now func() time.Time) (j *Journal, damag
 	if err != nil {
 		return nil, damage, errors.Join(err, s.Close())
 	}
-	return &Journal{Intact: statErr == nil && damage == nil, store: s, pods: pods, config: config, node: node}, damage, nil
+	return &Journal{Intact: statErr == nil && damage == nil && s.State().Trouble == nil, store: s, pods: pods, config: config, node: node}, damage, nil
 }
 
 // All reads every record.

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,12 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod/restart"
+	"github.com/sextant-node/sextant/pkg/store"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
 func open(t *testing.T, dir string) *Journal {
 	t.Helper()
-	j, _, err := Open(dir, slog.New(slog.DiscardHandler), time.Now)
+	j, _, err := Open(store.Config{Path: filepath.Join(dir, FileName)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestRecordsSurvive(t *testing.T) {
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, FileName), []byte("nothing a database could be read from"), 0o600))
-	j, damage, err := Open(dir, slog.New(slog.DiscardHandler), time.Now)
+	j, damage, err := Open(store.Config{Path: filepath.Join(dir, FileName)})
 	check(t, err)
 	if damage == nil || j.Intact {
 		t.Errorf("damage %v, intact %t", damage, j.Intact)

@@ -44,6 +44,9 @@ func Convert(id ID, e *eventv1.Event, host string, now time.Time) *v1.Event {
 		at = e.GetTime().AsTime()
 	}
 	o := e.GetObject()
+	if o.GetKind() == "Node" && o.GetName() == "" { // who emitted it does not know its name
+		o = &eventv1.ObjectReference{ApiVersion: o.GetApiVersion(), Kind: "Node", Name: host, Uid: host}
+	}
 	namespace := o.GetNamespace()
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault

@@ -67,12 +67,13 @@ type Journal struct {
 }
 
 // Open opens or makes the file.
-func Open(path string, log *slog.Logger) (*Journal, *store.Damage, error) {
-	s, damage, err := store.Open(store.Config{Path: path, Schema: schema, Log: log})
+func Open(cfg store.Config) (*Journal, *store.Damage, error) {
+	cfg.Schema = schema
+	s, damage, err := store.Open(cfg)
 	if err != nil {
 		return nil, damage, err
 	}
-	j := &Journal{store: s, log: log, wake: make(chan struct{}, 1), dirty: map[string]func() error{}}
+	j := &Journal{store: s, log: cfg.Log, wake: make(chan struct{}, 1), dirty: map[string]func() error{}}
 	var errs [4]error
 	j.pods, errs[0] = store.NewTable(s, "pods", store.JSON[Pod]())
 	j.nodes, errs[1] = store.NewTable(s, "node", store.JSON[Node]())

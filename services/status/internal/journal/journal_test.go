@@ -9,11 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/store"
 )
 
 func open(t *testing.T, path string) *Journal {
 	t.Helper()
-	j, damage, err := Open(path, slog.New(slog.DiscardHandler))
+	j, damage, err := Open(store.Config{Path: path, Log: slog.New(slog.DiscardHandler)})
 	if err != nil || damage != nil {
 		t.Fatalf("%v, %v", damage, err)
 	}

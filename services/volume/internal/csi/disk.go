@@ -13,6 +13,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -63,11 +64,7 @@ func writeData(dir string, data volData) error {
 	if err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, dataFile+".new")
-	if err := os.WriteFile(temporary, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, filepath.Join(dir, dataFile))
+	return file.Replace(filepath.Join(dir, dataFile), text, 0o600)
 }
 
 func readData(dir string) (volData, error) {
@@ -98,7 +95,7 @@ func clearPath(path string, notes bool) error {
 		return err
 	}
 	dir := filepath.Dir(path)
-	return errors.Join(remove(filepath.Join(dir, dataFile)), remove(dir))
+	return errors.Join(remove(filepath.Join(dir, dataFile)), remove(filepath.Join(dir, dataFile+file.Half)), remove(dir))
 }
 
 // remove removes a file or an empty folder.
@@ -124,8 +121,8 @@ func mountedAt(path string) (bool, error) {
 // found lists what vol_data.json files say, of both agents.
 func (d disk) found() (uses []use, stages []staged) {
 	files, _ := filepath.Glob(filepath.Join(d.layout.Pods(), "*", "volumes", pod.EscapePluginName(plugin), "*", dataFile))
-	for _, file := range files {
-		dir := filepath.Dir(file)
+	for _, path := range files {
+		dir := filepath.Dir(path)
 		data, err := readData(dir)
 		if err != nil {
 			continue
@@ -137,18 +134,18 @@ func (d disk) found() (uses []use, stages []staged) {
 		})
 	}
 	files, _ = filepath.Glob(filepath.Join(d.root(), "*", "*", dataFile))
-	for _, file := range files {
-		if data, err := readData(filepath.Dir(file)); err == nil {
-			stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Path: filepath.Join(filepath.Dir(file), "globalmount")})
+	for _, path := range files {
+		if data, err := readData(filepath.Dir(path)); err == nil {
+			stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Path: filepath.Join(filepath.Dir(path), "globalmount")})
 		}
 	}
 	files, _ = filepath.Glob(filepath.Join(d.devices(), "*", "data", dataFile))
-	for _, file := range files {
-		data, err := readData(filepath.Dir(file))
+	for _, path := range files {
+		data, err := readData(filepath.Dir(path))
 		if err != nil {
 			continue
 		}
-		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		name := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		stages = append(stages, staged{Driver: data.Driver, Handle: data.Handle, Block: true, Name: name, Path: filepath.Join(d.devices(), "staging", name)})
 		targets, _ := os.ReadDir(filepath.Join(d.devices(), "publish", name))
 		for _, t := range targets {

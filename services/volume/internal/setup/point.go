@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
@@ -52,18 +53,14 @@ func (h *Host) noteOf(uid types.UID, plugin, volume string) string {
 }
 
 func (h *Host) note(uid types.UID, plugin, volume, name string) error {
-	file := h.noteOf(uid, plugin, volume)
-	if have, err := os.ReadFile(file); err == nil && string(have) == name {
+	path := h.noteOf(uid, plugin, volume)
+	if have, err := os.ReadFile(path); err == nil && string(have) == name {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
-	fresh := file + ".new"
-	if err := os.WriteFile(fresh, []byte(name), 0o640); err != nil {
-		return err
-	}
-	return os.Rename(fresh, file)
+	return file.Replace(path, []byte(name), 0o640)
 }
 
 // noted finds a persistent volume that was mounted before.

@@ -11,10 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Store keeps records below <state directory>/image_manager. Safe for concurrent
@@ -67,7 +70,7 @@ func (s *Store) read(ref string) (*kubeletv1beta1.ImagePulledRecord, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, syscall.EISDIR) {
 		return nil, err
 	}
 	record := &kubeletv1beta1.ImagePulledRecord{}
@@ -172,7 +175,7 @@ func (s *Store) Count() (intents, records int) {
 			return 0 // not made yet
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), "sha256-") && !strings.HasSuffix(e.Name(), ".tmp") {
+			if strings.HasPrefix(e.Name(), "sha256-") && !strings.HasSuffix(e.Name(), file.Half) {
 				n++
 			}
 		}
@@ -190,8 +193,5 @@ func (s *Store) write(path string, content any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".tmp", raw, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return file.Replace(path, raw, 0o600)
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -162,11 +163,7 @@ func (m *Manager) write(uid types.UID, r record) error {
 	if err != nil {
 		return err
 	}
-	path := m.layout.UserNamespace(uid)
-	if err := os.WriteFile(path+".tmp", data, 0o644); err != nil {
-		return fmt.Errorf("record user namespace: %w", err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := file.Replace(m.layout.UserNamespace(uid), data, 0o644); err != nil {
 		return fmt.Errorf("record user namespace: %w", err)
 	}
 	return nil
