@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,8 +54,21 @@ func (p *Plan) EnsureRuntime(ctx context.Context, images string) (remark string,
 	return fmt.Sprintf("%s, %s", runtime.Version(), runtime.Endpoint()), nil
 }
 
-// PodUIDs are the pods podworker knows, best effort: it may be down already.
+// PodUIDs are the node's pods: those podworker knows, and those that have a folder
+// below the root directory, for podworker may be down already.
 func (p *Plan) PodUIDs(ctx context.Context) []string {
+	uids := p.servedPods(ctx)
+	entries, _ := os.ReadDir(filepath.Join(p.RootDir, "pods")) // none where there is no such folder
+	for _, e := range entries {
+		if !slices.Contains(uids, e.Name()) {
+			uids = append(uids, e.Name())
+		}
+	}
+	return uids
+}
+
+// servedPods are the pods podworker knows; none if it does not answer.
+func (p *Plan) servedPods(ctx context.Context) []string {
 	conn, err := rpc.Dial(rpc.ClientConfig{Socket: p.Paths().Socket(house.PodWorker), Timeout: 2 * time.Second})
 	if err != nil {
 		return nil
@@ -66,11 +80,7 @@ func (p *Plan) PodUIDs(ctx context.Context) []string {
 	if err := m.Pull(ctx); err != nil {
 		return nil
 	}
-	uids := make([]string, 0, len(m.Items()))
-	for uid := range m.Items() {
-		uids = append(uids, uid)
-	}
-	return uids
+	return slices.Collect(maps.Keys(m.Items()))
 }
 
 // Purge removes what the node leaves behind once its services are stopped. A
