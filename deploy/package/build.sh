@@ -15,7 +15,7 @@ trap 'rm -rf "$STAGE"' EXIT
 export DEB_VERSION ARCH STAGE
 mkdir -p "$OUT" "$STAGE/man" "$STAGE/completion"
 # shellcheck disable=SC2086 # a list of flags
-CGO_ENABLED=0 go build ${BUILD_FLAGS--trimpath} -ldflags "-s -w -X github.com/sextant-node/sextant/pkg/service.Version=$DEB_VERSION" -o "$STAGE/sextant" ./cmd/sextant
+CGO_ENABLED=0 go build ${BUILD_FLAGS--trimpath} -tags grpcnotrace -ldflags "-s -w -X github.com/sextant-node/sextant/pkg/service.Version=$DEB_VERSION" -o "$STAGE/sextant" ./cmd/sextant
 echo "$DEB_VERSION" >"$STAGE/version"
 go run ./cmd/sextant/mandocs "$STAGE/man"
 gzip -9n "$STAGE"/man/*.1

@@ -46,7 +46,7 @@ func serve(t *testing.T) *served {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: socket, Retry: 50})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: socket, Patient: true})
 	if err != nil {
 		t.Fatal(err)
 	}

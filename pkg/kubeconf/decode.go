@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sextant-node/sextant/pkg/pattern"
 )
 
 // document is one decoded configuration file.
@@ -117,20 +118,20 @@ func content(doc *yamlv3.Node) *yamlv3.Node {
 }
 
 var (
-	yamlLine = regexp.MustCompile(`line (\d+): `)
+	yamlLine = pattern.Lazy(`line (\d+): `)
 	// zeroBased matches the messages of the library's parser, which counts
 	// lines from zero where its scanner counts from one.
-	zeroBased = regexp.MustCompile(`did not find expected (<|key|node content|'-' indicator|',' or '[\]}]')`)
+	zeroBased = pattern.Lazy(`did not find expected (<|key|node content|'-' indicator|',' or '[\]}]')`)
 )
 
 // lineOf finds the line number in a YAML library's error, 0 if there is none.
 func lineOf(err error) int {
-	m := yamlLine.FindStringSubmatch(err.Error())
+	m := yamlLine().FindStringSubmatch(err.Error())
 	if m == nil {
 		return 0
 	}
 	n, _ := strconv.Atoi(m[1])
-	if zeroBased.MatchString(err.Error()) {
+	if zeroBased().MatchString(err.Error()) {
 		n++
 	}
 	return n
@@ -143,7 +144,7 @@ func cleanYAML(err error) string {
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:", "construct errors:"} {
 		msg = strings.TrimSpace(strings.TrimPrefix(msg, prefix))
 	}
-	if loc := yamlLine.FindStringIndex(msg); loc != nil && loc[0] == 0 {
+	if loc := yamlLine().FindStringIndex(msg); loc != nil && loc[0] == 0 {
 		msg = msg[loc[1]:]
 	}
 	return clipTo(strings.Join(strings.Fields(msg), " "), 200)

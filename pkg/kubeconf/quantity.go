@@ -2,20 +2,21 @@ package kubeconf
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sextant-node/sextant/pkg/pattern"
 )
 
 // longExponent matches numbers whose exponent has three digits or more. The
 // quantity parser would expand "1e-999999999" digit by digit, for hours.
-var longExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{2,}$`)
+var longExponent = pattern.Lazy(`[eE][+-]?0*[1-9][0-9]{2,}$`)
 
 // checkQuantity refuses text that is unreasonable as a quantity.
 func checkQuantity(s string) error {
-	if len(s) > 256 || longExponent.MatchString(s) {
+	if len(s) > 256 || longExponent().MatchString(s) {
 		return fmt.Errorf("%q is not a reasonable quantity", clip(s))
 	}
 	return nil

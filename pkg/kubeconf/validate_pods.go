@@ -2,13 +2,14 @@ package kubeconf
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"k8s.io/component-helpers/node/util/sysctl"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	netutils "k8s.io/utils/net"
+
+	"github.com/sextant-node/sextant/pkg/pattern"
 )
 
 // pods checks where pods come from, how many there may be and how they run.
@@ -60,7 +61,7 @@ func (v *validator) crashLoopBackOff() {
 
 // sysctlPattern is a sysctl name, or the start of one followed by "*", with
 // dots or slashes between the segments.
-var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
+var sysctlPattern = pattern.Lazy(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
 
 // maxSysctlLength is the longest name of a sysctl, from the pod API.
 const maxSysctlLength = 253
@@ -70,7 +71,7 @@ const maxSysctlLength = 253
 func (v *validator) sysctls() {
 	for i, s := range v.k.AllowedUnsafeSysctls {
 		p := at("allowedUnsafeSysctls").Index(i)
-		if len(s) > maxSysctlLength || !sysctlPattern.MatchString(s) {
+		if len(s) > maxSysctlLength || !sysctlPattern().MatchString(s) {
 			v.invalid(p, clip(s), "must be the name of a sysctl, or the start of one followed by *")
 			continue
 		}

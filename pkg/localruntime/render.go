@@ -2,8 +2,8 @@ package localruntime
 
 import (
 	"fmt"
-	"strings"
-	"text/template"
+	"os"
+	"strconv"
 )
 
 // settings is what the containerd configuration is rendered from: plain values,
@@ -18,79 +18,91 @@ type settings struct {
 	Snapshotter                string
 	RestrictOOM, SystemdCgroup bool
 	LogLevel                   string
-	PluralBinDirs              bool
 }
 
 // renderConfig writes the configuration for one containerd release. 1.x knows
 // format 2, where CRI is one plugin; from 2.0 on the image and the runtime half
 // have sections of their own and the gRPC half keeps the streaming settings.
 func renderConfig(v Version, s settings) (string, error) {
-	t := configV3
+	text, format := configV3, "3"
+	// The folder became a list of folders with 2.1.
+	cniBinDirs := "bin_dir = " + strconv.Quote(s.CNIBinDir)
 	switch {
 	case v.Major == 1:
-		t = configV2
+		text, format = configV2, "2"
 	case v.Major > 2:
 		return "", fmt.Errorf("containerd %s: configuration format not known, 1.x and 2.x are", v)
+	case v.Minor >= 1:
+		cniBinDirs = "bin_dirs = [" + strconv.Quote(s.CNIBinDir) + "]"
 	}
-	s.PluralBinDirs = v.Major == 2 && v.Minor >= 1
-	var b strings.Builder
-	if err := t.Execute(&b, s); err != nil {
-		return "", fmt.Errorf("render containerd configuration: %w", err)
+	values := map[string]string{
+		"Format": format, "CNIBinDirs": cniBinDirs,
+		"Root": strconv.Quote(s.Root), "State": strconv.Quote(s.State),
+		"Socket": strconv.Quote(s.Socket), "TTRPC": strconv.Quote(s.Socket + ".ttrpc"), "SocketGID": strconv.Itoa(s.SocketGID),
+		"SandboxImage": strconv.Quote(s.SandboxImage), "Snapshotter": strconv.Quote(s.Snapshotter),
+		"CNIBinDir": strconv.Quote(s.CNIBinDir), "CNIConfDir": strconv.Quote(s.CNIConfDir),
+		"CertsDir": strconv.Quote(s.CertsDir), "OptDir": strconv.Quote(s.OptDir), "VerifierDir": strconv.Quote(s.OptDir + "-verifiers"),
+		"Runc": strconv.Quote(s.Runc), "RuncRoot": strconv.Quote(s.RuncRoot),
+		"RestrictOOM": strconv.FormatBool(s.RestrictOOM), "SystemdCgroup": strconv.FormatBool(s.SystemdCgroup),
+		"LogLevel": strconv.Quote(s.LogLevel),
 	}
-	return b.String(), nil
+	return os.Expand(text, func(name string) string { return values[name] }), nil
 }
 
+// configHead and the texts below name with $ what renderConfig fills in.
+// text/template, which finds methods by name, would keep the linker from leaving
+// out methods that nobody calls, all over the program.
 const configHead = `# Written by localruntime at every start; edits are lost.
-version = {{.Format}}
+version = $Format
 `
 
-var configV2 = template.Must(template.New("v2").Parse(strings.ReplaceAll(configHead, "{{.Format}}", "2") + common + `
+const configV2 = configHead + common + `
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = {{printf "%q" .SandboxImage}}
-  restrict_oom_score_adj = {{.RestrictOOM}}
+  sandbox_image = $SandboxImage
+  restrict_oom_score_adj = $RestrictOOM
   netns_mounts_under_state_dir = true
   tolerate_missing_hugetlb_controller = true
   disable_tcp_service = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = {{printf "%q" .CNIBinDir}}
-    conf_dir = {{printf "%q" .CNIConfDir}}
+    bin_dir = $CNIBinDir
+    conf_dir = $CNIConfDir
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = {{printf "%q" .Snapshotter}}
+    snapshotter = $Snapshotter
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        BinaryName = {{printf "%q" .Runc}}
-        Root = {{printf "%q" .RuncRoot}}
-        SystemdCgroup = {{.SystemdCgroup}}
+        BinaryName = $Runc
+        Root = $RuncRoot
+        SystemdCgroup = $SystemdCgroup
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = {{printf "%q" .CertsDir}}
-`))
+    config_path = $CertsDir
+`
 
-var configV3 = template.Must(template.New("v3").Parse(strings.ReplaceAll(configHead, "{{.Format}}", "3") + common + `
+const configV3 = configHead + common + `
 [plugins."io.containerd.cri.v1.images"]
-  snapshotter = {{printf "%q" .Snapshotter}}
+  snapshotter = $Snapshotter
   [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = {{printf "%q" .SandboxImage}}
+    sandbox = $SandboxImage
   [plugins."io.containerd.cri.v1.images".registry]
-    config_path = {{printf "%q" .CertsDir}}
+    config_path = $CertsDir
 [plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = {{.RestrictOOM}}
+  restrict_oom_score_adj = $RestrictOOM
   netns_mounts_under_state_dir = true
   tolerate_missing_hugetlb_controller = true
   [plugins."io.containerd.cri.v1.runtime".cni]
-    {{if .PluralBinDirs}}bin_dirs = [{{printf "%q" .CNIBinDir}}]{{else}}bin_dir = {{printf "%q" .CNIBinDir}}{{end}}
-    conf_dir = {{printf "%q" .CNIConfDir}}
+    $CNIBinDirs
+    conf_dir = $CNIConfDir
   [plugins."io.containerd.cri.v1.runtime".containerd]
     default_runtime_name = "runc"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-        BinaryName = {{printf "%q" .Runc}}
-        Root = {{printf "%q" .RuncRoot}}
-        SystemdCgroup = {{.SystemdCgroup}}
+        BinaryName = $Runc
+        Root = $RuncRoot
+        SystemdCgroup = $SystemdCgroup
 [plugins."io.containerd.grpc.v1.cri"]
   disable_tcp_service = true
   stream_server_address = "127.0.0.1"
@@ -98,13 +110,13 @@ var configV3 = template.Must(template.New("v3").Parse(strings.ReplaceAll(configH
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
 [plugins."io.containerd.image-verifier.v1.bindir"]
-  bin_dir = {{printf "%q" (print .OptDir "-verifiers")}}
-`))
+  bin_dir = $VerifierDir
+`
 
 // common holds for every format. The snapshotters that need a device or a
 // special file system are left out: they only delay the start.
-const common = `root = {{printf "%q" .Root}}
-state = {{printf "%q" .State}}
+const common = `root = $Root
+state = $State
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs",
   "io.containerd.snapshotter.v1.blockfile",
@@ -115,18 +127,18 @@ disabled_plugins = [
 ]
 
 [debug]
-  level = {{printf "%q" .LogLevel}}
+  level = $LogLevel
 
 [grpc]
-  address = {{printf "%q" .Socket}}
+  address = $Socket
   uid = 0
-  gid = {{.SocketGID}}
+  gid = $SocketGID
 
 [ttrpc]
-  address = {{printf "%q" (print .Socket ".ttrpc")}}
+  address = $TTRPC
   uid = 0
   gid = 0
 
 [plugins."io.containerd.internal.v1.opt"]
-  path = {{printf "%q" .OptDir}}
+  path = $OptDir
 `

@@ -7,19 +7,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/pattern"
 )
 
 // taskDir is where containerd keeps the bundles of running containers, below its
 // state directory, one directory per namespace and container.
 const taskDir = "io.containerd.runtime.v2.task"
 
-var socketAddress = regexp.MustCompile(`unix://([^"\s]+)`)
+var socketAddress = pattern.Lazy(`unix://([^"\s]+)`)
 
 // shimSockets lists the sockets of the shims as their bundles name them: they
 // lie outside the state directory. 1.x writes the file address, 2.x
@@ -33,7 +34,7 @@ func shimSockets(state string) []string {
 			if err != nil {
 				continue // its container went away
 			}
-			if m := socketAddress.FindSubmatch(b); m != nil {
+			if m := socketAddress().FindSubmatch(b); m != nil {
 				found = append(found, string(m[1]))
 			}
 		}

@@ -6,12 +6,10 @@ import (
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/retry"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/timeout"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
@@ -22,9 +20,8 @@ type ClientConfig struct {
 	Socket string
 	// Timeout bounds each unary call; zero means 10 s.
 	Timeout time.Duration
-	// Retry repeats a unary call that found nobody (Unavailable), for the
-	// commands of this house are idempotent. Zero means no retry.
-	Retry uint
+	// Patient calls wait for a peer that is not there, as long as Timeout.
+	Patient bool
 	// Metrics may be nil.
 	Metrics *grpcprom.ClientMetrics
 }
@@ -35,16 +32,8 @@ func Dial(cfg ClientConfig) (*grpc.ClientConn, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
 	}
-	unary := []grpc.UnaryClientInterceptor{errorUnaryClient}
+	unary := []grpc.UnaryClientInterceptor{errorUnaryClient, timeout.UnaryClientInterceptor(cfg.Timeout)}
 	stream := []grpc.StreamClientInterceptor{errorStreamClient}
-	if cfg.Retry > 0 {
-		unary = append(unary, retry.UnaryClientInterceptor(
-			retry.WithMax(cfg.Retry),
-			retry.WithCodes(codes.Unavailable),
-			retry.WithBackoff(retry.BackoffLinear(50*time.Millisecond)),
-		))
-	}
-	unary = append(unary, timeout.UnaryClientInterceptor(cfg.Timeout))
 	if cfg.Metrics != nil {
 		unary = append(unary, cfg.Metrics.UnaryClientInterceptor())
 		stream = append(stream, cfg.Metrics.StreamClientInterceptor())
@@ -52,11 +41,13 @@ func Dial(cfg ClientConfig) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix:"+cfg.Socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage), grpc.WaitForReady(cfg.Patient)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		}),
+		grpc.WithReadBufferSize(ReadBuffer),
+		grpc.WithSharedWriteBuffer(true),
 		// A Unix socket does not go idle, and a reconnect on first use would
 		// cost the first pull after a quiet half hour.
 		grpc.WithIdleTimeout(0),

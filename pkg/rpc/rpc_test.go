@@ -87,9 +87,7 @@ func serve(t *testing.T, ids house.Identities, hello func(context.Context) error
 
 func dial(t *testing.T, cfg rpc.ClientConfig) nodev1.NodeServiceClient {
 	t.Helper()
-	if cfg.Retry == 0 {
-		cfg.Retry = 50
-	}
+	cfg.Patient = true
 	conn, err := rpc.Dial(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +98,7 @@ func dial(t *testing.T, cfg rpc.ClientConfig) nodev1.NodeServiceClient {
 
 func TestKindsCrossTheSocket(t *testing.T) {
 	var answer error
-	client := dial(t, rpc.ClientConfig{Socket: serve(t, everybody(os.Geteuid()), func(context.Context) error { return answer }), Retry: 1})
+	client := dial(t, rpc.ClientConfig{Socket: serve(t, everybody(os.Geteuid()), func(context.Context) error { return answer })})
 	base := errors.New("cause")
 	for _, kind := range []rpc.Kind{rpc.Internal, rpc.Invalid, rpc.NotFound, rpc.Denied, rpc.Conflict, rpc.Unavailable} {
 		answer = kind.Errorf("it is %s: %w", kind, base)
@@ -144,7 +142,7 @@ func TestAPanicIsAnErrorOfOneCall(t *testing.T) {
 }
 
 func TestACallHasADeadline(t *testing.T) {
-	client := dial(t, rpc.ClientConfig{Timeout: 50 * time.Millisecond, Retry: 1, Socket: serve(t, everybody(os.Geteuid()), func(ctx context.Context) error {
+	client := dial(t, rpc.ClientConfig{Timeout: 50 * time.Millisecond, Socket: serve(t, everybody(os.Geteuid()), func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})})
@@ -168,7 +166,7 @@ func TestMethodsAreGrantedByName(t *testing.T) {
 	ids := everybody(1) // nobody here
 	ids[house.Prober] = uint32(os.Geteuid())
 	socket := serve(t, ids, func(context.Context) error { return nil })
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: socket, Retry: 50})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: socket, Patient: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -211,6 +211,7 @@ func (k *Kit) Run(ctx context.Context) error {
 		{"debug", k.serveDebug},
 		{"hello", k.heartbeat},
 		{"watchdog", k.watchdog},
+		{"tidy", Tidy},
 	}, k.tasks...)
 	k.mu.Unlock()
 	k.Log.Info("service starts", "version", Version, "epoch", k.Epoch, "pid", os.Getpid())

@@ -48,7 +48,7 @@ func run(t *testing.T, k *service.Kit) (stop func()) {
 
 func hello(t *testing.T, paths house.Paths, name house.Service, protocol uint32) (*nodev1.HelloResponse, error) {
 	t.Helper()
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(name), Retry: 50})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(name), Patient: true})
 	if err != nil {
 		t.Fatal(err)
 	}

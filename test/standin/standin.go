@@ -129,7 +129,7 @@ func (h *House) Start(kit *service.Kit) (stop func()) {
 // Dial connects to a service of the house; calls wait for it to come.
 func (h *House) Dial(s house.Service) *grpc.ClientConn {
 	h.Helper()
-	return h.dial(rpc.ClientConfig{Socket: h.Paths.Socket(s), Retry: 50})
+	return h.dial(rpc.ClientConfig{Socket: h.Paths.Socket(s), Patient: true, Timeout: time.Minute})
 }
 
 // DialOnce is Dial for calls that are to fail when nobody is there.

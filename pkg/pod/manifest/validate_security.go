@@ -1,16 +1,17 @@
 package manifest
 
 import (
-	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/sextant-node/sextant/pkg/pattern"
 )
 
-var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+var sysctlName = pattern.Lazy(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 func validatePodSecurity(at *field.Path, p *v1.Pod) field.ErrorList {
 	s := &p.Spec
@@ -48,7 +49,7 @@ func validatePodSecurity(at *field.Path, p *v1.Pod) field.ErrorList {
 		switch {
 		case sysctl.Name == "":
 			errs = append(errs, field.Required(name, ""))
-		case len(sysctl.Name) > 253 || !sysctlName.MatchString(sysctl.Name):
+		case len(sysctl.Name) > 253 || !sysctlName().MatchString(sysctl.Name):
 			errs = append(errs, field.Invalid(name, sysctl.Name, "must have at most 253 characters and consist of lower case words joined by dots or slashes"))
 		case seen[utilsysctl.NormalizeName(sysctl.Name)]:
 			errs = append(errs, field.Duplicate(name, sysctl.Name))

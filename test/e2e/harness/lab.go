@@ -219,7 +219,7 @@ func (l *Lab) Binary(t testing.TB) string {
 func (l *Lab) BuildVersion(t testing.TB, source, version string) string {
 	t.Helper()
 	out := filepath.Join(l.Dir, "sextant-"+version)
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath",
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace",
 		"-ldflags=-X github.com/sextant-node/sextant/pkg/service.Version="+version, "-o", out, "./cmd/sextant")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")

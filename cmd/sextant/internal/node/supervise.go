@@ -44,6 +44,7 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	if p.Bootstrap != "" && p.KubeConfig != "" {
 		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: func(ctx context.Context) error { return p.keepKubeconfig(ctx, log) }})
 	}
+	tasks = append(tasks, service.Task{Name: "tidy", Run: service.Tidy})
 	tasks = append(tasks, service.Task{Name: "reaper", Run: func(ctx context.Context) error { return p.keepReaper(ctx, log) }})
 	tasks = append(tasks, service.Task{Name: "tools", Run: func(ctx context.Context) error { return p.KeepTools(ctx, log) }})
 	if systemd.IsRunningSystemd() {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pattern"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
@@ -50,12 +50,12 @@ func (r *Reaper) Run(ctx context.Context) error {
 }
 
 // identifier is what runtimes name containers with.
-var identifier = regexp.MustCompile(`^[0-9a-f]{32,128}$`)
+var identifier = pattern.Lazy(`^[0-9a-f]{32,128}$`)
 
 // EndExec implements supervisorv1.SupervisorServiceServer.
 func (r *Reaper) EndExec(ctx context.Context, req *supervisorv1.EndExecRequest) (*supervisorv1.EndExecResponse, error) {
 	id := req.GetContainerId()
-	if !identifier.MatchString(id) {
+	if !identifier().MatchString(id) {
 		return nil, rpc.Invalid.Errorf("container_id: %q is no container's", id)
 	}
 	if len(req.GetCommand()) == 0 || req.GetBegan() == nil {

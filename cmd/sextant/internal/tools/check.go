@@ -3,22 +3,22 @@ package tools
 import (
 	"net"
 	"path"
-	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sextant-node/sextant/pkg/pattern"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
 )
 
 var (
 	// An option of mount(8): a word, or a word and a value. A comma would be two.
-	option = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(=[^,\pZ\pC]*)?$`)
+	option = pattern.Lazy(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(=[^,\pZ\pC]*)?$`)
 )
 
 // foreign are options that have mount(8) do something else than mount an export.
-var foreign = regexp.MustCompile(`^(r?bind|move|remount|r?shared|r?slave|r?private|r?unbindable|loop|offset|sizelimit|encryption|helper|uhelper|verity\..*|[xX]-mount\..*)(=|$)`)
+var foreign = pattern.Lazy(`^(r?bind|move|remount|r?shared|r?slave|r?private|r?unbindable|loop|offset|sizelimit|encryption|helper|uhelper|verity\..*|[xX]-mount\..*)(=|$)`)
 
 // plain tells whether a text has nothing in it that starts another line or word.
 func plain(text string) bool {
@@ -56,10 +56,10 @@ func checkNFS(r *supervisorv1.MountNFSRequest) error {
 		return wrong("path", r.GetPath(), "an absolute path in one line")
 	}
 	for _, o := range r.GetOptions() {
-		if !option.MatchString(o) {
+		if !option().MatchString(o) {
 			return wrong("options", o, "one option, name or name=value")
 		}
-		if foreign.MatchString(o) {
+		if foreign().MatchString(o) {
 			return wrong("options", o, "an option of nfs(5)")
 		}
 	}

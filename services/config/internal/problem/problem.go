@@ -10,6 +10,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/sextant-node/sextant/pkg/pattern"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
 
@@ -30,20 +31,20 @@ func Of(origin string, err error) merge.Problem {
 
 var (
 	// named matches the errors of strict decoding, such as: unknown field "spec.x".
-	named = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"`)
+	named = pattern.Lazy(`(?:unknown|duplicate) field "([^"]+)"`)
 	// typed matches the decoder's errors about a value of the wrong type.
-	typed = regexp.MustCompile(`(?:Go struct field|cannot unmarshal \S+ into) \w+\.([\w.\[\]]+)`)
+	typed = pattern.Lazy(`(?:Go struct field|cannot unmarshal \S+ into) \w+\.([\w.\[\]]+)`)
 	// item matches the place of a pod in a list.
-	item = regexp.MustCompile(`^(items\[\d+\]) \([^)]*\): `)
+	item = pattern.Lazy(`^(items\[\d+\]) \([^)]*\): `)
 	// leading matches a message that begins with a field path.
-	leading = regexp.MustCompile(`^(?:invalid pod: )?\[?((?:[a-z]\w*|items\[\d+\])(?:\.\w+|\[[^\]\s]*\])*): `)
+	leading = pattern.Lazy(`^(?:invalid pod: )?\[?((?:[a-z]\w*|items\[\d+\])(?:\.\w+|\[[^\]\s]*\])*): `)
 	// prose are words that begin a message and are no field.
-	prose = regexp.MustCompile(`^(?:error|invalid|json|yaml|strict|not|empty|larger|more|manifest)$`)
+	prose = pattern.Lazy(`^(?:error|invalid|json|yaml|strict|not|empty|larger|more|manifest)$`)
 )
 
 // fieldOf finds the first field an error names.
 func fieldOf(err error, text string) string {
-	if m := item.FindStringSubmatch(text); m != nil {
+	if m := item().FindStringSubmatch(text); m != nil {
 		if within := fieldOf(err, text[len(m[0]):]); within != "" {
 			return m[1] + "." + within
 		}
@@ -52,8 +53,8 @@ func fieldOf(err error, text string) string {
 	if f := fieldError(err); f != nil {
 		return f.Field
 	}
-	for _, pattern := range []*regexp.Regexp{named, typed, leading} {
-		if m := pattern.FindStringSubmatch(text); m != nil && !prose.MatchString(m[1]) {
+	for _, shape := range []func() *regexp.Regexp{named, typed, leading} {
+		if m := shape().FindStringSubmatch(text); m != nil && !prose().MatchString(m[1]) {
 			return m[1]
 		}
 	}

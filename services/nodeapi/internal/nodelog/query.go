@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"regexp/syntax"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sextant-node/sextant/pkg/pattern"
 )
 
 // Limits of a query (kubelet-surface: node log query).
@@ -24,7 +25,7 @@ const (
 )
 
 // notInServices are the characters that no unit name in a query may have.
-var notInServices = regexp.MustCompile(`[^a-zA-Z\-_.:0-9@]+`)
+var notInServices = pattern.Lazy(`[^a-zA-Z\-_.:0-9@]+`)
 
 // Query is what a caller wants to read.
 type Query struct {
@@ -149,7 +150,7 @@ func validService(name string) error {
 	if len(name) > longestService {
 		return fmt.Errorf("length must be less than %d", longestService)
 	}
-	if notInServices.MatchString(name) {
+	if notInServices().MatchString(name) {
 		return errors.New("input contains unsupported characters")
 	}
 	return nil
