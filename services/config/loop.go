@@ -24,7 +24,7 @@ type loop struct {
 	// kept is the version of each pod that is in the store, or on its way.
 	kept     map[types.UID]*merge.Pod
 	problems map[problemKey]bool
-	// readAt is, for each source of manifests, how far config.pods was when it
+	// readAt is, for each source, how far config.pods was when it
 	// held no pod of it any more that the source does not have.
 	readAt map[string]*feedv1.Revision
 	direct map[types.UID]directRefs

@@ -24,7 +24,9 @@ func (s *Service) publishPods(ctx context.Context) {
 	l := &s.loop
 	diff := merge.Compare(l.published, l.state)
 	for _, uid := range diff.Removed {
-		delete(l.readAt, l.published.Pods[uid].Source) // it is further on now
+		if source := l.published.Pods[uid].Source; source != pod.SourceAPI {
+			delete(l.readAt, source) // it is further on now
+		}
 		s.feeds.pods.Delete(ctx, string(uid))
 		s.keeper.Pods.Delete(string(uid))
 		delete(l.kept, uid)
@@ -124,11 +126,13 @@ func (s *Service) publishSources(ctx context.Context) {
 }
 
 // readAt is the revision of config.pods that lacks what a source of manifests
-// does not have; nil while it was not heard, and for the API server. It moves on
-// only when a pod of the source went, so that the feed stays quiet otherwise.
+// does not have, and has what the API server listed first; nil while the source was
+// not heard. It moves on only when a pod of a manifest went, so that the feed stays
+// quiet otherwise.
 func (s *Service) readAt(source merge.Source) *feedv1.Revision {
 	l := &s.loop
-	if !source.Heard || source.Name == pod.SourceAPI {
+	if !source.Heard {
+		delete(l.readAt, source.Name)
 		return nil
 	}
 	if l.readAt[source.Name] == nil {

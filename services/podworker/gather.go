@@ -32,6 +32,7 @@ func (w *worker) gather() step.Input {
 		Config:   step.Config{PodsComplete: l.in.Pods.Complete(), SourcesComplete: l.sourcesComplete()},
 		Settings: l.settings(), Flights: make(map[step.Key]step.Flight, len(w.flights)),
 	}
+	unheard := l.in.unheard() // before the pod is looked up, which is of then or later
 	desired, dropped := l.in.desired(w.uid, w.source)
 	in.Config.PodsComplete = in.Config.PodsComplete || dropped
 	if desired != nil {
@@ -41,7 +42,7 @@ func (w *worker) gather() step.Input {
 		w.accept(&allocated)
 		in.Accepted = w.accepted
 	}
-	in.Config.Unheard = l.in.unheard(w.source)
+	in.Config.Unheard = unheard && w.source == pod.SourceAPI
 	in.Shutdown = w.downfall()
 	in.ServicesKnown = l.in.servicesKnown()
 	_, in.NodeKnown = l.in.Node.Get("node")

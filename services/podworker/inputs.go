@@ -237,15 +237,15 @@ func decodeVerdicts(_ string, value []byte) (map[string]step.Probes, error) {
 // the pod's own source was read whole: the pod is gone whatever other sources,
 // the API server above all, have not said yet. source is where the pod came from
 // as far as the caller remembers.
-func (in *Inputs) desired(uid types.UID, source string) (pod *step.Desired, dropped bool) {
+func (in *Inputs) desired(uid types.UID, source string) (want *step.Desired, dropped bool) {
 	key := string(uid)
 	d, listed := in.Pods.Get(key)
 	if listed {
 		source = d.Source
 	}
 	s, ok := in.Sources.Get(source)
-	if !ok || !s.GetComplete() || s.GetPodsRevision() == nil {
-		return d, false
+	if !ok || source == pod.SourceAPI || !s.GetComplete() || s.GetPodsRevision() == nil {
+		return d, false // the API server's pods are gone when the whole feed says so
 	}
 	// A later life of config may have read the source and not list the pod, while
 	// the mirror still holds it from the former life.
@@ -256,15 +256,16 @@ func (in *Inputs) desired(uid types.UID, source string) (pod *step.Desired, drop
 	return nil, true
 }
 
-// unheard tells of a source that it is the API server, from which config has heard
-// neither pods nor an error since it started.
-func (in *Inputs) unheard(source string) bool {
-	if source != pod.SourceAPI {
-		return false
-	}
-	s, ok := in.Sources.Get(source)
+// unheard tells that config has heard neither pods nor an error from the API server
+// since it started, or that the pods it heard of are not here yet.
+func (in *Inputs) unheard() bool {
+	s, ok := in.Sources.Get(pod.SourceAPI)
 	if !ok {
 		return !in.Sources.Complete() // else the node has no API server any more
 	}
-	return !s.GetComplete() && s.GetError() == ""
+	if !s.GetComplete() {
+		return s.GetError() == ""
+	}
+	at, _, _, _ := in.Pods.State()
+	return s.GetPodsRevision() != nil && !at.Reached(feed.RevisionFrom(s.GetPodsRevision()))
 }

@@ -15,6 +15,10 @@ import (
 func TestStartAfterReboot(t *testing.T) {
 	api := func(n *node, s *configv1.Source) {
 		s.Name = pod.SourceAPI
+		if s.GetComplete() {
+			revision, _, _ := n.pods.State()
+			s.PodsRevision = revision.Proto()
+		}
 		n.set(n.sources.Set(context.Background(), s.Name, s))
 		n.pods.SetComplete(context.Background(), s.GetComplete())
 	}
@@ -42,8 +46,10 @@ func TestStartAfterReboot(t *testing.T) {
 		t.Error("a deleted pod was started")
 	}
 
+	n = newNode(t)
 	api(n, &configv1.Source{})
 	n.desire(web("b"))
+	n.live()
 	waits(n, "b")
 	api(n, &configv1.Source{Error: "connection refused"})
 	n.until("up on the word of before", func() bool { return n.settled(web("b").UID) })

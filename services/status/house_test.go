@@ -27,6 +27,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
@@ -329,6 +330,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		}
 		return seenAt[uid]
 	}
+	var heardAt *feedv1.Revision
 	_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api"})
 	set(err)
 	sources.SetComplete(ctx, true)
@@ -340,9 +342,6 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		credential.SetComplete(ctx, true)
 		_, err := sources.Set(ctx, "file", &configv1.Source{Name: "file", Complete: true})
 		set(err)
-		_, err = sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: !h.unheard})
-		set(err)
-		sources.SetComplete(ctx, true)
 		listed, mirrored := map[string]bool{}, map[string]bool{}
 		for uid, p := range h.static {
 			listed[uid] = true
@@ -379,6 +378,17 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 			set(err)
 		}
 		pods.SetComplete(ctx, !h.unheard)
+		api := &configv1.Source{Name: "api", Complete: !h.unheard}
+		if api.GetComplete() && heardAt == nil {
+			revision, _, _ := pods.State()
+			heardAt = revision.Proto()
+		}
+		if api.GetComplete() {
+			api.PodsRevision = heardAt
+		}
+		_, err = sources.Set(ctx, "api", api)
+		set(err)
+		sources.SetComplete(ctx, true)
 		mirrors.SetComplete(ctx, !h.unheard)
 		objects.SetComplete(ctx, true)
 	}

@@ -223,6 +223,7 @@ func (l *podLoop) addAll(d *dirt) {
 // look renders one pod. It answers the name of a static pod, whose mirror has to be
 // looked at then.
 func (l *podLoop) look(ctx context.Context, uid string) (name string) {
+	heard := l.apiHeard() // before the pod is looked up, which is of then or later
 	want, wanted := l.in.pods.Get(uid)
 	worker, worked := l.in.workers.Get(uid)
 	if !wanted && !worked {
@@ -258,7 +259,7 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 		l.log.Debug("status held", service.KeyUID, uid, "reason", string(hold))
 	}
 	if !l.node.Standalone() && (!wanted || !want.static()) {
-		l.desk.SetPod(uid, l.podPlan(uid, want, e))
+		l.desk.SetPod(uid, l.podPlan(uid, want, e, heard))
 	}
 	l.publish(ctx, uid, want, e)
 	return e.name

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -39,10 +40,10 @@ func (l *podLoop) names(uid string, want *desired) (namespace, name string) {
 	return "", ""
 }
 
-func (l *podLoop) podPlan(uid string, want *desired, e *podEntry) plan.Pod {
+func (l *podLoop) podPlan(uid string, want *desired, e *podEntry, heard bool) plan.Pod {
 	p := plan.Pod{Status: e.status}
 	switch {
-	case l.apiHeard() && want != nil:
+	case heard && want != nil:
 		p.Object = report.ObjectOf(want.pod)
 	case want != nil:
 		// What config says is what an earlier life of it knew: of a patch made from that
@@ -55,10 +56,14 @@ func (l *podLoop) podPlan(uid string, want *desired, e *podEntry) plan.Pod {
 	return p
 }
 
-// apiHeard tells whether config has the API server's pods from that itself.
+// apiHeard tells whether what is here of config's pods is what the API server said.
 func (l *podLoop) apiHeard() bool {
 	s, ok := l.in.sources.Get(pod.SourceAPI)
-	return ok && s.GetComplete()
+	if !ok || !s.GetComplete() {
+		return false
+	}
+	at, _, _, _ := l.in.pods.State()
+	return s.GetPodsRevision() == nil || at.Reached(feed.RevisionFrom(s.GetPodsRevision()))
 }
 
 // publish says in status.pods what is known.

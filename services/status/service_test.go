@@ -157,11 +157,12 @@ func TestUnheardAPIServer(t *testing.T) {
 	h := newHome(t, nil)
 	p := spec("web", "u1")
 	p.Status = v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.244.0.3", PodIPs: []v1.PodIP{{IP: "10.244.0.3"}}}
+	h.kill(house.Config)
 	h.mu.Lock()
 	h.unheard = true
 	h.mu.Unlock()
 	p = h.cluster.Put(p)
-	h.refresh(house.Config)
+	h.start(house.Config)
 	h.up(p)
 	h.quiet()
 	if got := h.cluster.Pod("default", "web").Status.PodIP; got != "10.244.0.3" {

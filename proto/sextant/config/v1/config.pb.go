@@ -196,10 +196,12 @@ type Source struct {
 	Error    string     `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Problems []*Problem `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
 	Pods     uint32     `protobuf:"varint,5,opt,name=pods,proto3" json:"pods,omitempty"`
-	// For "file" and "http", once complete: config.pods is this far, or further,
+	// Once complete. For "file" and "http": config.pods is this far, or further,
 	// when a pod of the source that it does not list is one that the source does
 	// not have. It lets a manifest be replaced while the API server, which the
-	// feed's own completeness waits for, is away.
+	// feed's own completeness waits for, is away. For "api": config.pods is this
+	// far, or further, when what it says of the API server's pods is what that
+	// said, and not what config kept from an earlier life.
 	PodsRevision  *v1.Revision `protobuf:"bytes,6,opt,name=pods_revision,json=podsRevision,proto3" json:"pods_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
