@@ -139,7 +139,7 @@ e2e: ## End-to-end tests on real runtimes and a real API server (root)
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd=PATH -count=1
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 	@git rev-parse --quiet --verify 'HEAD^' >/dev/null 2>&1 || echo "there is no commit before this one here: TestSkew mixes it with itself"
-	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=25m -count=1 -p=1 -short -skip='^(TestTakeOver|TestDeadFileSystem|TestVolumeCost)$$'
+	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=". ./bench/figures ./compare ./harness ./killmatrix/judge ./kubeadm" -- -timeout=25m -count=1 -p=1 -short -skip='^(TestDeadFileSystem|TestVolumeCost)$$'
 	@cd test/e2e && $(TESTSUM) $(RERUN) --packages=./volumekills -- -timeout=20m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./killmatrix -short -timeout=10m -count=1
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2

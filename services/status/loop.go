@@ -350,7 +350,7 @@ func pull[T any](ctx context.Context, m *feed.Mirror[T]) error {
 
 func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStatus) gather.Input {
 	in := gather.Input{
-		DesiredSynced: l.in.pods.Synced(), RecordsSynced: l.in.records.Synced(), RecordsComplete: l.in.records.Complete(),
+		DesiredSynced: l.in.pods.Synced(), DesiredComplete: l.in.pods.Complete(), RecordsSynced: l.in.records.Synced(), RecordsComplete: l.in.records.Complete(),
 		Last: e.status, API: api, Now: l.now(), Node: podstatus.Node{HostIPs: l.node.HostIPs()},
 	}
 	if want != nil {

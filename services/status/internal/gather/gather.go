@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 )
 
@@ -19,6 +20,10 @@ const (
 	// HoldDesired: config has not answered since this process started, so it is not
 	// known what the API server has.
 	HoldDesired Hold = "config.pods was never read"
+	// HoldUnlisted: podworker has a pod of the API server, and config, which has not
+	// read all sources since it started, does not list it yet. A status made without
+	// what the API server has would begin times and conditions anew.
+	HoldUnlisted Hold = "config.pods does not list the pod yet"
 	// HoldUnknown: podworker has not taken the pod up, so there is nothing to say.
 	HoldUnknown Hold = "podworker.pods has no such pod"
 	// HoldRecords: what runs has not been read since this process started.
@@ -59,8 +64,9 @@ type Record struct {
 type Input struct {
 	// Desired is the pod as config serves it; nil when config does not have it.
 	Desired *v1.Pod
-	// DesiredSynced: config.pods was read.
-	DesiredSynced bool
+	// DesiredSynced and DesiredComplete are the state of config.pods: it was read at
+	// all; what it does not list does not exist.
+	DesiredSynced, DesiredComplete bool
 	// Worker is nil when podworker does not have the pod.
 	Worker *Worker
 	// WorkerAnswers tells that podworker was asked after Record was read.
@@ -91,6 +97,8 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		return podstatus.Input{}, HoldUnknown
 	case !in.DesiredSynced:
 		return podstatus.Input{}, HoldDesired
+	case in.Desired == nil && in.Worker.Source == pod.SourceAPI && !in.DesiredComplete:
+		return podstatus.Input{}, HoldUnlisted
 	case !in.RecordsSynced:
 		return podstatus.Input{}, HoldRecords
 	case in.Node.RuntimeName == "":

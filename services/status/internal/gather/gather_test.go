@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 )
 
@@ -64,6 +65,11 @@ func TestHold(t *testing.T) {
 		{"everything is there", func(*Input) {}, Go},
 		{"podworker does not know the pod", func(in *Input) { in.Worker = nil }, HoldUnknown},
 		{"config never answered", func(in *Input) { in.DesiredSynced = false }, HoldDesired},
+		{"a pod of the API server that config does not list yet", func(in *Input) { in.Desired, in.Worker.Source = nil, pod.SourceAPI }, HoldUnlisted},
+		{"a static pod that config does not list yet", func(in *Input) { in.Desired, in.Worker.Source = nil, pod.SourceFile }, Go},
+		{"a pod that the API server does not have any more", func(in *Input) {
+			in.Desired, in.Worker.Source, in.DesiredComplete = nil, pod.SourceAPI, true
+		}, Go},
 		{"pleg never answered", func(in *Input) { in.RecordsSynced = false }, HoldRecords},
 		{"runtime not known", func(in *Input) { in.Node.RuntimeName = "" }, HoldRuntime},
 		{"orphan without a specification", func(in *Input) { in.Worker.Pod, in.Desired = nil, nil }, HoldUnknown},
