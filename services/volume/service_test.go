@@ -226,8 +226,10 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	if !slices.Equal(messages, want) {
 		t.Errorf("events %q", messages)
 	}
-	r.Eventually("the item", func() bool { return r.volume("u", "g").GetError() != "" })
-	if v := r.volume("u", "a"); v.GetState() != volumev1.VolumeState_VOLUME_STATE_PENDING || v.GetRetryAt() == nil || !strings.Contains(v.GetError(), `"gone" not found`) {
+	r.Eventually("the item", func() bool { // which follows the events
+		return r.volume("u", "g").GetError() != "" && strings.Contains(r.volume("u", "a").GetError(), `"gone" not found`)
+	})
+	if v := r.volume("u", "a"); v.GetState() != volumev1.VolumeState_VOLUME_STATE_PENDING || v.GetRetryAt() == nil {
 		t.Errorf("item of what is missing: %v", v)
 	}
 	if v := r.volume("u", "c"); v.GetState() != volumev1.VolumeState_VOLUME_STATE_MOUNTED {
