@@ -99,6 +99,9 @@ func furnish(dirs []string) error {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
 			return fmt.Errorf("mount %s: %w", dir, err)
 		}
+		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil { // as systemd has it
+			return fmt.Errorf("share %s: %w", dir, err)
+		}
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -55,9 +55,13 @@ func TestNodeStandalone(t *testing.T) {
 			n := harness.StartNode(t, o)
 			n.AddManifest(t, "hello.yaml", helloPod("hello"))
 			pod := ready(t, n, "hello")
-			if body, err := getBody(t.Context(), "http://"+pod.IP+":8080/healthz"); err != nil || body != "ok\n" {
-				t.Errorf("the pod answers %q, %v", body, err)
-			}
+			harness.Eventually(t, 30*time.Second, "the pod to answer", func(ctx context.Context) error { // it has no probe
+				body, err := getBody(ctx, "http://"+pod.IP+":8080/healthz")
+				if err == nil && body != "ok\n" {
+					err = fmt.Errorf("it says %q", body)
+				}
+				return err
+			})
 			old := n.Kill(t, "pleg")
 			harness.Eventually(t, 10*time.Second, "another pleg", func(ctx context.Context) error {
 				all, err := n.Services(ctx)
