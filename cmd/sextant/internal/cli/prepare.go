@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -131,32 +132,21 @@ func startCommand() *cobra.Command {
 
 // gateCommand is what is left of the supervisor where systemd runs the services.
 func gateCommand() *cobra.Command {
-	var n nodeFlags
-	c := &cobra.Command{
-		Use:    "gate",
-		Short:  "Keep the services' gates to the system bus, and the kubeconfig after a bootstrap",
-		Args:   cobra.NoArgs,
-		Hidden: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			log := supervisorLog(c.ErrOrStderr())
-			plan, _, err := node.AwaitPlan(c.Context(), n.paths.Run, log)
-			if err != nil {
-				return err
-			}
-			return plan.KeepGates(c.Context(), log)
-		},
-	}
-	n.register(c)
-	return c
+	return keepCommand("gate", "Keep the services' gates to the system bus, and the kubeconfig after a bootstrap", (*node.Plan).KeepGates)
 }
 
 // toolsCommand is what else is left of it: what runs in the node's own mount
 // namespace.
 func toolsCommand() *cobra.Command {
+	return keepCommand("tools", "Run the distribution's tools for network storage for volume", (*node.Plan).KeepToolsUnit)
+}
+
+// keepCommand keeps something for the services of a plan, which it waits for.
+func keepCommand(use, short string, keep func(*node.Plan, context.Context, *slog.Logger) error) *cobra.Command {
 	var n nodeFlags
 	c := &cobra.Command{
-		Use:    "tools",
-		Short:  "Run the distribution's tools for network storage for volume",
+		Use:    use,
+		Short:  short,
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -165,7 +155,7 @@ func toolsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return plan.KeepToolsUnit(c.Context(), log)
+			return keep(plan, c.Context(), log)
 		},
 	}
 	n.register(c)

@@ -204,36 +204,6 @@ func (p *planner) released() {
 	}
 }
 
-// renew takes a pod up again that has ended. Its restart counts and back-offs go
-// on, and its dead containers stay as the former instances they are.
-func (p *planner) renew() {
-	if p.flyingAny() {
-		p.wait("runtime", "remove", "")
-		return
-	}
-	again := Facts{State: Pending, Containers: p.f.Containers, Pulls: p.f.Pulls}
-	again.Stopped, again.Dead, again.Gone, again.Told = p.f.Stopped, p.f.Dead, p.f.Gone, p.f.Told
-	for name, c := range again.Containers {
-		if c.ByProbe = ""; c.Last != nil {
-			c.Replaced = c.Last.ID
-		}
-		again.Containers[name] = c
-	}
-	p.f = again.clone()
-	p.plan.Again = true
-}
-
-// rewritten tells whether the manifest of a static pod was removed and written
-// again since the pod was taken up: what there is of it belongs to the former.
-func (p *planner) rewritten() bool {
-	d := p.in.Desired
-	since := p.f.Begun
-	if since.IsZero() {
-		since = p.f.StartedAt // config did not tell then
-	}
-	return d != nil && pod.IsStatic(d.Pod) && d.Begun.After(since)
-}
-
 // rejected: a pod of the API server only waits for config to drop it.
 func (p *planner) rejected() {
 	switch {
@@ -344,24 +314,6 @@ func (p *planner) trust() {
 // newer record says was not.
 func (p *planner) contradict(a Action) {
 	fail(&p.f, p.in.UID, a, Failed{Reason: "RuntimeError", Message: "the runtime reported success, and nothing changed"}, p.in.Now)
-}
-
-// interrupted takes an instance whose start nobody answered for one that was only
-// created: the runtime gives up a start when who asked dies, and so does a runtime
-// that dies. One that the runtime said it could not start is an exit like others.
-func (p *planner) interrupted() {
-	cloned := false
-	for i := range p.in.Observed.Containers {
-		o := &p.in.Observed.Containers[i]
-		f, failed := p.f.Failures[Action{Kind: Start, Container: o.Name}.Key()]
-		if !o.NeverRan || o.RestartCount < p.f.Containers[o.Name].Instances || failed && !f.Away {
-			continue
-		}
-		if !cloned {
-			p.in.Observed.Containers, cloned = slices.Clone(p.in.Observed.Containers), true
-		}
-		p.in.Observed.Containers[i].State = Created
-	}
 }
 
 // learn folds what is observed into the facts.
