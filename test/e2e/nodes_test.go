@@ -69,7 +69,7 @@ var behaviours = []struct {
 func TestNodes(t *testing.T) {
 	cp := harness.StartControlPlane(t)
 	nodes := startOffline(t, cp)
-	t.Run("API server comes later", func(t *testing.T) { comesLater(t, cp, nodes) })
+	comesLater(t, cp, nodes) // no test of its own: what follows, tried alone too, needs the API server
 	t.Run("behaviour", func(t *testing.T) {
 		each(t, nodes, func(t *testing.T, n *node) {
 			for _, b := range behaviours {
@@ -180,6 +180,7 @@ func comesLater(t *testing.T, cp *harness.ControlPlane, nodes []*node) {
 		}
 	}
 	cp.Resume(t)
+	cp.RestartControllers(t) // it waits up to a minute before it tries again
 	for _, n := range nodes {
 		e := &env{T: t, n: n, ns: n.early}
 		pod := e.awaitRunning("early-"+n.Name, time.Minute)

@@ -144,7 +144,7 @@ func commandsEnd(e *env) {
 	c.ReadinessProbe = &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: script(fmt.Sprintf(
 			"trap '' TERM INT HUP; (trap '' TERM INT HUP; sleep %[1]d; sleep %[1]d) & setsid sh -c 'trap \"\" TERM; sleep %[1]d; sleep %[1]d' & sleep %[1]d; sleep %[1]d", forked))}},
-		PeriodSeconds: 1, TimeoutSeconds: 1,
+		PeriodSeconds: 1, TimeoutSeconds: 3, // on a busy machine the command takes its time to begin
 	}
 	c.LivenessProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: script("sleep 0.3; true")}},

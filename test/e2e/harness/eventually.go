@@ -58,6 +58,14 @@ func Consistently(t testing.TB, span time.Duration, what string, check func(cont
 	}
 }
 
+// Rest is for where time itself is what is tested: how long something is away.
+func Rest(t testing.TB, d time.Duration) {
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}
+
 func eventually(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)

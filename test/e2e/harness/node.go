@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sextant-node/sextant/pkg/house"
 )
 
 // NodeOptions say what a node is made of. The zero value is a standalone node on
@@ -240,6 +242,31 @@ func (n *Node) PID(t testing.TB, service string) int {
 	}
 	t.Fatalf("no process of service %s", service)
 	return 0
+}
+
+// Process is the process id of a service, as the process table has it: 0 while
+// there is none.
+func (n *Node) Process(service house.Service) int {
+	for _, p := range n.Processes() {
+		if p.Name == string(service) {
+			return p.PID
+		}
+	}
+	return 0
+}
+
+// Serving says which service does not serve, and why.
+func (n *Node) Serving(ctx context.Context) error {
+	all, err := n.Services(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Health != "serving" {
+			return fmt.Errorf("%s is %s: %s", s.Service, s.Health, s.Reason)
+		}
+	}
+	return nil
 }
 
 // Kill ends a service as kill -9 does and returns the process id it had.

@@ -57,7 +57,7 @@ func (l *load) round(d deed) judge.Round {
 		return l.judged(d.fault, "API server", func() (mend func()) {
 			l.cut()
 			return func() {
-				l.rest(*away)
+				harness.Rest(l.t, *away)
 				l.join()
 			}
 		})
@@ -142,7 +142,7 @@ func (l *load) judged(fault, to string, do func() (mend func())) judge.Round {
 		}
 		l.leave(pod.Name)
 		if err == nil {
-			err = harness.Within(l.t.Context(), patience, l.serving)
+			err = harness.Within(l.t.Context(), patience, l.n.Serving)
 		}
 	}
 	if err != nil {
@@ -181,7 +181,7 @@ func (l *load) leave(pod string) {
 func (l *load) there(s house.Service) (pid int) {
 	l.t.Helper()
 	harness.Eventually(l.t, patience, "a process of "+string(s), func(context.Context) error {
-		if pid = l.process(s); pid == 0 {
+		if pid = l.n.Process(s); pid == 0 {
 			return errors.New("there is none")
 		}
 		return nil
@@ -196,7 +196,7 @@ func (l *load) hurt(fault string, s house.Service, pid int) (mend func()) {
 	case stop:
 		l.signal(pid, unix.SIGSTOP)
 		return func() {
-			l.rest(*stopped)
+			harness.Rest(l.t, *stopped)
 			l.signal(pid, unix.SIGCONT)
 		}
 	case memory:
@@ -225,7 +225,7 @@ func (l *load) probed(r *judge.Round, old int) {
 	l.t.Helper()
 	now := 0
 	harness.Eventually(l.t, patience, "another prober", func(context.Context) error {
-		if now = l.process(house.Prober); now == 0 || now == old {
+		if now = l.n.Process(house.Prober); now == 0 || now == old {
 			return errors.New("there is none")
 		}
 		return nil
@@ -286,7 +286,7 @@ func (l *load) fill(s house.Service) (mend func()) {
 		l.t.Errorf("fill the disk of %s: %v", s, err)
 	}
 	return func() {
-		l.rest(*full)
+		harness.Rest(l.t, *full)
 		if err := os.Remove(ballast); err != nil {
 			l.t.Errorf("empty the disk of %s: %v", s, err)
 		}
@@ -310,8 +310,8 @@ func (l *load) starve(s house.Service, pid int) (mend func()) {
 	}
 	return func() {
 		err := harness.Within(l.t.Context(), 15*time.Second, func(ctx context.Context) error {
-			_ = l.serving(ctx) // what is asked grows
-			if l.process(s) == pid {
+			_ = l.n.Serving(ctx) // what is asked grows
+			if l.n.Process(s) == pid {
 				return fmt.Errorf("%s needs no more than it has", s)
 			}
 			return nil
@@ -340,7 +340,7 @@ func (l *load) setClock(by time.Duration) (mend func()) {
 	}
 	set(by)
 	return func() {
-		l.rest(*jumped)
+		harness.Rest(l.t, *jumped)
 		set(0)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/judge"
 	"github.com/sextant-node/sextant/test/images"
@@ -237,37 +236,6 @@ func (l *load) remove(ctx context.Context, name string) error {
 func (l *load) logs(ctx context.Context, pod string) error {
 	_, err := l.cp.Admin.CoreV1().Pods(l.ns).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
 	return err
-}
-
-// serving says who does not serve.
-func (l *load) serving(ctx context.Context) error {
-	all, err := l.n.Services(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
-		if s.Health != "serving" {
-			return fmt.Errorf("%s is %s: %s", s.Service, s.Health, s.Reason)
-		}
-	}
-	return nil
-}
-
-// process of a service: its pid, or 0 while there is none.
-func (l *load) process(s house.Service) (pid int) {
-	for _, p := range l.n.Processes() {
-		if p.Name == string(s) {
-			return p.PID
-		}
-	}
-	return 0
-}
-
-func (l *load) rest(d time.Duration) {
-	select {
-	case <-l.t.Context().Done():
-	case <-time.After(d):
-	}
 }
 
 // now looks at the runtime and at the state files.

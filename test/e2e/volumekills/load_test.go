@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/judge"
 )
@@ -192,37 +191,6 @@ func (l *load) look() []judge.Finding {
 	found = append(found, l.findings...)
 	l.findings = nil
 	return found
-}
-
-// serving says who does not serve.
-func (l *load) serving(ctx context.Context) error {
-	all, err := l.n.Services(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
-		if s.Health != "serving" {
-			return fmt.Errorf("%s is %s: %s", s.Service, s.Health, s.Reason)
-		}
-	}
-	return nil
-}
-
-// pid is the process of a service, or 0 while there is none.
-func (l *load) pid(s house.Service) int {
-	for _, p := range l.n.Processes() {
-		if p.Name == string(s) {
-			return p.PID
-		}
-	}
-	return 0
-}
-
-func (l *load) rest(d time.Duration) {
-	select {
-	case <-l.t.Context().Done():
-	case <-time.After(d):
-	}
 }
 
 // end stops the churn and tells what is left that should have gone.

@@ -125,13 +125,13 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 		}
 		r.To += string(v)
 		harness.Eventually(s.t, patience, "a process of "+string(v), func(context.Context) error {
-			if pids[v] = s.pid(v); pids[v] == 0 || pids[v] == s.killedLast[v] {
+			if pids[v] = s.n.Process(v); pids[v] == 0 || pids[v] == s.killedLast[v] {
 				return errors.New("there is none") // or one that is ending
 			}
 			return nil
 		})
 	}
-	s.rest(moment)
+	harness.Rest(s.t, moment)
 	for v, pid := range pids {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			s.t.Errorf("kill -9 %s: %v", v, err)
@@ -146,7 +146,7 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 // nothing is left of them, and tells how long the last took.
 func (s *storage) settled() (found []judge.Finding, took time.Duration) {
 	s.t.Helper()
-	if err := harness.Within(s.t.Context(), orphaned, s.serving); err != nil {
+	if err := harness.Within(s.t.Context(), orphaned, s.n.Serving); err != nil {
 		s.t.Errorf("after the last kill: %v", err)
 	}
 	s.churners.Wait()
