@@ -34,6 +34,11 @@ func TestPodsAreMeasured(t *testing.T) {
 	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "look", Image: "fake/sleep"}}}
 	n.desire(p)
 	n.pass("running", time.Second, func() bool { return n.running("a") && n.settled(p.UID) })
+	// A round is measured at its end, after what it did can be seen.
+	measured := func(operation string) {
+		n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds+`{operation_type="`+operation+`"}`) >= 1 })
+	}
+	measured("create")
 	measure.Expect(t, n.metrics, map[string]float64{
 		`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 1,
 		`kubelet_active_pods{static=""}`:                                    1, `kubelet_active_pods{static="true"}`: 0,
@@ -48,6 +53,7 @@ func TestPodsAreMeasured(t *testing.T) {
 	}
 	n.desire(n.deleted(p, 30))
 	n.pass("released", time.Second, func() bool { return n.lifecycle(p.UID, released) })
+	measured("kill")
 	measure.Expect(t, n.metrics, map[string]float64{
 		`kubelet_working_pods{config="desired",lifecycle="terminated",static=""}`: 1,
 		`kubelet_active_pods{static=""}`:                                          0,
@@ -55,7 +61,7 @@ func TestPodsAreMeasured(t *testing.T) {
 	})
 	n.forget(p.UID)
 	n.until("forgotten", func() bool { return n.state(p.UID) == nil })
-	n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds+`{operation_type="terminated"}`) >= 1 })
+	measured("terminated")
 }
 
 // TestARoundIsAsLongAsItsActions: a slow runtime shows in the worker's duration,
