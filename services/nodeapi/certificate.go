@@ -88,7 +88,7 @@ func poke(wake chan struct{}) {
 // asks for. What was good before is shown until there is another one.
 func (s *Service) certificateLoop(ctx context.Context) error {
 	beat := s.kit.Heart("certificate", 2*time.Minute)
-	requested, own := &requester{s: s}, &selfSigned{}
+	requested, own := &requester{s: s}, &selfSigned{beat: beat}
 	for {
 		beat()
 		wait := relisten

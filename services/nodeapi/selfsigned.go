@@ -15,7 +15,11 @@ import (
 
 // selfSigned makes the node's own certificate. It remembers the last it made, which
 // serves, and is offered to the disk again, while the disk does not take it.
-type selfSigned struct{ cert, key []byte }
+type selfSigned struct {
+	cert, key []byte
+	// beat tells the watchdog that the keys are being made.
+	beat func()
+}
 
 // get is the certificate in the kubelet's files. One that is there and good is
 // kept; a new one is made a day before it ends, or when the clock or the name has
@@ -43,10 +47,34 @@ func (m *selfSigned) make(conf *kubeconf.Config) (pair tls.Certificate, err erro
 			ips = append(ips, ip)
 		}
 	}
-	if m.cert, m.key, err = cert.GenerateSelfSignedCertKey(conf.Node.Name, ips, nil); err != nil {
+	// For want of processor time the keys may take minutes: to be ended and to begin
+	// them anew would not be faster.
+	beating(m.beat, relisten, func() {
+		m.cert, m.key, err = cert.GenerateSelfSignedCertKey(conf.Node.Name, ips, nil)
+	})
+	if err != nil {
 		return pair, err
 	}
 	return tls.X509KeyPair(m.cert, m.key)
+}
+
+// beating does work, and beats each period until it is done.
+func beating(beat func(), period time.Duration, work func()) {
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				beat()
+			}
+		}
+	}()
+	work()
 }
 
 // usable tells whether a certificate names this node, and will for a day.

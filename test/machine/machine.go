@@ -70,7 +70,7 @@ func (m *Machine) Boot(ctx context.Context) (string, error) {
 	m.cmd = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2", "-m", "2048",
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-netdev", network, "-device", "virtio-net-pci,netdev=net",
-		"-kernel", m.Kernel, "-initrd", m.Initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off cryptomgr.notests "+clock(),
+		"-kernel", m.Kernel, "-initrd", m.Initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off cryptomgr.notests no_timer_check "+clock(),
 		"-drive", disk("disk.img", "off"), "-drive", disk("payload.img", "on"),
 		"-device", "virtio-serial", "-chardev", "socket,id=agent,path="+socket, "-device", "virtserialport,chardev=agent,name=agent")
 	m.cmd.Stdout, m.cmd.Stderr = console, console
