@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
@@ -87,6 +88,11 @@ func (b *bench) cluster() {
 	}
 	b.configure()
 	b.do("systemctl try-restart sextant-prepare 'sextant-*.service'")
+	// This API server is another: a pod of a node that it does not know is deleted by its garbage collector.
+	b.eventually("the node registered", func(ctx context.Context) error {
+		_, err := b.cp.Admin.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+		return err
+	})
 	text, err := os.ReadFile(list)
 	b.check(err)
 	b.before = strings.Split(string(text), "\n")
