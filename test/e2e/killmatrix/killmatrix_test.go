@@ -72,7 +72,7 @@ func begin(t *testing.T, prepare func(*harness.Node)) *matrix {
 // do does a deed after a moment of chance.
 func (m *matrix) do(d deed) {
 	m.t.Helper()
-	harness.Rest(m.t, time.Duration(m.random.Int64N(int64(1500 * time.Millisecond))))
+	harness.Rest(m.t, time.Duration(m.random.Int64N(int64(1500*time.Millisecond))))
 	m.note(d.what(), m.round(d))
 }
 
