@@ -236,6 +236,13 @@ bench: test-setup ## The reference kubelet and Sextant in turn: times, CPU, memo
 	@test/env/install.sh runtime etcd kubernetes kubelet
 	@cd test/e2e && go test ./bench -v -count=1 -timeout=60m $(BENCH)
 
+PROMISES ?=
+
+.PHONY: promises
+promises: test-setup $(IMAGES) ## What users are promised: bound, measured, met or not (root; PROMISES=-full for all kills)
+	@test/env/install.sh runtime etcd kubernetes >/dev/null
+	@go run ./test/promises $(PROMISES)
+
 .PHONY: microbench
 microbench: ## Benchmarks of packages
 	@go test -run='^$$' -bench=. -benchmem ./pkg/... ./services/...

@@ -30,6 +30,9 @@ func Render(in Input) v1.PodStatus {
 	default:
 		r.old = *in.Pod.Status.DeepCopy()
 	}
+	if r.begunAnew() {
+		r.beginAnew()
+	}
 	var out v1.PodStatus
 	r.keep(&out)
 	if r.Facts.Lifecycle == Rejected || (r.Facts.Verdict != nil && r.Facts.Verdict.Kind == VerdictRejected) {

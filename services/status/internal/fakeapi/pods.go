@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Key of an object.
@@ -71,6 +72,9 @@ func (c *Cluster) PatchStatus(ctx context.Context, namespace, name string, body 
 	if now.UID != was.UID {
 		return nil, apierrors.NewConflict(groupResource("pods"), name, fmt.Errorf("precondition failed: UID in precondition: %s, UID in object meta: %s", now.UID, was.UID))
 	}
+	if err := revived(was, now); err != nil {
+		return nil, err
+	}
 	was = was.DeepCopy()
 	was.Status = now.Status
 	was.ResourceVersion = c.next()
@@ -129,5 +133,24 @@ func (c *Cluster) DeletePod(ctx context.Context, namespace, name string, uid typ
 		return apierrors.NewConflict(groupResource("pods"), name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)", uid, p.UID))
 	}
 	delete(c.pods, key)
+	return nil
+}
+
+// revived refuses what the API server does: a container that left an end which its
+// pod's restart policy makes final.
+func revived(was, now *v1.Pod) error {
+	if was.Spec.RestartPolicy != v1.RestartPolicyNever {
+		return nil
+	}
+	for i := range was.Status.ContainerStatuses {
+		for j := range now.Status.ContainerStatuses {
+			old, s := &was.Status.ContainerStatuses[i], &now.Status.ContainerStatuses[j]
+			if old.Name == s.Name && old.State.Terminated != nil && s.State.Terminated == nil {
+				return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), was.Name, field.ErrorList{
+					field.Forbidden(field.NewPath("status", "containerStatuses").Index(j).Child("state"), "may not be transitioned to non-terminated state"),
+				})
+			}
+		}
+	}
 	return nil
 }

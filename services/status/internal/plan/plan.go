@@ -108,7 +108,7 @@ func status(o *Object, rendered *v1.PodStatus) (Action, error) {
 	if was == nil {
 		was = &v1.PodStatus{}
 	}
-	if pod.IsTerminalPhase(was.Phase) && !pod.IsTerminalPhase(rendered.Phase) && o.Mirror == "" {
+	if pod.IsTerminalPhase(was.Phase) && !pod.IsTerminalPhase(rendered.Phase) {
 		return Action{}, nil
 	}
 	want := gather.Merge(rendered, was)

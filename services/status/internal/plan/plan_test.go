@@ -124,7 +124,10 @@ func TestStaticNext(t *testing.T) {
 		{"a manifest comes back after its end", Static{
 			Pod: static("h1"), Node: node, Status: st(v1.PodRunning, "True"),
 			Mirror: func() *Object { m := mirror("h1"); m.Status.Phase = v1.PodFailed; return m }(),
-		}, Patch},
+		}, DeleteMirror},
+		{"held after its end", Static{
+			Pod: static("h1"), Node: node, Mirror: func() *Object { m := mirror("h1"); m.Status.Phase = v1.PodFailed; return m }(),
+		}, None},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -39,7 +39,9 @@ type Static struct {
 //
 // A mirror that somebody deletes is let go at once, and made again, which does not
 // touch the pod that runs. A mirror of another version, or of a pod that nobody
-// wants any more, stays until that has ended.
+// wants any more, stays until that has ended. A mirror that tells of an end is
+// replaced when its pod has begun anew: the API server lets no container leave an end
+// that its restart policy makes final, and whoever waits for an end has seen it.
 func (s Static) Next() (Action, error) {
 	m := s.Mirror
 	if m != nil && m.Gone {
@@ -58,6 +60,9 @@ func (s Static) Next() (Action, error) {
 	}
 	if s.Pod == nil || stale {
 		return Action{}, nil
+	}
+	if m.Status != nil && s.Status != nil && pod.IsTerminalPhase(m.Status.Phase) && !pod.IsTerminalPhase(s.Status.Phase) {
+		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}, nil
 	}
 	return status(m, s.Status)
 }

@@ -587,3 +587,49 @@ func TestDropWhileBusy(t *testing.T) {
 		}
 	})
 }
+
+// TestReplayAfterTenMinutes: the API server is away for ten minutes, in which 250 pods
+// run, become ready and end, and then takes 20 ms for each write, at the default rate.
+// It has all of it within 10 s, in one write for each pod.
+func TestReplayAfterTenMinutes(t *testing.T) {
+	run(t, func(r *rig) {
+		r.limiter = flowcontrol.NewTokenBucketRateLimiter(50, 100) // kubeAPIQPS, kubeAPIBurst
+		r.start()
+		var pods []*v1.Pod
+		for i := range 250 {
+			pods = append(pods, r.pod(fmt.Sprint("p", i)))
+		}
+		r.cluster.Away(true)
+		for _, s := range []*v1.PodStatus{unready, ready, done} {
+			for _, p := range pods {
+				r.set(p, s)
+			}
+			r.pass(200 * time.Second)
+		}
+		r.cluster.Away(false)
+		r.cluster.Hook(func(ctx context.Context, _ fakeapi.Request) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+			return nil
+		})
+		before, began := len(r.cluster.Requests("", "")), time.Now()
+		for r.desk.Pending() > 0 && time.Since(began) < time.Minute {
+			r.pass(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("told after %s", took)
+		} else {
+			t.Logf("told after %s", took)
+		}
+		if n := len(r.cluster.Requests("", "")) - before; n != len(pods) {
+			t.Errorf("%d writes for %d pods", n, len(pods))
+		}
+		for _, p := range pods {
+			if got := r.cluster.Pod(p.Namespace, p.Name).Status.Phase; got != v1.PodSucceeded {
+				t.Errorf("%s is %s", p.Name, got)
+			}
+		}
+	})
+}

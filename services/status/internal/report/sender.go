@@ -60,10 +60,11 @@ type Sender struct {
 	reached  time.Time // the last answer
 }
 
-// Back-off of everything while the API server does not answer.
+// Back-off of everything while the API server does not answer. The longest is what the
+// mirror of a static pod, and every status, may be late after its return.
 const (
 	awayMin = 100 * time.Millisecond
-	awayMax = 5 * time.Second
+	awayMax = 3 * time.Second
 )
 
 // NewSender makes a sender; Run works.

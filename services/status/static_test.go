@@ -1,0 +1,137 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+)
+
+// manifest makes a version of a static pod the only one that manifests ask for.
+func (h *home) manifest(uid string) *v1.Pod {
+	h.t.Helper()
+	p := spec("job-n1", uid)
+	p.Annotations = map[string]string{pod.ConfigHashAnnotation: uid, pod.ConfigSourceAnnotation: pod.SourceFile}
+	h.mu.Lock()
+	clear(h.static)
+	h.static[uid] = p
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	return p
+}
+
+// ended makes a pod end by itself, for good.
+func (h *home) ended(p *v1.Pod, exit int32) {
+	h.t.Helper()
+	record := h.container(p, "c-"+string(p.UID), runtimeapi.ContainerState_CONTAINER_EXITED, exit)
+	h.work(p, func(t *testPod) {
+		t.record, t.verdicts = record, nil
+		t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED
+	})
+}
+
+// revived makes podworker take a static pod up again, in a sandbox to come.
+func (h *home) revived(p *v1.Pod) {
+	h.t.Helper()
+	h.work(p, func(t *testPod) {
+		t.state.Lifecycle, t.state.StartedAt = podworkerv1.Lifecycle_LIFECYCLE_SYNCING, timestamppb.New(time.Now().Add(time.Minute))
+		t.state.Waits = []*podworkerv1.ContainerWait{{Container: "c", Reason: "ContainerCreating"}}
+		if t.record != nil { // the former instance is there still
+			t.state.Containers = []*podworkerv1.ContainerFacts{{Container: "c", Replaced: "c-" + string(p.UID)}}
+		}
+	})
+}
+
+// TestEndedStaticPodBeginsAnew: a static pod that is never started again has ended,
+// well or not, and its manifest is edited, or removed and written again as it was. Its
+// mirror is another, which begins with nothing of how the former one ended, also when
+// the API server was away or this service was killed in between.
+func TestEndedStaticPodBeginsAnew(t *testing.T) {
+	t.Parallel()
+	nothing := func(*home) {}
+	for _, tt := range []struct {
+		name          string
+		exit          int32
+		want          v1.PodPhase
+		version       string
+		before, after func(h *home)
+	}{
+		{"edited", 0, v1.PodSucceeded, "v2", nothing, nothing},
+		{"edited after a failure", 1, v1.PodFailed, "v2", nothing, nothing},
+		{"edited without the API server", 1, v1.PodFailed, "v2", func(h *home) { h.cluster.Away(true) }, func(h *home) { h.cluster.Away(false) }},
+		{"edited, status killed", 0, v1.PodSucceeded, "v2", nothing, func(h *home) { h.stopStatus(); h.startStatus() }},
+		{"written again", 0, v1.PodSucceeded, "v1", nothing, nothing},
+		{"written again after a failure", 1, v1.PodFailed, "v1", nothing, nothing},
+		{"written again without the API server", 0, v1.PodSucceeded, "v1", func(h *home) { h.cluster.Away(true) }, func(h *home) { h.cluster.Away(false) }},
+		{"written again, status killed", 1, v1.PodFailed, "v1", (*home).stopStatus, (*home).startStatus},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHome(t, nil)
+			mirror := func() *v1.Pod { return h.cluster.Pod("default", "job-n1") }
+			first := h.manifest("v1")
+			h.up(first)
+			h.eventually("the mirror is ready", func() bool { return isReady(mirror()) })
+			h.ended(first, tt.exit)
+			h.eventually("the end is told", func() bool { return mirror().Status.Phase == tt.want })
+			h.quiet()
+			was := mirror().UID
+			tt.before(h)
+			again := h.manifest(tt.version)
+			h.revived(again)
+			tt.after(h)
+			anew := func() bool {
+				m := mirror()
+				return m != nil && m.UID != was && m.Annotations[pod.ConfigMirrorAnnotation] == tt.version && len(m.Status.ContainerStatuses) > 0
+			}
+			h.eventually("another mirror", anew)
+			if s := mirror().Status; pod.IsTerminalPhase(s.Phase) || s.ContainerStatuses[0].State.Waiting == nil {
+				t.Errorf("the new mirror begins as %s with %+v", s.Phase, s.ContainerStatuses)
+			}
+			record := h.container(again, "later", runtimeapi.ContainerState_CONTAINER_RUNNING, 0)
+			h.work(again, func(t *testPod) {
+				t.state.Waits, t.record = nil, record
+				t.verdicts = &proberv1.PodVerdicts{Uid: string(again.UID), Verdicts: []*proberv1.Verdict{{
+					Container: "c", ContainerId: "later", Kind: proberv1.ProbeKind_PROBE_KIND_READINESS, Result: proberv1.Result_RESULT_SUCCESS,
+				}}}
+			})
+			h.eventually("it is ready", func() bool { return anew() && isReady(mirror()) && mirror().Status.Phase == v1.PodRunning })
+			h.quiet()
+			if n := len(h.cluster.Requests("create", "pods")); n != 2 {
+				t.Errorf("%d mirrors were made", n)
+			}
+		})
+	}
+}
+
+// TestMirrorAfterTheAPIServerIsBack: a static pod is edited while the API server is
+// away. Its mirror is of the new version, ready, within 5 s of the return.
+func TestMirrorAfterTheAPIServerIsBack(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	first := h.manifest("v1")
+	h.up(first)
+	h.eventually("the mirror is ready", func() bool { return isReady(h.cluster.Pod("default", "job-n1")) })
+	h.quiet()
+	h.cluster.Away(true)
+	second := h.manifest("v2")
+	h.ended(first, 0)
+	h.up(second)
+	h.quietly(func() bool { return len(h.cluster.Requests("delete", "pods")) >= 7 }) // tried as rarely as ever
+	h.cluster.Away(false)
+	back := time.Now()
+	h.eventually("a mirror of the new version", func() bool {
+		m := h.cluster.Pod("default", "job-n1")
+		return m != nil && m.Annotations[pod.ConfigMirrorAnnotation] == "v2" && isReady(m)
+	})
+	if took := time.Since(back); took > 5*time.Second {
+		t.Errorf("after %s", took)
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+import "testing"
+
+func TestJudge(t *testing.T) {
+	s := bench("", "./x", "X", promise{1, "fast", "p99-ms", 5}, promise{2, "few", "GETs", 0}, promise{item: 3, what: "works"})
+	const out = "goos: linux\nBenchmarkX-2   \t 1\t99 ns/op\t 0 GETs\t 7.5 p99-ms\nPASS\n"
+	want := "| item | promise | bound | measured | met |\n|---|---|---|---|---|\n" +
+		"| 1 | fast | 5 | 7.5 | no |\n| 2 | few | 0 | 0 | yes |\n| 3 | works |  | holds | yes |\n"
+	if got := table(s.judge(out, true)); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	for name, rows := range map[string][]row{
+		"failed":  s.judge(out, false),
+		"no test": s.judge("ok  x 0.1s [no tests to run]\n", true),
+		"nothing": s.judge("PASS\n", true)[:2],
+	} {
+		for _, r := range rows {
+			if r.met {
+				t.Errorf("%s: %s is met", name, r.what)
+			}
+		}
+	}
+}
