@@ -29,6 +29,8 @@ var methods = map[string][]Service{
 	"/sextant.resource.v1.ResourceService/Usage":           {NodeAPI, Operator},
 	"/sextant.supervisor.v1.SupervisorService/EndExec":     {PodWorker},
 	"/sextant.supervisor.v1.ToolsService/MountNFS":         {Volume},
+	"/sextant.supervisor.v1.ToolsService/StageDisk":        {Volume},
+	"/sextant.supervisor.v1.ToolsService/UnstageDisk":      {Volume},
 	"/runtime.v1.RuntimeService/Version":                   {"*"},
 	"/runtime.v1.RuntimeService/Status":                    {Pleg, Resource, NodeAPI, Operator},
 	"/runtime.v1.RuntimeService/RuntimeConfig":             {Pleg, Resource, Operator},

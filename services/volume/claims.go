@@ -35,16 +35,34 @@ func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path 
 		path, err = s.host.Local(p.UID, local(p, v, src))
 		return path, time.Time{}, err
 	}
+	if of.ISCSI != nil || of.FC != nil {
+		plugin := content.ISCSI
+		if of.FC != nil {
+			plugin = content.FC
+		}
+		asked, err := claimedDisk(p, src)
+		if err != nil {
+			return "", time.Time{}, err
+		}
+		path, err = s.disk(l, w, p, v, plugin, src.Volume.Name, asked)
+		return path, time.Time{}, err
+	}
 	return "", time.Time{}, fmt.Errorf("the plugin of PV %s is not supported by this node agent", src.Volume.Name)
 }
 
 // local is the folder of this node that a persistent volume is.
 func local(p *v1.Pod, v *v1.Volume, src *claim.Source) setup.Local {
 	spec := &src.Volume.Spec
-	l := setup.Local{Volume: v.Name, Name: src.Volume.Name, Path: spec.Local.Path, Options: spec.MountOptions, ReadOnly: src.ReadOnly}
-	if c := p.Spec.SecurityContext; c != nil {
-		l.Group = c.FSGroup
-		l.OnMismatch = c.FSGroupChangePolicy != nil && *c.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch
-	}
+	l := setup.Local{Plugin: content.Local, Volume: v.Name, Name: src.Volume.Name, Path: spec.Local.Path, Options: spec.MountOptions, ReadOnly: src.ReadOnly}
+	l.Group, l.OnMismatch = groupOf(p)
 	return l
+}
+
+// groupOf is the group that a pod's volumes are given to, nil for none, and whether only
+// those that are not its already.
+func groupOf(p *v1.Pod) (group *int64, onMismatch bool) {
+	if c := p.Spec.SecurityContext; c != nil {
+		return c.FSGroup, c.FSGroupChangePolicy != nil && *c.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch
+	}
+	return nil, false
 }

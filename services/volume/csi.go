@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -34,18 +32,15 @@ import (
 const nodeKey = "node"
 
 // newCSI wires drivers in.
-func (s *Service) newCSI(root string) error {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("boot: %w", err)
-	}
+func (s *Service) newCSI(root, boot string) error {
+	var err error
 	s.volumes = service.Owner[*volumev1.VolumeNode](s.kit, house.VolumeNode)
 	if s.drivers, err = csi.NewDrivers(s.file, s.metrics.called, s.driverChanged, s.kit.Log); err != nil {
 		return fmt.Errorf("CSI drivers: %w", err)
 	}
 	layout := pod.Layout{Root: root}
 	s.csi, err = csi.New(csi.Config{
-		Layout: layout, Drivers: s.drivers, Store: s.file, Boot: strings.TrimSpace(string(boot)), Log: s.kit.Log,
+		Layout: layout, Drivers: s.drivers, Store: s.file, Boot: boot, Log: s.kit.Log,
 		Give: func(path string, r *csi.Request) error {
 			return s.host.Give(path, int(*r.FSGroup), r.GroupOnMismatch)
 		},
@@ -114,6 +109,9 @@ func (s *Service) publishNode(ctx context.Context) {
 			}
 		}
 	}
+	for _, name := range s.disks.InUse() {
+		set[name] = true
+	}
 	item.Expansions = s.expansions()
 	s.mu.Unlock()
 	item.InUse = slices.Sorted(maps.Keys(set))
@@ -161,13 +159,7 @@ func (s *Service) persistent(l lookups, w *podWork, p *v1.Pod, v *v1.Volume, src
 	}
 	var left map[string]string
 	if name != "" {
-		s.mu.Lock()
-		if w.attach == nil {
-			w.attach = map[string]string{}
-		}
-		w.attach[v.Name] = name
-		s.mu.Unlock()
-		s.publishNode(l.ctx)
+		s.attaches(l.ctx, w, v.Name, name)
 		if left, err = demand.Attached(name, src, l); err != nil && !published {
 			return nil, err
 		}

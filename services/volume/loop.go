@@ -278,6 +278,9 @@ func (s *Service) remove(ctx context.Context, w *podWork) (due time.Time, gone b
 		if err = s.unmountDriven(ctx, w.uid); err == nil {
 			err = s.host.Remove(w.uid)
 		}
+		if err == nil {
+			err = s.releaseDisks(ctx, w.uid)
+		}
 		s.removed(w, err, began)
 	}
 	if err == nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
-// toolLimit is how long a tool may take. mount.nfs(8) gives up after two minutes, if
+// toolLimit is how long the mount of an export may take. mount.nfs(8) gives up after two minutes, if
 // it is not told otherwise.
 const toolLimit = 2*time.Minute + 30*time.Second
 
 // newTools connects to what runs root's tools.
 func newTools(kit *service.Kit) (supervisorv1.ToolsServiceClient, error) {
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: kit.Paths.Tools(), Timeout: toolLimit})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: kit.Paths.Tools(), Timeout: diskLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func newTools(kit *service.Kit) (supervisorv1.ToolsServiceClient, error) {
 // toolError says what a pod waits for when nobody runs tools.
 func toolError(err error) error {
 	if rpc.Is(err, rpc.Unavailable) && strings.Contains(err.Error(), "connect: ") {
-		return fmt.Errorf("what runs mount.nfs for this service (the supervisor, sextant-tools.service) is not there: %w", err)
+		return fmt.Errorf("what runs mount.nfs, iscsiadm and mount for this service (the supervisor, sextant-tools.service) is not there: %w", err)
 	}
 	return err
 }
@@ -57,7 +57,7 @@ func (s *Service) nfs(ctx context.Context, w *podWork, p *v1.Pod, v *v1.Volume, 
 	if err := fault.Hit(ctx, "volume.nfs"); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, toolLimit)
 	defer cancel()
 	defer context.AfterFunc(w.leaving, cancel)()
 	options := n.Options

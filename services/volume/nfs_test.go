@@ -36,6 +36,8 @@ type tools struct {
 	mu     sync.Mutex
 	asked  []*supervisorv1.MountNFSRequest
 	frozen []*stallfs.FS // exports of the server "freezes"
+	disks  []string      // what was asked for disks
+	staged []*supervisorv1.StageDiskRequest
 }
 
 // serveTools starts it for a rig.

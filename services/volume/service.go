@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/csi"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
+	"github.com/sextant-node/sextant/services/volume/internal/netdisk"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
@@ -108,6 +111,7 @@ type Service struct {
 	volumes *feed.Owner[*volumev1.VolumeNode]
 	drivers *csi.Drivers
 	csi     *csi.Manager
+	disks   *netdisk.Manager
 
 	stats    *keeper
 	children *child.Pool
@@ -176,7 +180,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.objects.Watch(s.objectsChanged)
 	s.secrets.Watch(s.objectsChanged)
 	s.node.Watch(s.nodeChanged)
-	if err := s.newCSI(cfg.RootDir); err != nil {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("boot: %w", err)
+	}
+	if s.disks, err = netdisk.New(s.file, s.tools, strings.TrimSpace(string(boot))); err != nil {
+		return nil, fmt.Errorf("disks: %w", err)
+	}
+	if err := s.newCSI(cfg.RootDir, strings.TrimSpace(string(boot))); err != nil {
 		return nil, err
 	}
 	if err := s.restore(); err != nil {

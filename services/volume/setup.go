@@ -50,6 +50,9 @@ func (s *Service) standing(p *v1.Pod) map[string]*volumeWork {
 		if !ok {
 			path, ok = s.csi.Standing(p.UID, p.Spec.Volumes[i].Name)
 		}
+		if !ok {
+			path, ok = s.disks.Device(p.UID, p.Spec.Volumes[i].Name)
+		}
 		if ok {
 			all[p.Spec.Volumes[i].Name] = &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: path, since: now}
 		}
@@ -144,6 +147,13 @@ func (s *Service) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path stri
 		return s.claimed(l, w, p, v)
 	case plugin == content.NFS:
 		path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: v.Name, Source: v.NFS, ReadOnly: v.NFS.ReadOnly})
+		return path, time.Time{}, err
+	case plugin == content.ISCSI, plugin == content.FC:
+		asked, err := inlineDisk(p, v)
+		if err != nil {
+			return "", time.Time{}, err
+		}
+		path, err = s.disk(l, w, p, v, plugin, v.Name, asked)
 		return path, time.Time{}, err
 	case plugin == content.CSI:
 		return s.driven(l, w, p, v, nil)

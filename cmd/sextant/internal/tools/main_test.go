@@ -14,7 +14,10 @@ import (
 
 // The tools here are programs: this binary under other names. Each finds its state in
 // the folder above the one it is started from.
-var programs = map[string]func(state string, args []string) int{"mount": fakeMount}
+var programs = map[string]func(state string, args []string) int{
+	"mount": fakeMount, "umount": fakeUmount, "iscsiadm": fakeISCSIAdm, "multipath": fakeMultipath,
+	"blkid": fakeBlkid, "fsck": fakeFsck, "mkfs.ext4": fakeMkfs,
+}
 
 func TestMain(m *testing.M) {
 	if program, ok := programs[filepath.Base(os.Args[0])]; ok {
@@ -45,7 +48,14 @@ func newBench(t *testing.T) *bench {
 			t.Fatal(err)
 		}
 	}
-	b.Server = New(Config{Root: filepath.Join(state, "root"), Path: filepath.Join(state, "bin"), Log: slog.New(slog.DiscardHandler)})
+	for _, name := range []string{"sh", "dd"} {
+		if err := os.Symlink(filepath.Join("/bin", name), filepath.Join(state, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Server = New(Config{
+		Root: filepath.Join(state, "root"), Path: filepath.Join(state, "bin"), Host: b.mkdir("host"), Log: slog.New(slog.DiscardHandler),
+	})
 	return b
 }
 
@@ -81,6 +91,9 @@ func note(state, line string) {
 // does, or as a server lets it: "gone" never answers, "denies" says no.
 func fakeMount(state string, args []string) int {
 	note(state, "mount "+strings.Join(args, " "))
+	if args[1] != "nfs" {
+		return mountDisk(state, args)
+	}
 	var options []string
 	if len(args) == 7 && args[2] == "-o" {
 		options = strings.Split(args[3], ",")

@@ -45,7 +45,9 @@ func (f *failure) Error() string { return fmt.Sprintf("%v: %s", f.err, f.output)
 type runner struct {
 	// path is the folders searched for tools, separated by colons.
 	path string
-	log  *slog.Logger
+	// patience is how long what comes by itself is waited for; zero for what suits it.
+	patience time.Duration
+	log      *slog.Logger
 
 	mu     sync.Mutex
 	turns  map[string]chan struct{} // by thing: one at a time
@@ -57,6 +59,9 @@ type place struct {
 	slots chan struct{}
 	users int
 }
+
+// wait is how long to wait for something that suits it to be waited for so long.
+func (r *runner) wait(suits time.Duration) time.Duration { return cmp.Or(r.patience, suits) }
 
 // take waits for a thing's turn at a place. What it returns ends it.
 func (r *runner) take(ctx context.Context, thing, at string) (end func(), err error) {
@@ -211,7 +216,11 @@ func (t *tools) abandon(name string, pid int, ended chan struct{}) {
 }
 
 // packages of Debian that have the tools.
-var packages = map[string]string{"mount": "mount"}
+var packages = map[string]string{
+	"mount": "mount", "umount": "mount", "iscsiadm": "open-iscsi", "multipath": "multipath-tools", "blkid": "util-linux", "fsck": "util-linux",
+	"mkfs.ext4": "e2fsprogs", "mkfs.ext3": "e2fsprogs", "mkfs.ext2": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs",
+	"mkfs.f2fs": "f2fs-tools", "mkfs.vfat": "dosfstools", "dd": "coreutils", "sh": "dash",
+}
 
 func (r *runner) find(name string) (string, error) {
 	for _, dir := range filepath.SplitList(cmp.Or(r.path, searched)) {

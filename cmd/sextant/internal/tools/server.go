@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -19,7 +20,11 @@ type Config struct {
 	// Path is where tools are looked for, folders separated by colons; empty for
 	// where a distribution has them.
 	Path string
-	Log  *slog.Logger
+	// Host is the machine's root folder; empty for /. Patience is how long a device is
+	// waited for; zero for half a minute.
+	Host     string
+	Patience time.Duration
+	Log      *slog.Logger
 }
 
 // Server serves the orders.
@@ -31,7 +36,7 @@ type Server struct {
 
 // New makes a server; it starts nothing.
 func New(cfg Config) *Server {
-	return &Server{Config: cfg, runner: runner{path: cfg.Path, log: cfg.Log}}
+	return &Server{Config: cfg, runner: runner{path: cfg.Path, patience: cfg.Patience, log: cfg.Log}}
 }
 
 // Run serves until ctx ends.

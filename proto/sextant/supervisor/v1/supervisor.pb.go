@@ -251,6 +251,551 @@ func (*MountNFSResponse) Descriptor() ([]byte, []int) {
 	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{3}
 }
 
+// NetworkDisk says which disk.
+type NetworkDisk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Source:
+	//
+	//	*NetworkDisk_Iscsi
+	//	*NetworkDisk_Fc
+	Source        isNetworkDisk_Source `protobuf_oneof:"source"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDisk) Reset() {
+	*x = NetworkDisk{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDisk) ProtoMessage() {}
+
+func (x *NetworkDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDisk.ProtoReflect.Descriptor instead.
+func (*NetworkDisk) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *NetworkDisk) GetSource() isNetworkDisk_Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *NetworkDisk) GetIscsi() *ISCSIDisk {
+	if x != nil {
+		if x, ok := x.Source.(*NetworkDisk_Iscsi); ok {
+			return x.Iscsi
+		}
+	}
+	return nil
+}
+
+func (x *NetworkDisk) GetFc() *FCDisk {
+	if x != nil {
+		if x, ok := x.Source.(*NetworkDisk_Fc); ok {
+			return x.Fc
+		}
+	}
+	return nil
+}
+
+type isNetworkDisk_Source interface {
+	isNetworkDisk_Source()
+}
+
+type NetworkDisk_Iscsi struct {
+	Iscsi *ISCSIDisk `protobuf:"bytes,1,opt,name=iscsi,proto3,oneof"`
+}
+
+type NetworkDisk_Fc struct {
+	Fc *FCDisk `protobuf:"bytes,2,opt,name=fc,proto3,oneof"`
+}
+
+func (*NetworkDisk_Iscsi) isNetworkDisk_Source() {}
+
+func (*NetworkDisk_Fc) isNetworkDisk_Source() {}
+
+// ISCSIDisk is a unit of an iSCSI target.
+type ISCSIDisk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port, IPv6 in brackets; the first is in the name of the folder.
+	Portals []string `protobuf:"bytes,1,rep,name=portals,proto3" json:"portals,omitempty"`
+	// iqn., eui. or naa. name.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Lun    uint32 `protobuf:"varint,3,opt,name=lun,proto3" json:"lun,omitempty"`
+	// Record of iscsiadm's to connect by, "default" mostly.
+	Interface string `protobuf:"bytes,4,opt,name=interface,proto3" json:"interface,omitempty"`
+	// When there is one, a copy of that record is made with it, named
+	// <portal>:<volume>, and connected by.
+	InitiatorName string `protobuf:"bytes,5,opt,name=initiator_name,json=initiatorName,proto3" json:"initiator_name,omitempty"`
+	Volume        string `protobuf:"bytes,6,opt,name=volume,proto3" json:"volume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ISCSIDisk) Reset() {
+	*x = ISCSIDisk{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ISCSIDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ISCSIDisk) ProtoMessage() {}
+
+func (x *ISCSIDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ISCSIDisk.ProtoReflect.Descriptor instead.
+func (*ISCSIDisk) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ISCSIDisk) GetPortals() []string {
+	if x != nil {
+		return x.Portals
+	}
+	return nil
+}
+
+func (x *ISCSIDisk) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *ISCSIDisk) GetLun() uint32 {
+	if x != nil {
+		return x.Lun
+	}
+	return 0
+}
+
+func (x *ISCSIDisk) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *ISCSIDisk) GetInitiatorName() string {
+	if x != nil {
+		return x.InitiatorName
+	}
+	return ""
+}
+
+func (x *ISCSIDisk) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+// FCDisk is a unit of FC targets, or a disk by its names.
+type FCDisk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 16 hexadecimal digits each.
+	Wwns []string `protobuf:"bytes,1,rep,name=wwns,proto3" json:"wwns,omitempty"`
+	Lun  uint32   `protobuf:"varint,2,opt,name=lun,proto3" json:"lun,omitempty"`
+	// As in /dev/disk/by-id/scsi-<wwid>; when there are no wwns.
+	Wwids         []string `protobuf:"bytes,3,rep,name=wwids,proto3" json:"wwids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FCDisk) Reset() {
+	*x = FCDisk{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FCDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FCDisk) ProtoMessage() {}
+
+func (x *FCDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FCDisk.ProtoReflect.Descriptor instead.
+func (*FCDisk) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FCDisk) GetWwns() []string {
+	if x != nil {
+		return x.Wwns
+	}
+	return nil
+}
+
+func (x *FCDisk) GetLun() uint32 {
+	if x != nil {
+		return x.Lun
+	}
+	return 0
+}
+
+func (x *FCDisk) GetWwids() []string {
+	if x != nil {
+		return x.Wwids
+	}
+	return nil
+}
+
+// CHAP are credentials; an empty one is not set. They are written to iscsiadm's
+// records, which root alone reads, and told to nobody else.
+type CHAP struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Username string                 `protobuf:"bytes,1,opt,name=username,proto3" json:"username,omitempty"`
+	Password string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	// What the target has to know.
+	UsernameIn    string `protobuf:"bytes,3,opt,name=username_in,json=usernameIn,proto3" json:"username_in,omitempty"`
+	PasswordIn    string `protobuf:"bytes,4,opt,name=password_in,json=passwordIn,proto3" json:"password_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CHAP) Reset() {
+	*x = CHAP{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CHAP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CHAP) ProtoMessage() {}
+
+func (x *CHAP) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CHAP.ProtoReflect.Descriptor instead.
+func (*CHAP) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CHAP) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *CHAP) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *CHAP) GetUsernameIn() string {
+	if x != nil {
+		return x.UsernameIn
+	}
+	return ""
+}
+
+func (x *CHAP) GetPasswordIn() string {
+	if x != nil {
+		return x.PasswordIn
+	}
+	return ""
+}
+
+type StageDiskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Disk  *NetworkDisk           `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	Block bool                   `protobuf:"varint,2,opt,name=block,proto3" json:"block,omitempty"`
+	// Of a list; empty for ext4.
+	FsType   string `protobuf:"bytes,3,opt,name=fs_type,json=fsType,proto3" json:"fs_type,omitempty"`
+	ReadOnly bool   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Options of mount(8), one each, without commas.
+	Options []string `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty"`
+	// Where CHAP is asked for; iSCSI only.
+	Discovery     *CHAP `protobuf:"bytes,6,opt,name=discovery,proto3" json:"discovery,omitempty"`
+	Session       *CHAP `protobuf:"bytes,7,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageDiskRequest) Reset() {
+	*x = StageDiskRequest{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageDiskRequest) ProtoMessage() {}
+
+func (x *StageDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageDiskRequest.ProtoReflect.Descriptor instead.
+func (*StageDiskRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StageDiskRequest) GetDisk() *NetworkDisk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+func (x *StageDiskRequest) GetBlock() bool {
+	if x != nil {
+		return x.Block
+	}
+	return false
+}
+
+func (x *StageDiskRequest) GetFsType() string {
+	if x != nil {
+		return x.FsType
+	}
+	return ""
+}
+
+func (x *StageDiskRequest) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *StageDiskRequest) GetOptions() []string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *StageDiskRequest) GetDiscovery() *CHAP {
+	if x != nil {
+		return x.Discovery
+	}
+	return nil
+}
+
+func (x *StageDiskRequest) GetSession() *CHAP {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+type StageDiskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is mounted; empty for block.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// /dev/<name>, of the multipath device when there is one; for block.
+	Device        string `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageDiskResponse) Reset() {
+	*x = StageDiskResponse{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageDiskResponse) ProtoMessage() {}
+
+func (x *StageDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageDiskResponse.ProtoReflect.Descriptor instead.
+func (*StageDiskResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *StageDiskResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *StageDiskResponse) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+type UnstageDiskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Disk  *NetworkDisk           `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	// Others of the caller's disks are of the same target.
+	KeepSession   bool `protobuf:"varint,2,opt,name=keep_session,json=keepSession,proto3" json:"keep_session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnstageDiskRequest) Reset() {
+	*x = UnstageDiskRequest{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnstageDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnstageDiskRequest) ProtoMessage() {}
+
+func (x *UnstageDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnstageDiskRequest.ProtoReflect.Descriptor instead.
+func (*UnstageDiskRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *UnstageDiskRequest) GetDisk() *NetworkDisk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+func (x *UnstageDiskRequest) GetKeepSession() bool {
+	if x != nil {
+		return x.KeepSession
+	}
+	return false
+}
+
+type UnstageDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnstageDiskResponse) Reset() {
+	*x = UnstageDiskResponse{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnstageDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnstageDiskResponse) ProtoMessage() {}
+
+func (x *UnstageDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnstageDiskResponse.ProtoReflect.Descriptor instead.
+func (*UnstageDiskResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
+}
+
 var File_sextant_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_sextant_supervisor_v1_supervisor_proto_rawDesc = "" +
@@ -268,11 +813,50 @@ const file_sextant_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x06server\x18\x03 \x01(\tR\x06server\x12\x12\n" +
 	"\x04path\x18\x04 \x01(\tR\x04path\x12\x18\n" +
 	"\aoptions\x18\x05 \x03(\tR\aoptions\"\x12\n" +
-	"\x10MountNFSResponse2m\n" +
+	"\x10MountNFSResponse\"\x82\x01\n" +
+	"\vNetworkDisk\x128\n" +
+	"\x05iscsi\x18\x01 \x01(\v2 .sextant.supervisor.v1.ISCSIDiskH\x00R\x05iscsi\x12/\n" +
+	"\x02fc\x18\x02 \x01(\v2\x1d.sextant.supervisor.v1.FCDiskH\x00R\x02fcB\b\n" +
+	"\x06source\"\xac\x01\n" +
+	"\tISCSIDisk\x12\x18\n" +
+	"\aportals\x18\x01 \x03(\tR\aportals\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12\x10\n" +
+	"\x03lun\x18\x03 \x01(\rR\x03lun\x12\x1c\n" +
+	"\tinterface\x18\x04 \x01(\tR\tinterface\x12%\n" +
+	"\x0einitiator_name\x18\x05 \x01(\tR\rinitiatorName\x12\x16\n" +
+	"\x06volume\x18\x06 \x01(\tR\x06volume\"D\n" +
+	"\x06FCDisk\x12\x12\n" +
+	"\x04wwns\x18\x01 \x03(\tR\x04wwns\x12\x10\n" +
+	"\x03lun\x18\x02 \x01(\rR\x03lun\x12\x14\n" +
+	"\x05wwids\x18\x03 \x03(\tR\x05wwids\"\x80\x01\n" +
+	"\x04CHAP\x12\x1a\n" +
+	"\busername\x18\x01 \x01(\tR\busername\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\x12\x1f\n" +
+	"\vusername_in\x18\x03 \x01(\tR\n" +
+	"usernameIn\x12\x1f\n" +
+	"\vpassword_in\x18\x04 \x01(\tR\n" +
+	"passwordIn\"\xa2\x02\n" +
+	"\x10StageDiskRequest\x126\n" +
+	"\x04disk\x18\x01 \x01(\v2\".sextant.supervisor.v1.NetworkDiskR\x04disk\x12\x14\n" +
+	"\x05block\x18\x02 \x01(\bR\x05block\x12\x17\n" +
+	"\afs_type\x18\x03 \x01(\tR\x06fsType\x12\x1b\n" +
+	"\tread_only\x18\x04 \x01(\bR\breadOnly\x12\x18\n" +
+	"\aoptions\x18\x05 \x03(\tR\aoptions\x129\n" +
+	"\tdiscovery\x18\x06 \x01(\v2\x1b.sextant.supervisor.v1.CHAPR\tdiscovery\x125\n" +
+	"\asession\x18\a \x01(\v2\x1b.sextant.supervisor.v1.CHAPR\asession\"?\n" +
+	"\x11StageDiskResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\"o\n" +
+	"\x12UnstageDiskRequest\x126\n" +
+	"\x04disk\x18\x01 \x01(\v2\".sextant.supervisor.v1.NetworkDiskR\x04disk\x12!\n" +
+	"\fkeep_session\x18\x02 \x01(\bR\vkeepSession\"\x15\n" +
+	"\x13UnstageDiskResponse2m\n" +
 	"\x11SupervisorService\x12X\n" +
-	"\aEndExec\x12%.sextant.supervisor.v1.EndExecRequest\x1a&.sextant.supervisor.v1.EndExecResponse2k\n" +
+	"\aEndExec\x12%.sextant.supervisor.v1.EndExecRequest\x1a&.sextant.supervisor.v1.EndExecResponse2\xb1\x02\n" +
 	"\fToolsService\x12[\n" +
-	"\bMountNFS\x12&.sextant.supervisor.v1.MountNFSRequest\x1a'.sextant.supervisor.v1.MountNFSResponseBJZHgithub.com/sextant-node/sextant/proto/sextant/supervisor/v1;supervisorv1b\x06proto3"
+	"\bMountNFS\x12&.sextant.supervisor.v1.MountNFSRequest\x1a'.sextant.supervisor.v1.MountNFSResponse\x12^\n" +
+	"\tStageDisk\x12'.sextant.supervisor.v1.StageDiskRequest\x1a(.sextant.supervisor.v1.StageDiskResponse\x12d\n" +
+	"\vUnstageDisk\x12).sextant.supervisor.v1.UnstageDiskRequest\x1a*.sextant.supervisor.v1.UnstageDiskResponseBJZHgithub.com/sextant-node/sextant/proto/sextant/supervisor/v1;supervisorv1b\x06proto3"
 
 var (
 	file_sextant_supervisor_v1_supervisor_proto_rawDescOnce sync.Once
@@ -286,25 +870,43 @@ func file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_sextant_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_sextant_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_sextant_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_sextant_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*EndExecRequest)(nil),      // 0: sextant.supervisor.v1.EndExecRequest
 	(*EndExecResponse)(nil),     // 1: sextant.supervisor.v1.EndExecResponse
 	(*MountNFSRequest)(nil),     // 2: sextant.supervisor.v1.MountNFSRequest
 	(*MountNFSResponse)(nil),    // 3: sextant.supervisor.v1.MountNFSResponse
-	(*durationpb.Duration)(nil), // 4: google.protobuf.Duration
+	(*NetworkDisk)(nil),         // 4: sextant.supervisor.v1.NetworkDisk
+	(*ISCSIDisk)(nil),           // 5: sextant.supervisor.v1.ISCSIDisk
+	(*FCDisk)(nil),              // 6: sextant.supervisor.v1.FCDisk
+	(*CHAP)(nil),                // 7: sextant.supervisor.v1.CHAP
+	(*StageDiskRequest)(nil),    // 8: sextant.supervisor.v1.StageDiskRequest
+	(*StageDiskResponse)(nil),   // 9: sextant.supervisor.v1.StageDiskResponse
+	(*UnstageDiskRequest)(nil),  // 10: sextant.supervisor.v1.UnstageDiskRequest
+	(*UnstageDiskResponse)(nil), // 11: sextant.supervisor.v1.UnstageDiskResponse
+	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
 }
 var file_sextant_supervisor_v1_supervisor_proto_depIdxs = []int32{
-	4, // 0: sextant.supervisor.v1.EndExecRequest.began:type_name -> google.protobuf.Duration
-	0, // 1: sextant.supervisor.v1.SupervisorService.EndExec:input_type -> sextant.supervisor.v1.EndExecRequest
-	2, // 2: sextant.supervisor.v1.ToolsService.MountNFS:input_type -> sextant.supervisor.v1.MountNFSRequest
-	1, // 3: sextant.supervisor.v1.SupervisorService.EndExec:output_type -> sextant.supervisor.v1.EndExecResponse
-	3, // 4: sextant.supervisor.v1.ToolsService.MountNFS:output_type -> sextant.supervisor.v1.MountNFSResponse
-	3, // [3:5] is the sub-list for method output_type
-	1, // [1:3] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	12, // 0: sextant.supervisor.v1.EndExecRequest.began:type_name -> google.protobuf.Duration
+	5,  // 1: sextant.supervisor.v1.NetworkDisk.iscsi:type_name -> sextant.supervisor.v1.ISCSIDisk
+	6,  // 2: sextant.supervisor.v1.NetworkDisk.fc:type_name -> sextant.supervisor.v1.FCDisk
+	4,  // 3: sextant.supervisor.v1.StageDiskRequest.disk:type_name -> sextant.supervisor.v1.NetworkDisk
+	7,  // 4: sextant.supervisor.v1.StageDiskRequest.discovery:type_name -> sextant.supervisor.v1.CHAP
+	7,  // 5: sextant.supervisor.v1.StageDiskRequest.session:type_name -> sextant.supervisor.v1.CHAP
+	4,  // 6: sextant.supervisor.v1.UnstageDiskRequest.disk:type_name -> sextant.supervisor.v1.NetworkDisk
+	0,  // 7: sextant.supervisor.v1.SupervisorService.EndExec:input_type -> sextant.supervisor.v1.EndExecRequest
+	2,  // 8: sextant.supervisor.v1.ToolsService.MountNFS:input_type -> sextant.supervisor.v1.MountNFSRequest
+	8,  // 9: sextant.supervisor.v1.ToolsService.StageDisk:input_type -> sextant.supervisor.v1.StageDiskRequest
+	10, // 10: sextant.supervisor.v1.ToolsService.UnstageDisk:input_type -> sextant.supervisor.v1.UnstageDiskRequest
+	1,  // 11: sextant.supervisor.v1.SupervisorService.EndExec:output_type -> sextant.supervisor.v1.EndExecResponse
+	3,  // 12: sextant.supervisor.v1.ToolsService.MountNFS:output_type -> sextant.supervisor.v1.MountNFSResponse
+	9,  // 13: sextant.supervisor.v1.ToolsService.StageDisk:output_type -> sextant.supervisor.v1.StageDiskResponse
+	11, // 14: sextant.supervisor.v1.ToolsService.UnstageDisk:output_type -> sextant.supervisor.v1.UnstageDiskResponse
+	11, // [11:15] is the sub-list for method output_type
+	7,  // [7:11] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_sextant_supervisor_v1_supervisor_proto_init() }
@@ -312,13 +914,17 @@ func file_sextant_supervisor_v1_supervisor_proto_init() {
 	if File_sextant_supervisor_v1_supervisor_proto != nil {
 		return
 	}
+	file_sextant_supervisor_v1_supervisor_proto_msgTypes[4].OneofWrappers = []any{
+		(*NetworkDisk_Iscsi)(nil),
+		(*NetworkDisk_Fc)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_supervisor_v1_supervisor_proto_rawDesc), len(file_sextant_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

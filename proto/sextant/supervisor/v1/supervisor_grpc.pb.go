@@ -138,7 +138,9 @@ var SupervisorService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	ToolsService_MountNFS_FullMethodName = "/sextant.supervisor.v1.ToolsService/MountNFS"
+	ToolsService_MountNFS_FullMethodName    = "/sextant.supervisor.v1.ToolsService/MountNFS"
+	ToolsService_StageDisk_FullMethodName   = "/sextant.supervisor.v1.ToolsService/StageDisk"
+	ToolsService_UnstageDisk_FullMethodName = "/sextant.supervisor.v1.ToolsService/UnstageDisk"
 )
 
 // ToolsServiceClient is the client API for ToolsService service.
@@ -155,6 +157,14 @@ type ToolsServiceClient interface {
 	// MountNFS mounts an export on the folder of a pod's volume, with mount(8). When
 	// something is mounted there, that is it.
 	MountNFS(ctx context.Context, in *MountNFSRequest, opts ...grpc.CallOption) (*MountNFSResponse, error)
+	// StageDisk has a disk of the network on this node: it logs in to an iSCSI target, or
+	// has FC hosts look, and waits for the device. Unless block is set, a disk with nothing
+	// on it gets a file system, and is mounted below <root>/plugins. What is mounted there
+	// already is it.
+	StageDisk(ctx context.Context, in *StageDiskRequest, opts ...grpc.CallOption) (*StageDiskResponse, error)
+	// UnstageDisk undoes that. FAILED_PRECONDITION when something uses the device still:
+	// then it stays. A session that other disks are used by stays as well.
+	UnstageDisk(ctx context.Context, in *UnstageDiskRequest, opts ...grpc.CallOption) (*UnstageDiskResponse, error)
 }
 
 type toolsServiceClient struct {
@@ -175,6 +185,26 @@ func (c *toolsServiceClient) MountNFS(ctx context.Context, in *MountNFSRequest, 
 	return out, nil
 }
 
+func (c *toolsServiceClient) StageDisk(ctx context.Context, in *StageDiskRequest, opts ...grpc.CallOption) (*StageDiskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StageDiskResponse)
+	err := c.cc.Invoke(ctx, ToolsService_StageDisk_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *toolsServiceClient) UnstageDisk(ctx context.Context, in *UnstageDiskRequest, opts ...grpc.CallOption) (*UnstageDiskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnstageDiskResponse)
+	err := c.cc.Invoke(ctx, ToolsService_UnstageDisk_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ToolsServiceServer is the server API for ToolsService service.
 // All implementations must embed UnimplementedToolsServiceServer
 // for forward compatibility.
@@ -189,6 +219,14 @@ type ToolsServiceServer interface {
 	// MountNFS mounts an export on the folder of a pod's volume, with mount(8). When
 	// something is mounted there, that is it.
 	MountNFS(context.Context, *MountNFSRequest) (*MountNFSResponse, error)
+	// StageDisk has a disk of the network on this node: it logs in to an iSCSI target, or
+	// has FC hosts look, and waits for the device. Unless block is set, a disk with nothing
+	// on it gets a file system, and is mounted below <root>/plugins. What is mounted there
+	// already is it.
+	StageDisk(context.Context, *StageDiskRequest) (*StageDiskResponse, error)
+	// UnstageDisk undoes that. FAILED_PRECONDITION when something uses the device still:
+	// then it stays. A session that other disks are used by stays as well.
+	UnstageDisk(context.Context, *UnstageDiskRequest) (*UnstageDiskResponse, error)
 	mustEmbedUnimplementedToolsServiceServer()
 }
 
@@ -201,6 +239,12 @@ type UnimplementedToolsServiceServer struct{}
 
 func (UnimplementedToolsServiceServer) MountNFS(context.Context, *MountNFSRequest) (*MountNFSResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MountNFS not implemented")
+}
+func (UnimplementedToolsServiceServer) StageDisk(context.Context, *StageDiskRequest) (*StageDiskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StageDisk not implemented")
+}
+func (UnimplementedToolsServiceServer) UnstageDisk(context.Context, *UnstageDiskRequest) (*UnstageDiskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UnstageDisk not implemented")
 }
 func (UnimplementedToolsServiceServer) mustEmbedUnimplementedToolsServiceServer() {}
 func (UnimplementedToolsServiceServer) testEmbeddedByValue()                      {}
@@ -241,6 +285,42 @@ func _ToolsService_MountNFS_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ToolsService_StageDisk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StageDiskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServiceServer).StageDisk(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolsService_StageDisk_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServiceServer).StageDisk(ctx, req.(*StageDiskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ToolsService_UnstageDisk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnstageDiskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServiceServer).UnstageDisk(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolsService_UnstageDisk_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServiceServer).UnstageDisk(ctx, req.(*UnstageDiskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ToolsService_ServiceDesc is the grpc.ServiceDesc for ToolsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -251,6 +331,14 @@ var ToolsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MountNFS",
 			Handler:    _ToolsService_MountNFS_Handler,
+		},
+		{
+			MethodName: "StageDisk",
+			Handler:    _ToolsService_StageDisk_Handler,
+		},
+		{
+			MethodName: "UnstageDisk",
+			Handler:    _ToolsService_UnstageDisk_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/store"
+	"github.com/sextant-node/sextant/services/volume/internal/turns"
 )
 
 // use is a volume published to a pod, or about to be, as the journal keeps it.
@@ -67,7 +68,7 @@ type Manager struct {
 	disk   disk
 	uses   *store.Table[use]
 	stages *store.Table[staged]
-	turns  turns // one at a time for a volume
+	turns  turns.Turns // one at a time for a volume
 
 	mu       sync.Mutex
 	used     map[string]use    // by key

@@ -22,7 +22,7 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 	if problem := checkName(r.Name); problem != nil {
 		return "", problem
 	}
-	defer m.turns.take(r.volume())()
+	defer m.turns.Take(r.volume())()
 	u := use{
 		UID: r.UID, Volume: r.Volume, Name: r.Name, Driver: r.Driver, Handle: r.Handle, Inline: r.Inline,
 		Attachable: r.Attachable, Block: r.Block, Exclusive: r.Exclusive, Target: m.disk.target(r),

@@ -36,7 +36,7 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 }
 
 func (m *Manager) unmount(ctx context.Context, u use) error {
-	defer m.turns.take(u.volume())()
+	defer m.turns.Take(u.volume())()
 	d, err := m.cfg.Drivers.get(u.Driver)
 	if err != nil {
 		return fmt.Errorf("UnmountVolume.TearDown failed: %w", err)
@@ -155,7 +155,7 @@ func (m *Manager) Reap(ctx context.Context, name string) error {
 }
 
 func (m *Manager) reap(ctx context.Context, d *driver, volume string) error {
-	defer m.turns.take(volume)()
+	defer m.turns.Take(volume)()
 	if len(m.others(volume, "")) > 0 {
 		return nil
 	}

@@ -77,19 +77,27 @@ func Attach(src *claim.Source, o Objects) (string, error) {
 	return csi.UniqueName(of.Driver + "^" + of.VolumeHandle), nil
 }
 
-// Attached says what a volume waits for until it is attached, and then what the
-// attacher left for the driver.
-func Attached(name string, src *claim.Source, o Objects) (map[string]string, error) {
+// Listed waits until the node's status says that a volume is attached.
+func Listed(name string, o Objects) error {
 	node, err := o.Node()
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return fmt.Errorf("node: %w", err)
 	}
 	unique := v1.UniqueVolumeName(name)
 	if !slices.Contains(node.Status.VolumesInUse, unique) {
-		return nil, &Wait{"Volume has not been added to the list of VolumesInUse in the node's volume status"}
+		return &Wait{"Volume has not been added to the list of VolumesInUse in the node's volume status"}
 	}
 	if !slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == unique }) {
-		return nil, &Wait{"volume is not attached according to the node's status"}
+		return &Wait{"volume is not attached according to the node's status"}
+	}
+	return nil
+}
+
+// Attached says what a volume waits for until it is attached, and then what the
+// attacher left for the driver.
+func Attached(name string, src *claim.Source, o Objects) (map[string]string, error) {
+	if err := Listed(name, o); err != nil {
+		return nil, err
 	}
 	id := attachment(src, o)
 	a, err := o.Attachment(id)

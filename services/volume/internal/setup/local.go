@@ -16,13 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/services/volume/internal/child"
-	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
-// Local is a folder of this node that is a persistent volume (v1.LocalVolumeSource).
+// Local is a folder of this node that is a volume: what v1.LocalVolumeSource says, or
+// where a disk is mounted.
 type Local struct {
-	// Volume is its name in the pod, Name that of the persistent volume, Path its
-	// folder.
+	// Plugin is content.Local, or that of the disk.
+	Plugin string
+	// Volume is its name in the pod, Name that of the persistent volume (or the same),
+	// Path its folder.
 	Volume, Name, Path string
 	// Options are the volume's mountOptions.
 	Options  []string
@@ -79,7 +81,7 @@ func (h *Host) Local(uid types.UID, l Local) (string, error) {
 	if !info.IsDir() {
 		return "", fmt.Errorf("local.path: %s is not a directory; block devices are not formatted and mounted by this node agent", l.Path)
 	}
-	dir := h.Dir(uid, content.Local, l.Name)
+	dir := h.Dir(uid, l.Plugin, l.Name)
 	there, err := pointThere(dir)
 	if err != nil {
 		return "", err
@@ -103,7 +105,7 @@ func (h *Host) Local(uid types.UID, l Local) (string, error) {
 			return "", fmt.Errorf("fsGroup: %w", err)
 		}
 	}
-	return dir, h.note(uid, content.Local, l.Volume, l.Name)
+	return dir, h.note(uid, l.Plugin, l.Volume, l.Name)
 }
 
 // isOf tells whether a folder is a group's: its id, its rights, and its bit.

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/services/volume/internal/child"
+	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/stallfs"
@@ -23,7 +24,7 @@ func TestLocal(t *testing.T) {
 	dir := ""
 	for range 2 { // again is the same
 		var err error
-		if dir, err = a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: folder}); err != nil {
+		if dir, err = a.Local("u", setup.Local{Plugin: content.Local, Volume: "v", Name: "pv", Path: folder}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +34,7 @@ func TestLocal(t *testing.T) {
 	if n := len(volumetest.Mounts(t, dir)); n != 1 {
 		t.Errorf("%d mounts, want 1", n)
 	}
-	only, err := a.Local("u", setup.Local{Volume: "w", Name: "ro", Path: folder, ReadOnly: true, Options: []string{"noatime"}})
+	only, err := a.Local("u", setup.Local{Plugin: content.Local, Volume: "w", Name: "ro", Path: folder, ReadOnly: true, Options: []string{"noatime"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +43,11 @@ func TestLocal(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "x"), "") // the other one is not
 	group := int64(2000)
-	if _, err := a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: folder, Group: &group}); err != nil || look(t, folder+"/file") != "0:2000 664" {
+	if _, err := a.Local("u", setup.Local{Plugin: content.Local, Volume: "v", Name: "pv", Path: folder, Group: &group}); err != nil || look(t, folder+"/file") != "0:2000 664" {
 		t.Errorf("given to a group: %s, %v", look(t, folder+"/file"), err)
 	}
 	write(t, folder+"/later", "")
-	if _, err := a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: folder, Group: &group, OnMismatch: true}); err != nil || look(t, folder+"/later") != "0:2000 644" {
+	if _, err := a.Local("u", setup.Local{Plugin: content.Local, Volume: "v", Name: "pv", Path: folder, Group: &group, OnMismatch: true}); err != nil || look(t, folder+"/later") != "0:2000 644" {
 		t.Errorf("given on a mismatch only: %s, %v", look(t, folder+"/later"), err)
 	}
 	for text, l := range map[string]setup.Local{
@@ -83,7 +84,7 @@ func TestLocalOnWhatHangs(t *testing.T) {
 	a, dead := apart(t, 2*time.Second), stallfs.Mount(t)
 	dead.Stall()
 	var stuck *child.Stuck
-	if _, err := a.Local("u", setup.Local{Volume: "v", Name: "pv", Path: filepath.Join(dead.Dir, "folder")}); !errors.As(err, &stuck) {
+	if _, err := a.Local("u", setup.Local{Plugin: content.Local, Volume: "v", Name: "pv", Path: filepath.Join(dead.Dir, "folder")}); !errors.As(err, &stuck) {
 		t.Errorf("%v", err)
 	}
 }

@@ -44,7 +44,7 @@ func pointThere(dir string) (bool, error) {
 }
 
 // claimed are the plugins of persistent volumes that are noted by name.
-var claimed = []string{content.Local, content.NFS}
+var claimed = []string{content.Local, content.NFS, content.ISCSI, content.FC}
 
 // noteOf is where it is kept which persistent volume a volume of a pod is, so that
 // it stands without the API.

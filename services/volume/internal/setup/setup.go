@@ -76,7 +76,7 @@ func (h *Host) Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool) {
 	case content.HasFiles(plugin):
 		dir := h.Dir(p.UID, plugin, v.Name)
 		return dir, atomic.Written(dir)
-	case plugin == content.NFS:
+	case plugin == content.NFS, plugin == content.ISCSI, plugin == content.FC:
 		dir := h.Dir(p.UID, plugin, v.Name)
 		there, err := mounted(dir)
 		return dir, err == nil && there

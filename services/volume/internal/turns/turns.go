@@ -1,20 +1,21 @@
-package csi
+// Package turns is locks by name: one at a time for a volume, whatever others wait for.
+package turns
 
 import "sync"
 
-// turns are locks by name. Unlike hashed ones, no name ever waits for another.
-type turns struct {
+// Turns are locks by name. Unlike hashed ones, no name ever waits for another.
+type Turns struct {
 	mu  sync.Mutex
 	all map[string]*turn
 }
 
 type turn struct {
 	sync.Mutex
-	wanted int // by how many; guarded by turns.mu
+	wanted int // by how many; guarded by Turns.mu
 }
 
-// take waits for a name's turn and returns what ends it.
-func (t *turns) take(name string) (end func()) {
+// Take waits for a name's turn and returns what ends it.
+func (t *Turns) Take(name string) (end func()) {
 	t.mu.Lock()
 	if t.all == nil {
 		t.all = map[string]*turn{}

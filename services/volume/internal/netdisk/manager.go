@@ -1,0 +1,185 @@
+package netdisk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/store"
+	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/turns"
+)
+
+// Tools is who has disks here and lets go of them; supervisorv1.ToolsServiceClient is
+// the real one.
+type Tools interface {
+	StageDisk(ctx context.Context, r *supervisorv1.StageDiskRequest, o ...grpc.CallOption) (*supervisorv1.StageDiskResponse, error)
+	UnstageDisk(ctx context.Context, r *supervisorv1.UnstageDiskRequest, o ...grpc.CallOption) (*supervisorv1.UnstageDiskResponse, error)
+}
+
+// use is a disk that a pod has, or is about to have.
+type use struct {
+	UID    types.UID `json:"uid"`
+	Volume string    `json:"volume"` // in the pod
+	Disk   Disk      `json:"disk"`
+	// Device of a block volume, and the boot it has that name in.
+	Device string `json:"device,omitempty"`
+	Boot   string `json:"boot,omitempty"`
+}
+
+func (u *use) key() string { return string(u.UID) + "/" + u.Volume }
+
+// Manager has disks on this node for those who use them. Safe for concurrent use.
+type Manager struct {
+	tools Tools
+	boot  string
+	uses  *store.Table[use]
+	turns turns.Turns // for disks that share sessions
+
+	mu   sync.Mutex
+	used map[string]use
+}
+
+// New takes up the journal. boot tells this boot of the machine from others.
+func New(file *store.Store, tools Tools, boot string) (*Manager, error) {
+	m := &Manager{tools: tools, boot: boot}
+	var err error
+	if m.uses, err = store.NewTable(file, "disk-uses", store.JSON[use]()); err != nil {
+		return nil, err
+	}
+	m.used, err = m.uses.All()
+	return m, err
+}
+
+func (m *Manager) put(u use) error {
+	m.mu.Lock()
+	had, ok := m.used[u.key()]
+	m.mu.Unlock()
+	if ok && had.Device == u.Device && had.Boot == u.Boot && had.Disk.id() == u.Disk.id() {
+		return nil
+	}
+	if err := m.uses.Put(u.key(), u); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used[u.key()] = u
+	return nil
+}
+
+// Note keeps that a pod has a disk that is mounted for it already.
+func (m *Manager) Note(uid types.UID, volume string, a *Asked) error {
+	return m.put(use{UID: uid, Volume: volume, Disk: a.Disk})
+}
+
+// Stage has a disk on this node for a volume of a pod. It returns where it is mounted,
+// or its device for a block volume.
+func (m *Manager) Stage(ctx context.Context, uid types.UID, volume string, a *Asked, discovery, session *supervisorv1.CHAP) (string, error) {
+	defer m.turns.Take(turn(&a.Disk))()
+	u := use{UID: uid, Volume: volume, Disk: a.Disk}
+	if err := m.put(u); err != nil {
+		return "", err
+	}
+	if err := fault.Hit(ctx, "volume.disk.stage"); err != nil {
+		return "", err
+	}
+	resp, err := m.tools.StageDisk(ctx, &supervisorv1.StageDiskRequest{
+		Disk: a.wire(), Block: a.Block, FsType: a.FSType, ReadOnly: a.ReadOnly, Options: a.Options, Discovery: discovery, Session: session,
+	})
+	if err != nil || !a.Block {
+		return resp.GetPath(), err
+	}
+	u.Device, u.Boot = resp.GetDevice(), m.boot
+	return u.Device, m.put(u)
+}
+
+func turn(d *Disk) string {
+	if s := d.session(); s != "" {
+		return s
+	}
+	return d.id()
+}
+
+// Device is that of a block volume of a pod, if it was staged in this boot.
+func (m *Manager) Device(uid types.UID, volume string) (device string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.used[string(uid)+"/"+volume]
+	return u.Device, u.Device != "" && u.Boot == m.boot
+}
+
+// InUse lists the attach controller's names of the disks that pods have.
+func (m *Manager) InUse() (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.used {
+		names = append(names, u.Disk.AttachName())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Uses tells whether a pod has disks, or is about to.
+func (m *Manager) Uses(uid types.UID) bool { return len(m.of(uid)) > 0 }
+
+func (m *Manager) of(uid types.UID) (all []use) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.used {
+		if u.UID == uid {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// Release lets go of a pod's disks that nobody else has. Their mounts in the pod must
+// be gone.
+func (m *Manager) Release(ctx context.Context, uid types.UID) error {
+	var failed []error
+	for _, u := range m.of(uid) {
+		if err := m.release(ctx, u); err != nil {
+			failed = append(failed, fmt.Errorf("volume %q: UnmountDevice failed: %w", u.Volume, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (m *Manager) release(ctx context.Context, u use) error {
+	defer m.turns.Take(turn(&u.Disk))()
+	if err := fault.Hit(ctx, "volume.disk.unstage"); err != nil {
+		return err
+	}
+	if disk, session := m.others(&u); !disk {
+		if _, err := m.tools.UnstageDisk(ctx, &supervisorv1.UnstageDiskRequest{Disk: u.Disk.wire(), KeepSession: session}); err != nil {
+			return err
+		}
+	}
+	if err := m.uses.Delete(u.key()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.used, u.key())
+	return nil
+}
+
+// others tells whether another volume is of the same disk, and whether one has the same
+// sessions.
+func (m *Manager) others(of *use) (disk, session bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.used {
+		if u.key() != of.key() {
+			disk = disk || u.Disk.id() == of.Disk.id()
+			session = session || u.Disk.session() != "" && u.Disk.session() == of.Disk.session()
+		}
+	}
+	return disk, session
+}
