@@ -231,7 +231,11 @@ func (p *planner) alive() bool {
 // refresh asks for a record that is newer than what this process created.
 func (p *planner) refresh() {
 	p.plan.Refresh = true
-	p.wait("pleg", "observe", p.in.Observed.RefreshError)
+	message := p.in.Observed.RefreshError
+	if message == "" {
+		message = "what the runtime has is read again"
+	}
+	p.wait("pleg", "observe", message)
 }
 
 // remove removes something dead.

@@ -345,14 +345,18 @@ func (p *planner) learn() {
 }
 
 // lost notes the end of instances that a record newer than they are does not
-// list: the runtime lost them, and with them how they ended.
+// list, or lists as never started: the runtime lost them, or that it had started
+// them, and with them how they ended. A machine that loses its power leaves a
+// runtime whose files end before its memory did.
 func (p *planner) lost() {
 	if !p.in.Observed.Known || !p.in.Observed.Verified || p.in.Observed.Error != "" {
 		return
 	}
 	for name, c := range p.f.Containers {
-		if c.Last != nil && c.Last.Exit == nil && p.instanceByID(c.Last.ID) == nil &&
-			!p.flying(Action{Kind: Start, Container: name}.Key()) {
+		if c.Last == nil || c.Last.Exit != nil || p.flying(Action{Kind: Start, Container: name}.Key()) {
+			continue
+		}
+		if o := p.instanceByID(c.Last.ID); o == nil || o.State == Created {
 			last := *c.Last
 			last.Exit = &Exit{Code: lostExitCode, At: p.in.Now}
 			c.Last = &last

@@ -223,9 +223,10 @@ func (w *world) allocate() {
 	w.desire(w.asks)
 }
 
+// die ends what was started; containerd leaves the rest as it is.
 func (w *world) die(id string, code int32) {
 	for i := range w.conts {
-		if c := &w.conts[i]; c.ID == id && c.State != Exited {
+		if c := &w.conts[i]; c.ID == id && c.State != Exited && c.State != Created {
 			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.now
 		}
 	}
