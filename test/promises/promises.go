@@ -2,9 +2,9 @@ package main
 
 // promise is one thing that is promised.
 type promise struct {
-	// item is its number in the list of what users of node agents suffer from.
-	item int
-	what string
+	// about is what part of a pod's life it is about.
+	about string
+	what  string
 	// metric is the unit that a benchmark reports it in, and atMost its bound. Without
 	// one the test holds it, and fails if it is not kept.
 	metric string
@@ -38,36 +38,36 @@ func shows(full bool) []show {
 	}
 	return []show{
 		test("", "./services/status", "^TestWritesOfAStart$",
-			promise{item: 12, what: "an ordinary start of a pod: at most 3 writes, no read"}),
+			promise{about: "status", what: "an ordinary start of a pod: at most 3 writes, no read"}),
 		bench("", "./services/status", "ReadyToAPI",
-			promise{12, "250 pods ready within 5 s, 20 ms per API request: verdict to the API, p99 in ms", "p99-ms", 500},
-			promise{12, "the same: writes per pod that becomes ready", "writes/ready", 3},
-			promise{12, "the same: reads of pods", "GETs", 0}),
+			promise{"status", "250 pods ready within 5 s, 20 ms per API request: verdict to the API, p99 in ms", "p99-ms", 500},
+			promise{"status", "the same: writes per pod that becomes ready", "writes/ready", 3},
+			promise{"status", "the same: reads of pods", "GETs", 0}),
 		test("", "./services/status/internal/report", "^TestReplayAfterTenMinutes$",
-			promise{item: 12, what: "250 pods changed while the API server was away for 10 min: told within 10 s"}),
+			promise{about: "status", what: "250 pods changed while the API server was away for 10 min: told within 10 s"}),
 		test("", "./services/status", "^TestReplay$",
-			promise{item: 12, what: "what happened without the API server is told after it, through a kill"}),
+			promise{about: "status", what: "what happened without the API server is told after it, through a kill"}),
 		bench(e2e, "./bench", "FakeRuntime",
-			promise{13, "pod with ConfigMap and token, runtime of no time: bind to Running at the API, p50 in ms", "p50-ms-bind-to-running", 30},
-			promise{13, "the same, p99 in ms", "p99-ms-bind-to-running", 100}),
+			promise{"starts", "pod with ConfigMap and token, runtime of no time: bind to Running at the API, p50 in ms", "p50-ms-bind-to-running", 30},
+			promise{"starts", "the same, p99 in ms", "p99-ms-bind-to-running", 100}),
 		bench(e2e, "./bench", "Overhead",
-			promise{13, "containerd: bind to Running beyond the runtime's calls, p99 in ms", "p99-ms-beyond-the-runtime", 100}),
+			promise{"starts", "containerd: bind to Running beyond the runtime's calls, p99 in ms", "p99-ms-beyond-the-runtime", 100}),
 		test("", "./services/podworker/internal/actuate", "^TestStalledPullHoldsNobodyUp$",
-			promise{item: 16, what: "a stalled pull holds no other up for more than 1 s"}),
+			promise{about: "pulls", what: "a stalled pull holds no other up for more than 1 s"}),
 		test("", "./services/podworker/internal/pulls", ".",
-			promise{item: 16, what: "a pull that goes on is told of every 5 s"}),
+			promise{about: "pulls", what: "a pull that goes on is told of every 5 s"}),
 		bench("", "./services/prober", "ExecLateness",
-			promise{18, "200 pods, exec probes each second: late, p99 in ms", "p99-ms-late", 100},
-			promise{18, "identical liveness and readiness: commands per pod and second", "execs/pod/s", 1.01}),
+			promise{"probes", "200 pods, exec probes each second: late, p99 in ms", "p99-ms-late", 100},
+			promise{"probes", "identical liveness and readiness: commands per pod and second", "execs/pod/s", 1.01}),
 		{e2e, []string{".", "-run=TestNodes/behaviour/v2-bus/commands", "-kinds=v2-bus"}, []promise{
-			{item: 18, what: "a command whose time is over leaves no process"}}},
+			{about: "probes", what: "a command whose time is over leaves no process"}}},
 		test("", "./services/prober/internal/schedule", "^TestFiveHundredPods$",
-			promise{item: 20, what: "500 pods, period 60 s: first probe at most 100 ms late, no burst, also after a restart"}),
+			promise{about: "probes", what: "500 pods, period 60 s: first probe at most 100 ms late, no burst, also after a restart"}),
 		test("", "./services/podworker", "^TestEditedStaticPod$",
-			promise{item: 22, what: "a static pod edited 100 times, API server there and away: never two copies, the last runs"}),
+			promise{about: "static pods", what: "a static pod edited 100 times, API server there and away: never two copies, the last runs"}),
 		test("", "./services/status", "^(TestMirrorPod|TestMirrorAfterTheAPIServerIsBack|TestEndedStaticPodBeginsAnew)$",
-			promise{item: 22, what: "its mirror is of the last version within 5 s of the API server's return"}),
-		{e2e, kills, []promise{{item: 1, what: "kill -9 of each part under pods: no flip, no restart, no late probe"}}},
-		{e2e, append(kills, "-cut"), []promise{{item: 1, what: "the same without the API server"}}},
+			promise{about: "static pods", what: "its mirror is of the last version within 5 s of the API server's return"}),
+		{e2e, kills, []promise{{about: "kills", what: "kill -9 of each part under pods: no flip, no restart, no late probe"}}},
+		{e2e, append(kills, "-cut"), []promise{{about: "kills", what: "the same without the API server"}}},
 	}
 }

@@ -58,11 +58,11 @@ func metrics(output string) map[string]float64 {
 	return found
 }
 
-// table is the rows by item, in Markdown.
+// table is the rows by what they are about, in Markdown.
 func table(rows []row) string {
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.item, b.item) })
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.about, b.about) })
 	var b strings.Builder
-	b.WriteString("| item | promise | bound | measured | met |\n|---|---|---|---|---|\n")
+	b.WriteString("| about | promise | bound | measured | met |\n|---|---|---|---|---|\n")
 	for _, r := range rows {
 		bound, met := "", "no"
 		if r.metric != "" {
@@ -71,7 +71,7 @@ func table(rows []row) string {
 		if r.met {
 			met = "yes"
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", r.item, r.what, bound, r.measured, met)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.about, r.what, bound, r.measured, met)
 	}
 	return b.String()
 }

@@ -3,10 +3,10 @@ package main
 import "testing"
 
 func TestJudge(t *testing.T) {
-	s := bench("", "./x", "X", promise{1, "fast", "p99-ms", 5}, promise{2, "few", "GETs", 0}, promise{item: 3, what: "works"})
+	s := bench("", "./x", "X", promise{"a", "fast", "p99-ms", 5}, promise{"b", "few", "GETs", 0}, promise{about: "c", what: "works"})
 	const out = "goos: linux\nBenchmarkX-2   \t 1\t99 ns/op\t 0 GETs\t 7.5 p99-ms\nPASS\n"
-	want := "| item | promise | bound | measured | met |\n|---|---|---|---|---|\n" +
-		"| 1 | fast | 5 | 7.5 | no |\n| 2 | few | 0 | 0 | yes |\n| 3 | works |  | holds | yes |\n"
+	want := "| about | promise | bound | measured | met |\n|---|---|---|---|---|\n" +
+		"| a | fast | 5 | 7.5 | no |\n| b | few | 0 | 0 | yes |\n| c | works |  | holds | yes |\n"
 	if got := table(s.judge(out, true)); got != want {
 		t.Errorf("got\n%s", got)
 	}
