@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"testing"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
@@ -31,8 +32,10 @@ func csiVolumes(e *env) {
 	e.Cleanup(func() { os.RemoveAll(sockets) })
 	driver, err := csidriver.Start(csidriver.Config{
 		Name: name, NodeID: "id-of-" + e.n.Name, Root: root, MaxVolumes: 9,
-		Capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
-		Endpoint:     filepath.Join(sockets, "csi.sock"), Registration: filepath.Join(e.n.Root, "plugins_registry", e.ns+".sock"),
+		Capabilities: []csi.NodeServiceCapability_RPC_Type{
+			csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		},
+		Endpoint: filepath.Join(sockets, "csi.sock"), Registration: filepath.Join(e.n.Root, "plugins_registry", e.ns+".sock"),
 	})
 	if err != nil {
 		e.Fatal(err)
@@ -72,6 +75,9 @@ func csiVolumes(e *env) {
 	e.file(pod, "/data/greeting", usual, is("hello"))
 	e.file(pod, "/proc/mounts", usual, contains("tmpfs /scratch tmpfs"))
 
+	if !testing.Short() { // nodes may not watch claims: it is a minute and a half until they look again
+		e.expand("data", "stores", "2Gi")
+	}
 	before := csiCalls(e, root)
 	e.n.Kill(e, "volume")
 	e.n.Kill(e, "podworker")
