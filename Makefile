@@ -161,6 +161,16 @@ machine: test-setup $(IMAGES) ## The package on a whole Debian in emulation: kil
 	@BUILD_FLAGS= deploy/package/build.sh 0.0.2 bin/machine
 	@cd test/machine && go test -v -count=1 -timeout=12h -run='^TestMachine$$' -image=$(MACHINE_CACHE) -packages=$(CURDIR)/bin/machine -images=$(CURDIR)/bin/images $(MACHINE) .
 
+.PHONY: machine-storage
+machine-storage: test-setup $(IMAGES) ## Volumes of a real NFS server and a real iSCSI target, on the same machine (root)
+	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@$(SUDO) test/machine/storage.sh $(MACHINE_CACHE) $(MACHINE_CACHE)/storage
+	@rm -rf bin/storage
+	@BUILD_FLAGS= deploy/package/build.sh 0.0.1 bin/storage
+	@BUILD_FLAGS= deploy/package/build.sh 0.0.2 bin/storage
+	@cd test/machine && go test -v -count=1 -timeout=3h -run='^TestStorage$$' -storage=$(MACHINE_CACHE)/storage -packages=$(CURDIR)/bin/storage -images=$(CURDIR)/bin/images $(MACHINE) .
+
 .PHONY: volume-kills
 volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: of volume alone, and of volume and podworker of a node (root)
 	@test/env/install.sh runtime etcd kubernetes
