@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -286,6 +290,7 @@ func purge(e *env) {
 	for _, name := range names {
 		addresses[name] = e.n.seen.pod(e.ns, name).Status.PodIP
 	}
+	stray(e)
 	e.n.Purge(e)
 	if left := e.n.Traces(); len(left) > 0 {
 		e.Errorf("left behind:\n%s", strings.Join(left, "\n"))
@@ -302,5 +307,33 @@ func purge(e *env) {
 		if err != nil {
 			e.Errorf("pod %s at %s: %v", name, addresses[name], err)
 		}
+	}
+}
+
+// stray leaves a process below a pod's cgroup that the runtime knows nothing of, as a
+// command does that a probe began while its container ended.
+func stray(e *env) {
+	var pods []string
+	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		found, err := filepath.Glob(hierarchy + e.n.Runtime.CgroupRoot + "/kubepods/besteffort/pod*")
+		if err != nil {
+			e.Fatal(err)
+		}
+		pods = append(pods, found...)
+	}
+	if len(pods) == 0 {
+		e.Fatal("no pod has a cgroup")
+	}
+	dir := filepath.Join(pods[0], "stray")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		e.Fatal(err)
+	}
+	cmd := exec.CommandContext(e.Context(), "sleep", "3600")
+	if err := cmd.Start(); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = cmd.Wait() }) // killed
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+		e.Fatal(err)
 	}
 }

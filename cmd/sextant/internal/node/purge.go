@@ -92,7 +92,7 @@ func (p *Plan) Purge(ctx context.Context, pods []string) error {
 	} else {
 		all = append(all, removePods(ctx, p.Endpoint, pods))
 	}
-	all = append(all, unmountBelow(p.RootDir), p.unshare(), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(), p.removePodFiles(pods))
+	all = append(all, unmountBelow(p.RootDir), p.unshare(), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.removePodFiles(pods))
 	if p.Units {
 		all = append(all, p.removePrepared())
 	}
@@ -173,40 +173,6 @@ func unmountBelow(dir string) error {
 		}
 		if err := unix.Unmount(m.path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			all = append(all, fmt.Errorf("unmount %s: %w", m.path, err))
-		}
-	}
-	return errors.Join(all...)
-}
-
-// removeCgroups removes the pods' cgroups of a node that had a root of its own;
-// below a shared root other agents' pods may live.
-func (p *Plan) removeCgroups() error {
-	if p.CgroupRoot == "" || p.CgroupRoot == "/" {
-		return nil
-	}
-	controllers, err := filepath.Glob("/sys/fs/cgroup/*")
-	if err != nil {
-		return err
-	}
-	var all []error
-	for _, hierarchy := range append(controllers, "/sys/fs/cgroup") {
-		root := filepath.Join(hierarchy, p.CgroupRoot)
-		if info, err := os.Stat(root); err != nil || !info.IsDir() {
-			continue
-		}
-		var dirs []string
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		all = append(all, err)
-		slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-		for _, dir := range dirs {
-			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-				all = append(all, fmt.Errorf("cgroup %s: %w", dir, err))
-			}
 		}
 	}
 	return errors.Join(all...)
