@@ -47,7 +47,7 @@ func (b *bench) unmounted(plugin string) {
 // own kernel.
 func TestStorage(t *testing.T) {
 	if *storage == "" {
-		t.Skip("no disk with a storage server: make machine-storage runs this")
+		t.Fatal("no disk with a storage server: make machine-storage runs this")
 	}
 	*image = *storage
 	b := start(t)

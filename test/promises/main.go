@@ -1,4 +1,4 @@
-// Promises runs the tests and benchmarks that show what this project promises its
+// Command promises runs the tests and benchmarks that show what this project promises its
 // users, and prints a table: what, the bound, what was measured, and whether it is met.
 //
 //	go run ./test/promises             a look (root, the real parts of test/env)
