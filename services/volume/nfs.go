@@ -15,8 +15,8 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 )
 
-// toolLimit is how long the mount of an export may take. mount.nfs(8) gives up after two minutes, if
-// it is not told otherwise.
+// toolLimit is how long the mount of an export may take. mount.nfs(8) gives up after
+// two minutes, if it is not told otherwise.
 const toolLimit = 2*time.Minute + 30*time.Second
 
 // newTools connects to what runs root's tools.

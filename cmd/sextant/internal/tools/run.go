@@ -21,7 +21,7 @@ const (
 	// mostAtPlace is how many orders concern one server at a time: one that is gone
 	// holds up those few tools, the others wait here.
 	mostAtPlace = 4
-	// mostTools bounds how many tools run, and wait for what is gone.
+	// mostTools is how many may have been killed and not have ended before none is started any more.
 	mostTools = 64
 	// mercy is how long a tool that was killed may take to end.
 	mercy = 2 * time.Second
