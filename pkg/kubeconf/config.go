@@ -101,7 +101,10 @@ func (c *Config) Standalone() bool { return c.Node.KubeConfig == "" }
 
 // Gate tells whether the named feature gate is on under this configuration.
 // An unknown name is off.
-func (c *Config) Gate(name string) bool { return gatesOf(c.Kubelet.FeatureGates).enabled(name) }
+func (c *Config) Gate(name string) bool {
+	gate, known := gateIndex()[name]
+	return known && gate.in(c.Kubelet.FeatureGates)
+}
 
 // GateStates tells of every known feature gate whether it is on.
 func (c *Config) GateStates() map[string]bool { return gatesOf(c.Kubelet.FeatureGates) }

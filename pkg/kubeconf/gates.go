@@ -88,18 +88,20 @@ type gates map[string]bool
 func gatesOf(set map[string]bool) gates {
 	g := gates{}
 	for name, gate := range gateIndex() {
-		if v, ok := set[name]; ok {
-			g[name] = v
-			continue
-		}
-		switch v, ok := set[stageGate(gate.Stage)]; {
-		case ok && name != allAlpha && name != allBeta:
-			g[name] = v
-		default:
-			g[name] = gate.Default
-		}
+		g[name] = gate.in(set)
 	}
 	return g
+}
+
+// in is whether the gate is on under a featureGates map.
+func (gate Gate) in(set map[string]bool) bool {
+	if v, ok := set[gate.Name]; ok {
+		return v
+	}
+	if v, ok := set[stageGate(gate.Stage)]; ok && gate.Name != allAlpha && gate.Name != allBeta {
+		return v
+	}
+	return gate.Default
 }
 
 // stageGate names the gate that switches all gates of a stage, "" for none.
