@@ -101,8 +101,7 @@ func (s *Service) publishSources(ctx context.Context) {
 	for _, source := range l.state.Sources {
 		configured[source.Name] = true
 		message := &configv1.Source{
-			Name: source.Name, Complete: source.Heard, Error: source.Err, Pods: uint32(source.Pods),
-			PodsRevision: s.readAt(source),
+			Name: source.Name, Complete: source.Heard, Error: source.Err, PodsRevision: s.readAt(source),
 		}
 		for _, p := range source.Problems {
 			message.Problems = append(message.Problems, &configv1.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})

@@ -195,7 +195,6 @@ type Source struct {
 	// The last error in reaching it, or empty.
 	Error    string     `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Problems []*Problem `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
-	Pods     uint32     `protobuf:"varint,5,opt,name=pods,proto3" json:"pods,omitempty"`
 	// Once complete. For "file" and "http": config.pods is this far, or further,
 	// when a pod of the source that it does not list is one that the source does
 	// not have. It lets a manifest be replaced while the API server, which the
@@ -263,13 +262,6 @@ func (x *Source) GetProblems() []*Problem {
 		return x.Problems
 	}
 	return nil
-}
-
-func (x *Source) GetPods() uint32 {
-	if x != nil {
-		return x.Pods
-	}
-	return 0
 }
 
 func (x *Source) GetPodsRevision() *v1.Revision {
@@ -1196,14 +1188,13 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\aseen_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06seenAt\x12\x16\n" +
 	"\x06mirror\x18\x04 \x01(\fR\x06mirror\x12\x16\n" +
 	"\x06origin\x18\x05 \x01(\tR\x06origin\x125\n" +
-	"\bbegun_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\abegunAt\"\xda\x01\n" +
+	"\bbegun_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\abegunAt\"\xd2\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x126\n" +
-	"\bproblems\x18\x04 \x03(\v2\x1a.sextant.config.v1.ProblemR\bproblems\x12\x12\n" +
-	"\x04pods\x18\x05 \x01(\rR\x04pods\x12>\n" +
-	"\rpods_revision\x18\x06 \x01(\v2\x19.sextant.feed.v1.RevisionR\fpodsRevision\"Q\n" +
+	"\bproblems\x18\x04 \x03(\v2\x1a.sextant.config.v1.ProblemR\bproblems\x12>\n" +
+	"\rpods_revision\x18\x06 \x01(\v2\x19.sextant.feed.v1.RevisionR\fpodsRevisionJ\x04\b\x05\x10\x06R\x04pods\"Q\n" +
 	"\aProblem\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +

@@ -170,7 +170,6 @@ func (m *merger) settle(source *Source, c claim) {
 		m.names[full] = p
 	}
 	m.next.Pods[p.Pod.UID] = p
-	source.Pods++
 }
 
 func (s *Source) refuse(p *Pod, field, message string) {

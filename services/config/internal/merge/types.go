@@ -69,8 +69,6 @@ type Source struct {
 	Heard    bool
 	Err      string
 	Problems []Problem
-	// Pods is how many desired pods come from it.
-	Pods int
 }
 
 // State is the outcome. Values in it are never changed afterwards: a pod that
