@@ -92,7 +92,7 @@ func heard(looks chan struct{}) func() bool {
 
 func listen(c *bus.Client, name string) chan struct{} {
 	looks := make(chan struct{}, 100)
-	c.Listen(name, func() { looks <- struct{}{} })
+	c.Listen(name, func(feed.Revision) { looks <- struct{}{} })
 	return looks
 }
 
@@ -308,6 +308,6 @@ func TestTheBusSwitchedOff(t *testing.T) {
 		t.Error("connected")
 	}
 	off.Announce(t.Context(), house.PlegPods, "a", feed.Revision{})
-	off.Listen(house.PlegPods, func() { t.Error("heard something") })()
+	off.Listen(house.PlegPods, func(feed.Revision) { t.Error("heard something") })()
 	off.Close()
 }

@@ -46,7 +46,7 @@ type Client struct {
 	conn *nats.Conn
 
 	mu        sync.Mutex
-	listeners map[int]func()
+	listeners map[int]func(feed.Revision)
 	next      int
 }
 
@@ -56,7 +56,7 @@ func Connect(cfg ClientConfig) (*Client, error) {
 	if cfg.Ping == 0 {
 		cfg.Ping = 2 * time.Second
 	}
-	c := &Client{cfg: cfg, listeners: map[int]func(){}}
+	c := &Client{cfg: cfg, listeners: map[int]func(feed.Revision){}}
 	key := nats.Option(func(o *nats.Options) error {
 		// The seed is read when asked, not kept in memory.
 		o.SignatureCB = func(nonce []byte) ([]byte, error) { return sign(cfg.KeyFile, nonce) }
@@ -164,7 +164,7 @@ func (c *Client) publish(ctx context.Context, subject string, m proto.Message) {
 }
 
 // Listen implements feed.Listener.
-func (c *Client) Listen(name string, look func()) (stop func()) {
+func (c *Client) Listen(name string, look func(feed.Revision)) (stop func()) {
 	if c == nil {
 		return func() {}
 	}
@@ -173,7 +173,7 @@ func (c *Client) Listen(name string, look func()) (stop func()) {
 	c.next++
 	c.listeners[id] = look
 	c.mu.Unlock()
-	sub, err := c.conn.Subscribe(prefix+name+".>", func(*nats.Msg) { look() })
+	sub, err := c.conn.Subscribe(prefix+name+".>", func(m *nats.Msg) { look(announced(m.Data)) })
 	if err != nil {
 		c.cfg.Log.Error("bus subscription", "feed", name, "error", err.Error())
 	}
@@ -181,7 +181,7 @@ func (c *Client) Listen(name string, look func()) (stop func()) {
 	// look once it has.
 	go func() {
 		if err := c.conn.FlushTimeout(5 * time.Second); err == nil {
-			look()
+			look(feed.Revision{})
 		}
 	}()
 	return func() {
@@ -196,6 +196,16 @@ func (c *Client) Listen(name string, look func()) (stop func()) {
 	}
 }
 
+// announced is the revision that an announcement tells of; one that cannot be
+// read is a reason to look all the same.
+func announced(data []byte) feed.Revision {
+	var a feedv1.Announcement
+	if err := proto.Unmarshal(data, &a); err != nil {
+		return feed.Revision{}
+	}
+	return feed.RevisionFrom(a.GetRevision())
+}
+
 // Follow hands every message on the bus to f, for the operator's `watch`.
 func (c *Client) Follow(f func(subject string, data []byte)) error {
 	_, err := c.conn.Subscribe(prefix+">", func(m *nats.Msg) { f(m.Subject, m.Data) })
@@ -204,12 +214,12 @@ func (c *Client) Follow(f func(subject string, data []byte)) error {
 
 func (c *Client) lookAll() {
 	c.mu.Lock()
-	looks := make([]func(), 0, len(c.listeners))
+	looks := make([]func(feed.Revision), 0, len(c.listeners))
 	for _, look := range c.listeners {
 		looks = append(looks, look)
 	}
 	c.mu.Unlock()
 	for _, look := range looks {
-		look()
+		look(feed.Revision{})
 	}
 }

@@ -110,7 +110,8 @@ func startBus(t *testing.T, owner, reader house.Service) (announce, listen *bus.
 		}
 		t.Cleanup(c.Close)
 		connected := make(chan struct{})
-		stop := c.Listen("none", sync.OnceFunc(func() { close(connected) }))
+		once := sync.OnceFunc(func() { close(connected) })
+		stop := c.Listen("none", func(feed.Revision) { once() })
 		defer stop()
 		for !c.Connected() {
 			select {

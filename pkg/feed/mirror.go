@@ -20,11 +20,12 @@ type Puller interface {
 	Pull(ctx context.Context, feed string, since Revision) (*feedv1.ChangesResponse, error)
 }
 
-// Listener tells a mirror to look. Listen calls look after each announcement
-// and each reconnect, from any goroutine, until stop is called. Connected says
-// whether announcements arrive at all.
+// Listener tells a mirror to look. Listen calls look after each announcement,
+// with the revision announced, and with none after each reconnect, from any
+// goroutine, until stop is called. Connected says whether announcements arrive
+// at all.
 type Listener interface {
-	Listen(feed string, look func()) (stop func())
+	Listen(feed string, look func(Revision)) (stop func())
 	Connected() bool
 }
 
@@ -38,6 +39,9 @@ type MirrorConfig struct {
 	// Poll is the period without a bus (default 500 ms); Safety the period with
 	// it (default 30 s), for an announcement may be lost.
 	Poll, Safety time.Duration
+	// Settle is how long announcements are let gather before a pull, by a reader
+	// that is in no hurry; it looks at once when it is asked to.
+	Settle time.Duration
 	// Since is where an earlier life of the reader had come to.
 	Since Revision
 	Log   *slog.Logger
@@ -52,6 +56,8 @@ type Mirror[T any] struct {
 
 	mu       sync.Mutex
 	revision Revision
+	want     Revision // the last one announced that had not been reached
+	anyway   bool     // look, whatever was announced
 	complete bool
 	synced   bool
 	items    map[string]mirrored[T]
@@ -103,12 +109,49 @@ func (m *Mirror[T]) Watch(changed func(keys []string)) {
 	m.watchers = append(m.watchers, changed)
 }
 
-// Look asks for a pull soon; a burst becomes one.
+// Look asks for a pull now; a burst becomes one.
 func (m *Mirror[T]) Look() {
+	m.mu.Lock()
+	m.anyway = true
+	m.mu.Unlock()
+	m.wake()
+}
+
+// LookFor asks for a pull unless the mirror has reached a revision, or does
+// before the pull begins.
+func (m *Mirror[T]) LookFor(want Revision) {
+	m.mu.Lock()
+	// What is announced may come late, and not in its order.
+	if !m.want.Reached(want) {
+		m.want = want
+	}
+	m.mu.Unlock()
+	m.wake()
+}
+
+// heard is told of announcements.
+func (m *Mirror[T]) heard(announced Revision) {
+	if announced == (Revision{}) {
+		m.Look()
+		return
+	}
+	m.LookFor(announced)
+}
+
+func (m *Mirror[T]) wake() {
 	select {
 	case m.look <- struct{}{}:
 	default:
 	}
+}
+
+// due tells, after a wake, whether to pull, and whether at once.
+func (m *Mirror[T]) due() (pull, now bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now = m.anyway
+	m.anyway = false
+	return now || !m.revision.Reached(m.want), now || m.cfg.Settle == 0
 }
 
 // Run keeps the mirror current until ctx ends. It never fails: an owner that is
@@ -116,19 +159,27 @@ func (m *Mirror[T]) Look() {
 func (m *Mirror[T]) Run(ctx context.Context) error {
 	connected := func() bool { return m.cfg.Listener != nil && m.cfg.Listener.Connected() }
 	if m.cfg.Listener != nil {
-		stop := m.cfg.Listener.Listen(m.cfg.Feed, m.Look)
+		stop := m.cfg.Listener.Listen(m.cfg.Feed, m.heard)
 		defer stop()
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	failures := 0
+	failures, settling := 0, false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-m.look:
+			if pull, now := m.due(); !pull || settling && !now {
+				continue
+			} else if !now {
+				timer.Reset(m.cfg.Settle)
+				settling = true
+				continue
+			}
 		case <-timer.C:
 		}
+		settling = false
 		if err := m.Pull(ctx); err != nil {
 			failures++
 			if failures == 1 {

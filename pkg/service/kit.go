@@ -264,13 +264,18 @@ func (k *Kit) Events() *feed.Events {
 	return k.events
 }
 
-// Mirror makes a mirror of a neighbour's feed and runs it with the process.
-func Mirror[T any](k *Kit, name string, decode func(key string, value []byte) (T, error)) (*feed.Mirror[T], error) {
-	return MirrorSince(k, name, feed.Revision{}, decode)
-}
+// MirrorOption is what a reader wants of a mirror beyond its feed.
+type MirrorOption func(*feed.MirrorConfig)
 
-// MirrorSince is Mirror for a reader that remembers how far it had come.
-func MirrorSince[T any](k *Kit, name string, since feed.Revision, decode func(key string, value []byte) (T, error)) (*feed.Mirror[T], error) {
+// Since is for a reader that remembers how far it had come.
+func Since(r feed.Revision) MirrorOption { return func(c *feed.MirrorConfig) { c.Since = r } }
+
+// Unhurried is for a reader that nobody waits for: several changes are pulled
+// at once.
+func Unhurried(c *feed.MirrorConfig) { c.Settle = 100 * time.Millisecond }
+
+// Mirror makes a mirror of a neighbour's feed and runs it with the process.
+func Mirror[T any](k *Kit, name string, decode func(key string, value []byte) (T, error), options ...MirrorOption) (*feed.Mirror[T], error) {
 	f, ok := house.FeedNamed(name)
 	if !ok {
 		return nil, fmt.Errorf("no feed %q in the house", name)
@@ -279,10 +284,11 @@ func MirrorSince[T any](k *Kit, name string, since feed.Revision, decode func(ke
 	if err != nil {
 		return nil, err
 	}
-	m := feed.NewMirror(feed.MirrorConfig{
-		Feed: name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)},
-		Listener: k.Bus, Log: k.Log, Since: since,
-	}, decode)
+	cfg := feed.MirrorConfig{Feed: name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}, Listener: k.Bus, Log: k.Log}
+	for _, o := range options {
+		o(&cfg)
+	}
+	m := feed.NewMirror(cfg, decode)
 	k.mu.Lock()
 	k.mirrors = append(k.mirrors, m)
 	k.mu.Unlock()

@@ -115,13 +115,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, kubeconf.Decode); err != nil {
 		return nil, err
 	}
-	if s.pods, err = service.Mirror(kit, house.ConfigPods, decodeDesired); err != nil {
+	if s.pods, err = service.Mirror(kit, house.ConfigPods, decodeDesired, service.Unhurried); err != nil {
 		return nil, err
 	}
-	if s.statuses, err = service.Mirror(kit, house.StatusPods, feed.Message[*statusv1.PodReport]); err != nil {
+	if s.statuses, err = service.Mirror(kit, house.StatusPods, feed.Message[*statusv1.PodReport], service.Unhurried); err != nil {
 		return nil, err
 	}
-	if s.records, err = service.Mirror(kit, house.PlegPods, decodeObserved); err != nil {
+	if s.records, err = service.Mirror(kit, house.PlegPods, decodeObserved, service.Unhurried); err != nil {
 		return nil, err
 	}
 	if s.serving, err = service.Mirror(kit, house.ConfigServing, feed.Message[*configv1.Serving]); err != nil {

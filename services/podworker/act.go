@@ -85,9 +85,9 @@ func (w *worker) land(ctx context.Context, f *flight, out outcome, err error, be
 		w.asked[a.Kind] = newMark(out.revision, before)
 		switch a.Kind {
 		case step.Declare, step.Withdraw:
-			w.l.in.Volumes.Look()
+			w.l.in.Volumes.LookFor(out.revision)
 		case step.Admit, step.Resize, step.Settle, step.Release:
-			w.l.in.Allocations.Look()
+			w.l.in.Allocations.LookFor(out.revision)
 		}
 	}
 	if a.Kind == step.Update {

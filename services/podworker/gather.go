@@ -160,8 +160,8 @@ func (l *loop) read(ctx context.Context, uid types.UID) (*observe.Record, feed.R
 	if err != nil {
 		return nil, feed.Revision{}, err
 	}
-	l.in.Records.Look()
 	revision := feed.RevisionFrom(resp.GetRevision())
+	l.in.Records.LookFor(revision)
 	if resp.GetRecord() == nil {
 		return nil, revision, nil
 	}

@@ -47,20 +47,20 @@ import (
 // wire carries announcements inside the process, and tells of every one.
 type wire struct {
 	mu      sync.Mutex
-	looks   map[string]map[int]func()
+	looks   map[string]map[int]func(feed.Revision)
 	serial  int
 	changed chan struct{}
 }
 
-func (b *wire) Announce(_ context.Context, name, _ string, _ feed.Revision) {
+func (b *wire) Announce(_ context.Context, name, _ string, revision feed.Revision) {
 	b.mu.Lock()
-	var looks []func()
+	var looks []func(feed.Revision)
 	for _, look := range b.looks[name] {
 		looks = append(looks, look)
 	}
 	b.mu.Unlock()
 	for _, look := range looks {
-		look()
+		look(revision)
 	}
 	b.tell()
 }
@@ -78,11 +78,11 @@ func (b *wire) next() <-chan struct{} {
 	return b.changed
 }
 
-func (b *wire) Listen(name string, look func()) (stop func()) {
+func (b *wire) Listen(name string, look func(feed.Revision)) (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.looks[name] == nil {
-		b.looks[name] = map[int]func(){}
+		b.looks[name] = map[int]func(feed.Revision){}
 	}
 	b.serial++
 	id := b.serial
@@ -159,7 +159,7 @@ func newOwner[M proto.Message](n *node, name string, complete bool) *feed.Owner[
 func newNode(t *testing.T, images ...fakecri.Image) *node {
 	t.Helper()
 	n := &node{
-		t: t, wire: &wire{looks: map[string]map[int]func(){}, changed: make(chan struct{})},
+		t: t, wire: &wire{looks: map[string]map[int]func(feed.Revision){}, changed: make(chan struct{})},
 		clock: clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), dir: t.TempDir(), local: feed.Local{},
 	}
 	n.rt = fakecri.Start(t, fakecri.Config{Clock: n.clock, Images: images})

@@ -59,13 +59,13 @@ func mirrors(kit *service.Kit) (*Inputs, error) {
 	mirror(kit, &err, house.VolumePods, feed.Message[*volumev1.PodVolumes], &in.Volumes)
 	mirror(kit, &err, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &in.Allocations)
 	mirror(kit, &err, house.ResourceNode, feed.Message[*resourcev1.NodeResources], &in.Node)
-	mirror(kit, &err, house.StatusPods, feed.Message[*statusv1.PodReport], &in.Reports)
+	mirror(kit, &err, house.StatusPods, feed.Message[*statusv1.PodReport], &in.Reports, service.Unhurried)
 	return in, err
 }
 
-func mirror[T any](kit *service.Kit, err *error, name string, decode func(string, []byte) (T, error), into **feed.Mirror[T]) {
+func mirror[T any](kit *service.Kit, err *error, name string, decode func(string, []byte) (T, error), into **feed.Mirror[T], options ...service.MirrorOption) {
 	if *err == nil {
-		*into, *err = service.Mirror(kit, name, decode)
+		*into, *err = service.Mirror(kit, name, decode, options...)
 	}
 }
 

@@ -196,7 +196,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.runtime, err = service.Mirror(kit, house.PlegRuntime, feed.Message[*plegv1.RuntimeState]); err != nil {
 		return nil, err
 	}
-	if s.nodes, err = service.Mirror(kit, house.ConfigObjects, decodeNode); err != nil {
+	if s.nodes, err = service.Mirror(kit, house.ConfigObjects, decodeNode, service.Unhurried); err != nil {
 		return nil, err
 	}
 	s.kubelet.Watch(func([]string) { s.look() })

@@ -79,7 +79,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	open(&b, &in.sources, house.ConfigSources, feed.Message[*configv1.Source])
 	open(&b, &in.pods, house.ConfigPods, decodeDesired)
 	open(&b, &in.mirrors, house.ConfigMirrors, decodeMirror)
-	open(&b, &in.nodes, house.ConfigObjects, decodeNode)
+	open(&b, &in.nodes, house.ConfigObjects, decodeNode, service.Unhurried)
 	open(&b, &in.workers, house.PodWorkerPods, decodeWorker)
 	open(&b, &in.images, house.PodWorkerImages, decodeImages)
 	open(&b, &in.end, house.PodWorkerNode, feed.Message[*podworkerv1.NodeState])
@@ -89,7 +89,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	open(&b, &in.resources, house.ResourceNode, decodeResources)
 	open(&b, &in.volumes, house.VolumeNode, feed.Message[*volumev1.VolumeNode])
 	for _, name := range eventFeeds {
-		m, err := service.MirrorSince(kit, name, cursor(name), feed.Message[*eventv1.Event])
+		m, err := service.Mirror(kit, name, feed.Message[*eventv1.Event], service.Since(cursor(name)), service.Unhurried)
 		if err != nil {
 			return nil, err
 		}
@@ -103,9 +103,9 @@ type builder struct {
 	err error
 }
 
-func open[T any](b *builder, at **feed.Mirror[T], name string, decode func(string, []byte) (T, error)) {
+func open[T any](b *builder, at **feed.Mirror[T], name string, decode func(string, []byte) (T, error), options ...service.MirrorOption) {
 	if b.err == nil {
-		*at, b.err = service.Mirror(b.kit, name, decode)
+		*at, b.err = service.Mirror(b.kit, name, decode, options...)
 	}
 }
 
