@@ -55,8 +55,12 @@ func (e *eventsState) end() (delivered bool) {
 
 // eventRetry is how soon a broken stream is opened again; eventAbsent how soon
 // a runtime without container events is asked again (it may be upgraded);
-// eventBelief how long a silent stream must stay open to count as working.
+// eventBelief how long a silent stream must stay open to count as working;
+// eventSettle how long a reading may wait when something was made or removed:
+// that is podworker's doing, which asks by itself, and one reading is enough.
+// What has stopped is read at once.
 const (
+	eventSettle = 50 * time.Millisecond
 	eventRetry  = 500 * time.Millisecond
 	eventAbsent = time.Minute
 	eventBelief = 2 * time.Second
@@ -124,11 +128,26 @@ func (s *Service) follow(ctx context.Context) error {
 			s.relistSoon()
 			continue
 		}
-		go func() {
-			if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
-				s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
-				s.relistSoon()
+		if event.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
+			go s.readFor(ctx, uid)
+			continue
+		}
+		begun := s.readers.begun(uid)
+		time.AfterFunc(eventSettle, func() {
+			if s.readers.begun(uid) <= begun { // less: it was forgotten meanwhile
+				s.readFor(ctx, uid)
 			}
-		}()
+		})
+	}
+}
+
+// readFor reads a pod that an event told of.
+func (s *Service) readFor(ctx context.Context, uid string) {
+	if ctx.Err() != nil {
+		return // the stream has broken, and all is listed again
+	}
+	if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
+		s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
+		s.relistSoon()
 	}
 }

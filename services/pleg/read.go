@@ -2,10 +2,13 @@ package pleg
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -30,6 +33,7 @@ type reader struct {
 	// guarded by readers.mu
 	next        *reading // asked for, not begun
 	running     bool
+	readings    uint64 // begun
 	fingerprint uint64
 	failing     bool
 
@@ -70,7 +74,20 @@ func (r *readers) begin(p *reader) *reading {
 	defer r.mu.Unlock()
 	next := p.next
 	p.next, p.running = nil, next != nil
+	if next != nil {
+		p.readings++
+	}
 	return next
+}
+
+// begun counts the readings of a pod that have begun.
+func (r *readers) begun(uid string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.pods[uid]; p != nil {
+		return p.readings
+	}
+	return 0
 }
 
 // differs tells whether a pod must be read: it looks different from the last
@@ -169,55 +186,89 @@ func (s *Service) readOnce(ctx context.Context, uid string, p *reader) (*plegv1.
 
 func (s *Service) list(ctx context.Context, uid string) (*record.Listing, error) {
 	labels := map[string]string{pod.PodUIDLabel: uid}
-	sandboxes, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
-		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels},
+	listing := &record.Listing{}
+	var both errgroup.Group
+	both.Go(func() error {
+		resp, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+			Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels},
+		})
+		if err != nil {
+			return fmt.Errorf("list sandboxes: %w", err)
+		}
+		listing.Sandboxes = resp.GetItems()
+		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
-	}
-	containers, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
-		Filter: &runtimeapi.ContainerFilter{LabelSelector: labels},
+	both.Go(func() error {
+		resp, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+			Filter: &runtimeapi.ContainerFilter{LabelSelector: labels},
+		})
+		if err != nil {
+			return fmt.Errorf("list containers: %w", err)
+		}
+		listing.Containers = resp.GetContainers()
+		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
-	return &record.Listing{Sandboxes: sandboxes.GetItems(), Containers: containers.GetContainers()}, nil
+	return listing, both.Wait()
 }
 
+// parallelCalls bounds the questions about one pod that are asked at once.
+const parallelCalls = 4
+
 func (s *Service) statuses(ctx context.Context, uid string, p *reader, listing *record.Listing) (*plegv1.PodRecord, error) {
-	var sandboxes []*runtimeapi.PodSandboxStatus
-	for _, item := range listing.Sandboxes {
-		resp, err := s.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.GetId()})
-		if isGone(err) {
+	sandboxes := make([]*runtimeapi.PodSandboxStatus, len(listing.Sandboxes))
+	containers := make([]*runtimeapi.ContainerStatus, len(listing.Containers))
+	var all errgroup.Group
+	all.SetLimit(parallelCalls)
+	for i, item := range listing.Sandboxes {
+		all.Go(func() error {
+			resp, err := s.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.GetId()})
+			sandboxes[i] = resp.GetStatus()
+			if err = answered(err, resp.GetStatus() != nil); err != nil {
+				return fmt.Errorf("sandbox %s: %w", item.GetId(), err)
+			}
+			return nil
+		})
+	}
+	for i, item := range listing.Containers {
+		if st, known := p.exited[item.GetId()]; known && item.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			containers[i] = st
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("sandbox %s: %w", item.GetId(), err)
-		}
-		sandboxes = append(sandboxes, resp.GetStatus())
-	}
-	exited := map[string]*runtimeapi.ContainerStatus{}
-	var containers []*runtimeapi.ContainerStatus
-	for _, item := range listing.Containers {
-		st, known := p.exited[item.GetId()]
-		if !known || item.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		all.Go(func() error {
 			resp, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: item.GetId()})
-			if isGone(err) {
-				continue
+			containers[i] = resp.GetStatus()
+			if err = answered(err, resp.GetStatus() != nil); err != nil {
+				return fmt.Errorf("container %s: %w", item.GetId(), err)
 			}
-			if err != nil {
-				return nil, fmt.Errorf("container %s: %w", item.GetId(), err)
-			}
-			st = resp.GetStatus()
-		}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	sandboxes = slices.DeleteFunc(sandboxes, func(st *runtimeapi.PodSandboxStatus) bool { return st == nil })
+	containers = slices.DeleteFunc(containers, func(st *runtimeapi.ContainerStatus) bool { return st == nil })
+	exited := map[string]*runtimeapi.ContainerStatus{}
+	for _, st := range containers {
 		if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-			exited[item.GetId()] = st
+			exited[st.GetId()] = st
 		}
-		containers = append(containers, st)
 	}
 	p.exited = exited
 	s.metrics.running.note(uid, sandboxes, containers)
 	return record.Build(uid, listing, sandboxes, containers)
+}
+
+// answered is what is wrong with an answer about one sandbox or container. That
+// there is no such one any more is not.
+func answered(err error, status bool) error {
+	switch {
+	case isGone(err):
+		return nil
+	case err == nil && !status:
+		return errors.New("the runtime answered without a status")
+	}
+	return err
 }
 
 // failed marks the pod for another reading and says so in its record, once. A
