@@ -128,7 +128,8 @@ func startPods(b *testing.B, rt *harness.Runtime, socket string, inside func(fro
 		if inside != nil {
 			beyond = append(beyond, ended.Sub(began)-inside(began, ended))
 		}
-		if err := cp.Admin.CoreV1().Pods(ns).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		// Not by force, which tells of a pod as gone while the node still sees to it.
+		if err := cp.Admin.CoreV1().Pods(ns).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); err != nil {
 			b.Fatal(err)
 		}
 		until(pod.Name, func(e watch.Event) bool { return e.Type == watch.Deleted })
