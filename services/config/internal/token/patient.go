@@ -11,7 +11,7 @@ const (
 	// lag is how long the node authorizer may take to learn of a pod that the node
 	// was told of: until then "forbidden" is not yet an answer.
 	lag   = 2 * time.Second
-	first = 50 * time.Millisecond
+	first = 10 * time.Millisecond
 )
 
 // Patient asks again, ever slower, while the API server may not know the pod.
