@@ -23,8 +23,7 @@ import (
 const objectTTL = time.Minute
 
 // answerPatience is how long the API server's first answer is waited for before the
-// pods of an earlier life are started without it. A server that refuses, or cannot be
-// reached, is not waited for.
+// pods of an earlier life are started without it.
 const answerPatience = 5 * time.Second
 
 // defaultPeriod replaces a check frequency that is not set.
@@ -154,7 +153,7 @@ func (s *Service) newSlot(name string, set settings, c *kubeconf.Config) *slot {
 		})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceAPI:
-		source := api.New(api.Config{Changed: s.look, Heard: s.identity.Heard, Log: s.log})
+		source := api.New(api.Config{Changed: s.look, Heard: s.identity.Heard, Patience: answerPatience, Log: s.log})
 		sl.lister = source
 		sl.run = func(ctx context.Context) error { return s.runAPI(ctx, source, set) }
 	}
@@ -168,7 +167,6 @@ func (s *Service) runAPI(ctx context.Context, source *api.Source, set settings) 
 		ttl = objectTTL
 	}
 	defer s.client.Store(nil)
-	defer time.AfterFunc(answerPatience, func() { source.Overdue(answerPatience) }).Stop()
 	return cluster.Run(ctx, cluster.Config{
 		Settings: set.cluster, Log: s.log,
 		Credentials: s.credentials,

@@ -33,7 +33,10 @@ type Config struct {
 	// Heard is called with the outcome of each request; nil is that it was
 	// granted. Nobody listens if it is nil.
 	Heard func(error)
-	Log   *slog.Logger
+	// Patience is how long silence is not yet an error. A server that refuses, or
+	// cannot be reached, is not waited for.
+	Patience time.Duration
+	Log      *slog.Logger
 }
 
 // Source follows pods. Make it with New.
@@ -50,8 +53,13 @@ type Source struct {
 func New(cfg Config) *Source { return &Source{cfg: cfg, pods: map[string]*v1.Pod{}} }
 
 // Follow keeps the source current with a client until ctx ends. It may be
-// called again, with another client; what was heard stays.
+// called again, with another client; what was heard stays. A client that has had
+// no answer, ever, is in error after the patience, so that nobody waits for the
+// first one for ever.
 func (s *Source) Follow(ctx context.Context, client kubernetes.Interface, node string) {
+	defer time.AfterFunc(s.cfg.Patience, func() {
+		s.tell(fmt.Sprintf("no answer within %s", s.cfg.Patience), true)
+	}).Stop()
 	cluster.Follow(ctx, cluster.Resource{
 		Client: client.CoreV1().RESTClient(), Name: "pods",
 		Fields: fields.OneTermEqualSelector("spec.nodeName", node), Type: &v1.Pod{},
@@ -81,12 +89,6 @@ func (s *Source) Listing() merge.Listing {
 
 // Report takes the outcome of a request in; nil is success.
 func (s *Source) Report(err error) { s.tell(cluster.Text(err), false) }
-
-// Overdue makes of silence an error, so that nobody waits for the first answer for
-// ever.
-func (s *Source) Overdue(after time.Duration) {
-	s.tell(fmt.Sprintf("no answer within %s", after), true)
-}
 
 // tell notes an error, or only if there was neither an answer nor an error.
 func (s *Source) tell(text string, ifSilent bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sextant-node/sextant/services/config/internal/apitest"
@@ -32,9 +34,12 @@ type rig struct {
 	client kubernetes.Interface
 }
 
+// patience of sources in tests.
+const patience = 20 * time.Millisecond
+
 func newRig(t *testing.T, s *apitest.Server) *rig {
 	r := &rig{news: make(chan struct{}, 1)}
-	r.Source = New(Config{Log: slog.New(slog.DiscardHandler), Changed: func() {
+	r.Source = New(Config{Patience: patience, Log: slog.New(slog.DiscardHandler), Changed: func() {
 		select {
 		case r.news <- struct{}{}:
 		default:
@@ -135,21 +140,33 @@ func TestAwayAtFirst(t *testing.T) {
 	r.pods(t, "")
 }
 
-// TestOverdue: silence becomes an error once, and only silence.
-func TestOverdue(t *testing.T) {
+// TestSilence: no answer becomes an error once, and nothing but no answer; also
+// after there were no credentials at first.
+func TestSilence(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
 	server := apitest.New(t)
 	r := newRig(t, server)
-	r.Overdue(5 * time.Second)
-	if got := r.Listing().Err; got != "no answer within 5s" {
-		t.Errorf("silence is %q", got)
+	answers := r.client
+	if r.client, err = kubernetes.NewForConfig(&rest.Config{Host: "http://" + silent.Addr().String()}); err != nil {
+		t.Fatal(err)
 	}
-	r.Report(errors.New("refused"))
-	r.Overdue(5 * time.Second)
-	if got := r.Listing().Err; got != "refused" {
-		t.Errorf("an error became %q", got)
+	overdue := func(l merge.Listing, _ string) bool {
+		return !l.Heard && l.Err == "no answer within "+patience.String()
 	}
+	r.Report(errors.New("no credentials"))
+	r.Report(nil)
+	end := r.follow(t)
+	r.until(t, "silence to be an error", overdue)
+	end()
+	r.Report(nil) // other credentials
+	end = r.follow(t)
+	r.until(t, "silence to be an error again", overdue)
+	end()
+	r.client = answers
 	r.follow(t)
-	r.pods(t, "")
-	r.Overdue(5 * time.Second)
 	r.pods(t, "")
 }
