@@ -55,12 +55,8 @@ func (e *eventsState) end() (delivered bool) {
 
 // eventRetry is how soon a broken stream is opened again; eventAbsent how soon
 // a runtime without container events is asked again (it may be upgraded);
-// eventBelief how long a silent stream must stay open to count as working;
-// eventSettle how long a reading may wait when something was made or removed:
-// that is podworker's doing, which asks by itself, and one reading is enough.
-// What has stopped is read at once.
+// eventBelief how long a silent stream must stay open to count as working.
 const (
-	eventSettle = 50 * time.Millisecond
 	eventRetry  = 500 * time.Millisecond
 	eventAbsent = time.Minute
 	eventBelief = 2 * time.Second
@@ -133,7 +129,7 @@ func (s *Service) follow(ctx context.Context) error {
 			continue
 		}
 		begun := s.readers.begun(uid)
-		time.AfterFunc(eventSettle, func() {
+		time.AfterFunc(s.cfg.Settle, func() {
 			if s.readers.begun(uid) <= begun { // less: it was forgotten meanwhile
 				s.readFor(ctx, uid)
 			}

@@ -27,6 +27,10 @@ type Config struct {
 	Status time.Duration
 	// Call bounds one question to the runtime about one pod.
 	Call time.Duration
+	// Settle is how long a reading may wait after an event of something made or
+	// removed. That is podworker's doing, which asks by itself, and one reading is
+	// enough. What has stopped is read at once.
+	Settle time.Duration
 	// Parallel bounds how many pods are read at once.
 	Parallel int
 }
@@ -41,6 +45,7 @@ func (c Config) withDefaults() Config {
 	or(&c.RelistWithEvents, time.Minute)
 	or(&c.Status, 5*time.Second)
 	or(&c.Call, 30*time.Second)
+	or(&c.Settle, 50*time.Millisecond)
 	if c.Parallel == 0 {
 		c.Parallel = 8
 	}

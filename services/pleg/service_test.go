@@ -157,6 +157,24 @@ func TestExitIsSeenByEventAlone(t *testing.T) {
 	n.eventually("exited", func() bool { return n.container("a").GetExitCode() == 3 })
 }
 
+// TestAStartIsLeftToWhoAsks: of what starts, the event is not the first to tell,
+// for podworker asks by itself; what ends is seen at once.
+func TestAStartIsLeftToWhoAsks(t *testing.T) {
+	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour, Settle: hour})
+	n.eventually("complete", n.pods.Complete)
+	n.eventsFlow()
+	n.run("a")
+	n.runtime.Exit(n.run("b"), 3)
+	n.eventually("exited", func() bool { return n.container("b").GetExitCode() == 3 })
+	if r, ok := n.pods.Get("a"); ok {
+		t.Errorf("read for nobody: %v", r)
+	}
+	if _, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{Uid: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("asked for", func() bool { return n.container("a") != nil })
+}
+
 func TestExitIsSeenByRelistingAlone(t *testing.T) {
 	n := start(t, fakecri.Containerd16, pleg.Config{Relist: 20 * time.Millisecond})
 	id := n.run("a")
