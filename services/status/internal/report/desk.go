@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// settle is how long a status that is likely to change again waits for that.
-	settle = 100 * time.Millisecond
+	// settle is how long a status that is likely to change again waits for that. An
+	// ordinary start is over by then: a write in the midst of it would only keep the
+	// one that tells it waiting, which of one pod go one after the other.
+	settle = 500 * time.Millisecond
 	// classLead is the head start of each class over the next: urgent writes go
 	// first, and nothing waits for ever.
 	classLead = 500 * time.Millisecond

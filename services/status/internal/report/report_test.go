@@ -131,10 +131,10 @@ func TestSettlingIsSentInTheEnd(t *testing.T) {
 		p := r.pod("a")
 		for i := range 10 { // changes all the time
 			r.set(p, status(v1.PodPending, "False", fmt.Sprint(i)))
-			r.pass(30 * time.Millisecond)
+			r.pass(settle * 3 / 10)
 		}
 		if n := len(r.cluster.Requests("patch", "")); n < 2 || n > 3 {
-			t.Errorf("%d writes in 300 ms", n)
+			t.Errorf("%d writes in %s", n, 3*settle)
 		}
 		r.pass(settle)
 		if got := r.cluster.Pod("default", "a").Status.Message; got != "9" {
