@@ -28,7 +28,7 @@ const readTimeout = 10 * time.Second
 func (w *worker) gather() step.Input {
 	l := w.l
 	in := step.Input{
-		Now: l.clock.Now(), UID: w.uid, Facts: w.facts, Accepted: w.accepted,
+		Now: l.clock.Now(), UID: w.uid, Facts: w.facts, Accepted: w.accepted, Boot: l.end.boot,
 		Config:   step.Config{PodsComplete: l.in.Pods.Complete(), SourcesComplete: l.sourcesComplete()},
 		Settings: l.settings(), Flights: make(map[step.Key]step.Flight, len(w.flights)),
 	}

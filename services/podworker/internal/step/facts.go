@@ -49,6 +49,8 @@ type Facts struct {
 	Kills map[string]Kill `json:"kills,omitempty"`
 	// RestartAll is set while a RestartAllContainers rule is carried out.
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
+	// Boot is the boot of the machine that the back-offs are of.
+	Boot string `json:"boot,omitempty"`
 	// Updated is the allocation that containers were given last, until resource
 	// knows.
 	Updated uint64 `json:"updated,omitempty"`

@@ -27,6 +27,8 @@ type Input struct {
 	Verdicts map[string]Probes
 	Network  Network
 	Handler  Handler
+	// Boot is the kernel's boot ID.
+	Boot string
 	// Shutdown is what the end of the node means for this pod.
 	Shutdown Shutdown
 	// Holder is another pod of the same full name that has not gone yet; a

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
 // planner is one call of Step.
@@ -24,6 +25,7 @@ type planner struct {
 func Step(in Input) Plan {
 	p := &planner{in: in, f: in.Facts.clone(), waits: map[string]ContainerWait{}, gone: map[Key]bool{}}
 	p.pod = in.pod()
+	p.rebooted()
 	p.trust()
 	p.interrupted()
 	p.learn()
@@ -39,6 +41,19 @@ func Step(in Input) Plan {
 	p.finishWaits()
 	p.plan.Facts = p.f
 	return p.plan
+}
+
+// rebooted ends the back-offs of a former boot: what ended with the machine did not
+// fail, and what did may be well now. A kubelet remembers none either.
+func (p *planner) rebooted() {
+	if was := p.f.Boot; was != "" && was != p.in.Boot {
+		for name, c := range p.f.Containers {
+			c.Crash, c.CrashKey = restart.Backoff{}, ""
+			p.f.Containers[name] = c
+		}
+		p.f.Pulls = nil
+	}
+	p.f.Boot = p.in.Boot
 }
 
 // pod is the specification a pod is handled by; nil for an orphan.

@@ -355,6 +355,9 @@ func (s *teller) change(args []string) error {
 		return errQuiet
 	case "kill-9":
 		return s.crash()
+	case "reboot": // kill -9 of everything, and another boot
+		s.in.Boot = fmt.Sprintf("boot-%d", s.serial)
+		return s.crash()
 	case "no-journal":
 		s.in.Facts, s.in.Accepted = Facts{}, nil
 	default:

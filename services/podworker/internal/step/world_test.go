@@ -41,6 +41,7 @@ type world struct {
 func newWorld(p *v1.Pod) *world {
 	w := &world{now: epoch, away: map[string]bool{}, given: map[string]pod.Size{}, in: Input{
 		UID:     "uid-1",
+		Boot:    "boot",
 		Config:  Config{PodsComplete: true, SourcesComplete: true},
 		Flights: map[Key]Flight{},
 		Network: Network{Ready: true},
