@@ -179,7 +179,6 @@ type aspect struct {
 //	go test -run 'TestCompare$/metrics' -v        what differs in one aspect, and why
 //	SEXTANT_ARTIFACTS=DIR go test -run TestCompare   keeps what both said in DIR
 func TestCompare(t *testing.T) {
-	t.Parallel()
 	p := startPair(t)
 	p.populate(t)
 	for _, a := range aspects() {

@@ -41,7 +41,6 @@ type certified struct {
 // renewed; one that expired while nothing came through is replaced. No process is
 // started again, and the pod does not notice.
 func TestIdentity(t *testing.T) {
-	t.Parallel()
 	cp := harness.StartControlPlane(t)
 	hole := cp.StartBlackHole(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubelet.conf")

@@ -23,7 +23,6 @@ import (
 // was over stays over; and what was deleted meanwhile goes when the API server says
 // so: at once where it runs, and without having been started where it says so first.
 func TestOffline(t *testing.T) {
-	t.Parallel()
 	cp := harness.StartControlPlane(t)
 	n := &node{kind: "offline", flavour: harness.V2, cp: cp, registry: harness.StartRegistry(t), seen: observe(t, cp)}
 	n.Node = harness.StartNode(t, harness.NodeOptions{ControlPlane: cp})
