@@ -63,7 +63,7 @@ type sandboxInput struct {
 type instanceInput struct {
 	Name      string `json:"name"`
 	ID        string `json:"id"`
-	State     string `json:"state"` // created, running, exited, unknown
+	State     string `json:"state"` // created, running, exited, never-ran, unknown
 	Created   int64  `json:"created"`
 	Finished  int64  `json:"finished"`
 	Exit      int32  `json:"exit"`
@@ -165,6 +165,9 @@ func (c instanceInput) status(t *testing.T, p *v1.Pod) *runtimeapi.ContainerStat
 		out.FinishedAt, out.ExitCode, out.Reason, out.Message = at(c.Finished).UnixNano(), c.Exit, c.Reason, c.Message
 	case "created":
 		out.State = runtimeapi.ContainerState_CONTAINER_CREATED
+	case "never-ran":
+		out.State = runtimeapi.ContainerState_CONTAINER_EXITED
+		out.FinishedAt, out.ExitCode, out.Reason, out.Message = at(c.Finished).UnixNano(), c.Exit, c.Reason, c.Message
 	default:
 		out.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -60,6 +61,21 @@ func (r record) newest(name string) *instance {
 		return &list[0]
 	}
 	return nil
+}
+
+// interrupted takes a newest instance that has exited without having run, and that
+// podworker has not counted, for one that was only created: the runtime gives up a
+// start when podworker dies, which then makes another in its place. One that could
+// not be started, podworker counts.
+func (r record) interrupted(facts map[string]ContainerFacts) {
+	for name, list := range r.instances {
+		i, f := &list[0], facts[name]
+		if _, known := facts[name]; !known || !i.exited() || i.GetStartedAt() != 0 || !f.Unstarted && i.restartCount <= f.RestartCount {
+			continue
+		}
+		i.ContainerStatus = proto.CloneOf(i.ContainerStatus)
+		i.State = runtimeapi.ContainerState_CONTAINER_CREATED
+	}
 }
 
 // alive reports whether any container may be running.

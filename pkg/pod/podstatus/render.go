@@ -24,6 +24,9 @@ import (
 func Render(in Input) v1.PodStatus {
 	r := &renderer{Input: in, rec: newRecord(in.Observed)}
 	r.Facts.Lifecycle = cmp.Or(r.Facts.Lifecycle, Syncing)
+	if r.Facts.Lifecycle == Syncing {
+		r.rec.interrupted(r.Facts.Containers)
+	}
 	switch {
 	case in.Old != nil:
 		r.old = *in.Old.DeepCopy()

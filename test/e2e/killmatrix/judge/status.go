@@ -80,6 +80,19 @@ func begun(c corev1.ContainerStatus) bool {
 	return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
 }
 
+// stateOf is a container's state in a word or two.
+func stateOf(c corev1.ContainerStatus) string {
+	switch s := c.State; {
+	case s.Running != nil:
+		return "running"
+	case s.Terminated != nil:
+		return fmt.Sprintf("ended with %d %s", s.Terminated.ExitCode, s.Terminated.Reason)
+	case s.Waiting != nil:
+		return "waits: " + s.Waiting.Reason
+	}
+	return "no state"
+}
+
 // containers finds those that were started again or replaced, and hands the
 // others, as they were and as they are, to each.
 func (n *notes) containers(before, now *corev1.Pod, each func(old, c corev1.ContainerStatus)) {
@@ -93,7 +106,7 @@ func (n *notes) containers(before, now *corev1.Pod, each func(old, c corev1.Cont
 		switch {
 		case c.RestartCount > 0 && (!had || old.RestartCount != c.RestartCount),
 			had && begun(old) && old.ContainerID != c.ContainerID:
-			n.add(Restart, "container %s was %s (%d) and is %s (%d)", c.Name, old.ContainerID, old.RestartCount, c.ContainerID, c.RestartCount)
+			n.add(Restart, "container %s was %s (%d, %s) and is %s (%d, %s)", c.Name, old.ContainerID, old.RestartCount, stateOf(old), c.ContainerID, c.RestartCount, stateOf(c))
 		case had:
 			each(old, c)
 		}
