@@ -35,6 +35,10 @@ func floor(t *testing.T, run *figures.Run, rt *harness.Runtime) {
 		began := time.Now()
 		parallel(*pods, func(i int) { ids[i] = bare(t, rt, logs, fmt.Sprintf("many-%d-%d", round, i)) })
 		run.Add(figures.Floor, figures.Up, time.Since(began).Seconds())
+		if round == *rounds-1 {
+			rest(t, *settle)
+			run.Add(figures.Floor, figures.IdleRuntime, idleRuntime(t, rt))
+		}
 		began = time.Now()
 		parallel(*pods, func(i int) { end(t, rt, ids[i]) })
 		run.Add(figures.Floor, figures.Down, time.Since(began).Seconds())
@@ -42,6 +46,16 @@ func floor(t *testing.T, run *figures.Run, rt *harness.Runtime) {
 			return
 		}
 	}
+}
+
+// idleRuntime is what the runtime uses while nobody asks it for anything, in
+// percent of one core.
+func idleRuntime(t *testing.T, rt *harness.Runtime) float64 {
+	t.Helper()
+	processes, began := rt.Processes(), time.Now()
+	before := cpu(t, processes)
+	rest(t, *idle)
+	return 100 * (cpu(t, processes) - before).Seconds() / time.Since(began).Seconds()
 }
 
 // parallel does something n times, floorParallel of them at once.

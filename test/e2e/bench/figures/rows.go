@@ -31,10 +31,11 @@ type Row struct {
 	Key, Label, Unit string
 	Sample           string
 	Of               func(Series) float64
-	// Limit is the most that Sextant may have: Factor times what Against has, or
-	// Factor itself if Against is empty. 0 is for no limit.
+	// Limit is the most that Sextant may have: Factor times what Against has and
+	// Beyond, or Factor itself if Against is empty. A Factor of 0 is for no limit.
 	Factor  float64
 	Against string
+	Beyond  float64
 }
 
 func quantile(q float64) func(Series) float64 {
@@ -44,23 +45,23 @@ func quantile(q float64) func(Series) float64 {
 // Rows are all lines of the table. The limits are those of the design.
 func Rows() []Row {
 	return []Row{
-		{"create.p50", "create to Ready, one at a time, p50", "s", Create, quantile(.5), 1.4, Floor},
-		{"create.p90", "create to Ready, one at a time, p90", "s", Create, quantile(.9), 0, ""},
-		{"create.p99", "create to Ready, one at a time, p99", "s", Create, quantile(.99), 0, ""},
-		{"up", "create all pods at once to all Ready", "s", Up, quantile(.5), 1.5, Floor},
-		{"delete.p50", "delete to gone, one at a time, p50", "s", Delete, quantile(.5), 0, ""},
-		{"down", "delete all pods at once to all gone", "s", Down, quantile(.5), 0.5, Reference},
-		{"empty.agent", "CPU of the agent, no pods", "%", EmptyAgent, Series.Mean, 0, ""},
-		{"empty.cri", "CPU of containerd and shims, no pods", "%", EmptyRuntime, Series.Mean, 0, ""},
-		{"idle.agent", "CPU of the agent, all pods idle", "%", IdleAgent, Series.Mean, 1, ""},
-		{"idle.cri", "CPU of containerd and shims, all pods idle", "%", IdleRuntime, Series.Mean, 3, ""},
-		{"empty.memory", "memory of the agent (PSS), no pods", "MiB", EmptyMemory, Series.Mean, 0, ""},
-		{"memory", "memory of the agent (PSS), all pods", "MiB", Memory, Series.Mean, 120, ""},
-		{"sync", "start of the agent to Ready of a waiting pod", "s", FirstSync, quantile(.5), 0, ""},
-		{"recovery.p50", "kill -9 to Ready of a new pod, p50 of the slowest part", "s", Recovery, quantile(.5), 1, ""},
-		{"recovery.max", "kill -9 to Ready of a new pod, slowest of all", "s", Recovery, Series.Max, 0, ""},
-		{"requests.pod", "API requests per pod started", "", PodRequests, Series.Mean, 0, ""},
-		{"requests.min", "API requests per idle minute", "", IdleRequests, Series.Mean, 0, ""},
+		{"create.p50", "create to Ready, one at a time, p50", "s", Create, quantile(.5), 1.4, Floor, 0},
+		{"create.p90", "create to Ready, one at a time, p90", "s", Create, quantile(.9), 0, "", 0},
+		{"create.p99", "create to Ready, one at a time, p99", "s", Create, quantile(.99), 0, "", 0},
+		{"up", "create all pods at once to all Ready", "s", Up, quantile(.5), 1.5, Floor, 0},
+		{"delete.p50", "delete to gone, one at a time, p50", "s", Delete, quantile(.5), 0, "", 0},
+		{"down", "delete all pods at once to all gone", "s", Down, quantile(.5), 0.5, Reference, 0},
+		{"empty.agent", "CPU of the agent, no pods", "%", EmptyAgent, Series.Mean, 0, "", 0},
+		{"empty.cri", "CPU of containerd and shims, no pods", "%", EmptyRuntime, Series.Mean, 0, "", 0},
+		{"idle.agent", "CPU of the agent, all pods idle", "%", IdleAgent, Series.Mean, 1, "", 0},
+		{"idle.cri", "CPU of containerd and shims, all pods idle", "%", IdleRuntime, Series.Mean, 1, Floor, 3},
+		{"empty.memory", "memory of the agent (PSS), no pods", "MiB", EmptyMemory, Series.Mean, 0, "", 0},
+		{"memory", "memory of the agent (PSS), all pods", "MiB", Memory, Series.Mean, 120, "", 0},
+		{"sync", "start of the agent to Ready of a waiting pod", "s", FirstSync, quantile(.5), 0, "", 0},
+		{"recovery.p50", "kill -9 to Ready of a new pod, p50 of the slowest part", "s", Recovery, quantile(.5), 1, "", 0},
+		{"recovery.max", "kill -9 to Ready of a new pod, slowest of all", "s", Recovery, Series.Max, 0, "", 0},
+		{"requests.pod", "API requests per pod started", "", PodRequests, Series.Mean, 0, "", 0},
+		{"requests.min", "API requests per idle minute", "", IdleRequests, Series.Mean, 0, "", 0},
 	}
 }
 
@@ -74,5 +75,5 @@ func (r *Run) Limit(row Row) (float64, bool) {
 		return row.Factor, true
 	}
 	v, ok := r.Value(row.Against, row)
-	return row.Factor * v, ok
+	return row.Factor*v + row.Beyond, ok
 }

@@ -84,8 +84,11 @@ func (r *Run) target(row Row) string {
 		return ""
 	}
 	text := "<= " + number(limit, row.Unit)
-	if row.Against != "" {
-		text += fmt.Sprintf(" (%.1f x %s)", row.Factor, map[string]string{Floor: "floor", Reference: "kubelet"}[row.Against])
+	switch name := map[string]string{Floor: "floor", Reference: "kubelet"}[row.Against]; {
+	case row.Beyond != 0:
+		text += fmt.Sprintf(" (%s + %s)", name, number(row.Beyond, row.Unit))
+	case row.Against != "":
+		text += fmt.Sprintf(" (%.1f x %s)", row.Factor, name)
 	}
 	return text
 }
