@@ -3,8 +3,8 @@ package objects
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -61,16 +61,16 @@ func (d *told) until(t *testing.T, what string, ok func(map[refs.Ref]*configv1.O
 	limit := time.After(time.Minute)
 	for {
 		d.mu.Lock()
-		is := ok(d.objects)
-		text := fmt.Sprint(d.objects)
+		objects := maps.Clone(d.objects)
 		d.mu.Unlock()
-		if is {
+		// Not under the lock, which the manager takes when it tells: ok may ask the manager.
+		if ok(objects) {
 			return
 		}
 		select {
 		case <-d.news:
 		case <-limit:
-			t.Fatalf("%s: told %s", what, text)
+			t.Fatalf("%s: told %v", what, objects)
 		}
 	}
 }
