@@ -80,8 +80,13 @@ func (s *Service) driverChanged(name string) {
 	s.reap(name)
 }
 
-// reap has a driver unstage what no pod uses.
+// reap has a driver unstage what no pod uses, unless the service ends.
 func (s *Service) reap(driver string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return
+	}
 	s.passes.Go(func() {
 		if err := s.csi.Reap(context.Background(), driver); err != nil {
 			s.kit.Log.Warn("volumes that no pod uses are staged still", "driver", driver, "error", err.Error())

@@ -207,6 +207,9 @@ func (s *Service) loop(ctx context.Context) error {
 
 // end lets passes come to their end, but for those that hang.
 func (s *Service) end() error {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
 	done := make(chan struct{})
 	go func() { s.passes.Wait(); close(done) }()
 	limit := time.NewTimer(time.Second)

@@ -117,13 +117,14 @@ type Service struct {
 	children *child.Pool
 
 	turns  keymutex.KeyMutex // one command at a time for a pod
-	passes sync.WaitGroup
-	wake   chan struct{} // capacity 1
+	passes sync.WaitGroup    // begun under mu
+	wake   chan struct{}     // capacity 1
 
 	nodeTurn sync.Mutex // who publishes the node's item
 
-	mu   sync.Mutex
-	pods map[types.UID]*podWork
+	mu     sync.Mutex
+	pods   map[types.UID]*podWork
+	ending bool // no more passes begin
 }
 
 // New wires volume into its process; everything runs in the kit.

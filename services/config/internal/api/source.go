@@ -43,10 +43,11 @@ type Config struct {
 type Source struct {
 	cfg Config
 
-	mu    sync.Mutex
-	pods  map[string]*v1.Pod // by namespace/name; never written to
-	heard bool
-	err   string
+	mu       sync.Mutex
+	pods     map[string]*v1.Pod // by namespace/name; never written to
+	heard    bool
+	answered bool // since the last Follow began, be it by an error
+	err      string
 }
 
 // New makes a source that has heard nothing yet.
@@ -57,13 +58,22 @@ func New(cfg Config) *Source { return &Source{cfg: cfg, pods: map[string]*v1.Pod
 // no answer, ever, is in error after the patience, so that nobody waits for the
 // first one for ever.
 func (s *Source) Follow(ctx context.Context, client kubernetes.Interface, node string) {
-	defer time.AfterFunc(s.cfg.Patience, func() {
-		s.tell(fmt.Sprintf("no answer within %s", s.cfg.Patience), true)
-	}).Stop()
+	defer s.expect()()
 	cluster.Follow(ctx, cluster.Resource{
 		Client: client.CoreV1().RESTClient(), Name: "pods",
 		Fields: fields.OneTermEqualSelector("spec.nodeName", node), Type: &v1.Pod{},
 	}, (*store)(s), s.answer, s.cfg.Log)
+}
+
+// expect begins to wait for an answer, until end.
+func (s *Source) expect() (end func()) {
+	s.mu.Lock()
+	s.answered = false
+	s.mu.Unlock()
+	timer := time.AfterFunc(s.cfg.Patience, func() {
+		s.tell(fmt.Sprintf("no answer within %s", s.cfg.Patience), func() bool { return !s.answered && !s.heard && s.err == "" })
+	})
+	return func() { timer.Stop() }
 }
 
 // answer takes in what became of a request.
@@ -88,12 +98,15 @@ func (s *Source) Listing() merge.Listing {
 }
 
 // Report takes the outcome of a request in; nil is success.
-func (s *Source) Report(err error) { s.tell(cluster.Text(err), false) }
+func (s *Source) Report(err error) {
+	s.tell(cluster.Text(err), func() bool { s.answered = true; return true })
+}
 
-// tell notes an error, or only if there was neither an answer nor an error.
-func (s *Source) tell(text string, ifSilent bool) {
+// tell notes an error, empty for none, if that is wanted; wanted is asked under
+// the lock.
+func (s *Source) tell(text string, wanted func() bool) {
 	s.mu.Lock()
-	changed := s.err != text && (!ifSilent || !s.heard && s.err == "")
+	changed := wanted() && s.err != text
 	if changed {
 		s.err = text
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -138,6 +139,21 @@ func TestAwayAtFirst(t *testing.T) {
 	r.until(t, "error", func(l merge.Listing, _ string) bool { return !l.Heard && l.Err != "" })
 	server.Away(false)
 	r.pods(t, "")
+}
+
+// TestLateButNotSilent: what was granted is no silence, though the list, which
+// follows the answer, is not there yet when the patience ends.
+func TestLateButNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Patience: patience, Log: slog.New(slog.DiscardHandler), Changed: func() {}})
+		defer s.expect()()
+		s.Report(nil)
+		<-time.After(2 * patience)
+		synctest.Wait()
+		if l := s.Listing(); l.Err != "" {
+			t.Errorf("error %q of a server that answered", l.Err)
+		}
+	})
 }
 
 // TestSilence: no answer becomes an error once, and nothing but no answer; also

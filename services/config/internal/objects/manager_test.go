@@ -56,6 +56,12 @@ func newManager() (*Manager, *told) {
 	}), d
 }
 
+func (d *told) changed() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.changes
+}
+
 func (d *told) until(t *testing.T, what string, ok func(map[refs.Ref]*configv1.Object) bool) {
 	t.Helper()
 	limit := time.After(time.Minute)
@@ -296,7 +302,7 @@ func TestClaimsAreFollowedToTheirVolumes(t *testing.T) {
 		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 	})
 	told.until(t, "told that it names a volume", func(map[refs.Ref]*configv1.Object) bool {
-		return told.changes > 1 && refs.Collect("n1", direct, m.Lookup).Has(volume) // the first is for the services
+		return told.changed() > 1 && refs.Collect("n1", direct, m.Lookup).Has(volume) // the first is for the services
 	})
 	m.Want(refs.Collect("n1", direct, m.Lookup), false)
 	told.has(t, volume, "pv")
