@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // reserveNetwork makes sure the bridge exists with the gateway address of the
@@ -120,7 +121,7 @@ func deleteLink(name string) error {
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENODEV) { // the kernel removes those of a namespace that ends
 		return fmt.Errorf("delete interface %s: %w", name, err)
 	}
 	return nil

@@ -40,6 +40,9 @@ func (w *worker) gather() step.Input {
 		allocated.Pod = w.allocated(desired.Pod)
 		in.Desired = &allocated
 		w.accept(&allocated)
+		if !w.finished && pod.IsTerminalPhase(desired.Pod.Status.Phase) {
+			w.finished, w.acts = true, w.acts+1
+		}
 		in.Accepted = w.accepted
 	}
 	in.Config.Unheard = unheard && w.source == pod.SourceAPI

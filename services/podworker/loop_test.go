@@ -388,8 +388,7 @@ func TestRestartCountIsNotAheadOfTheRecord(t *testing.T) {
 		t.Errorf("before the record shows it: %v", got)
 	}
 	n.away(&n.plegAway, false)
-	n.clock.Step(2 * time.Second)
-	n.until("seen", func() bool { return n.settled(p.UID) && !n.state(p.UID).GetContainers()[0].GetUnstarted() })
+	n.pass("seen", time.Second, func() bool { return n.settled(p.UID) && !n.state(p.UID).GetContainers()[0].GetUnstarted() })
 }
 
 // TestEphemeralContainerWithoutItsTarget: one that is to see the processes of a

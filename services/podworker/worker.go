@@ -60,8 +60,8 @@ type worker struct {
 	saveTry  time.Time
 	failures int
 
-	// acts and creates count what was done to the runtime; the others are how
-	// many of them the record has seen.
+	// acts and creates count what was done to the runtime, and that the pod was
+	// called finished; the others are how many of them the record has seen.
 	acts, creates, actsSeen, createsSeen uint64
 	refreshing, refreshAgain             bool
 	refreshError                         string
@@ -71,6 +71,7 @@ type worker struct {
 	asked                                map[step.Kind]mark
 	messages                             map[string]*podworkerv1.ContainerMessage
 	claimed                              string
+	finished                             bool // the API server has it so
 	// born is when the worker was made; counted: the pod's start was counted;
 	// leftover: the pod is known by nothing but what it left on the disk.
 	born              time.Time

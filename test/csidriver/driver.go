@@ -134,14 +134,14 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	d.mu.Lock()
 	d.last[method] = req
 	d.mu.Unlock()
+	fault, argument, err := d.fault(method) // before the call is known of: faults may change then
+	if err != nil {
+		return nil, err
+	}
 	if of, ok := req.(interface{ GetVolumeId() string }); ok {
 		if err := d.note(method + " " + of.GetVolumeId()); err != nil {
 			return nil, err
 		}
-	}
-	fault, argument, err := d.fault(method)
-	if err != nil {
-		return nil, err
 	}
 	switch fault {
 	case "fail":

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // network is the interface that carries the nodes' addresses: a bridge without
@@ -64,7 +65,7 @@ func deleteLink(name string) error {
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENODEV) { // the kernel removes those of a namespace that ends
 		return fmt.Errorf("delete %s: %w", name, err)
 	}
 	return nil

@@ -2,14 +2,17 @@ package token
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 const (
-	// lag is how long the node authorizer may take to learn of a pod that the node
-	// was told of: until then "forbidden" is not yet an answer.
+	// lag is how long the API server's node authorizer and its NodeRestriction
+	// plugin, which watch pods as a node does, may take to learn of one that the node
+	// was told of: until then "forbidden", and that there is no such pod, are not yet
+	// answers.
 	lag   = 2 * time.Second
 	first = 10 * time.Millisecond
 )
@@ -20,7 +23,7 @@ func Patient(issue func(context.Context, Request) (Token, error)) func(context.C
 		began := time.Now()
 		for wait := first; ; wait *= 2 {
 			t, err := issue(ctx, r)
-			if !apierrors.IsForbidden(err) || time.Since(began)+wait > lag {
+			if !lagging(err) || time.Since(began)+wait > lag {
 				return t, err
 			}
 			timer := time.NewTimer(wait)
@@ -32,4 +35,18 @@ func Patient(issue func(context.Context, Request) (Token, error)) func(context.C
 			}
 		}
 	}
+}
+
+// lagging tells whether an error may be of an API server that does not know the
+// pod yet.
+func lagging(err error) bool {
+	if apierrors.IsForbidden(err) {
+		return true
+	}
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && (details.Kind == "pod" || details.Kind == "pods")
 }

@@ -3,6 +3,7 @@ package token
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,8 @@ import (
 
 func TestPatient(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "default", errors.New("no relationship found"))
+	noPod := apierrors.NewNotFound(schema.GroupResource{Resource: "pod"}, "p") // as a lister words it
+	noAccount := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "default")
 	for name, c := range map[string]struct {
 		refused time.Duration
 		with    error
@@ -22,6 +25,9 @@ func TestPatient(t *testing.T) {
 		"granted at once":        {took: 0, ok: true},
 		"known a moment later":   {refused: 300 * time.Millisecond, with: forbidden, ok: true, took: 310 * time.Millisecond},
 		"forbidden":              {refused: time.Hour, with: forbidden, took: 1270 * time.Millisecond},
+		"pod unknown at first":   {refused: 5 * time.Millisecond, with: fmt.Errorf("token: %w", noPod), ok: true, took: 10 * time.Millisecond},
+		"pod deleted":            {refused: time.Hour, with: noPod, took: 1270 * time.Millisecond},
+		"no account":             {refused: time.Hour, with: noAccount},
 		"another answer is told": {refused: time.Hour, with: errors.New("invalid")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,8 @@ type Observed struct {
 	// Known: the pod was read, or the runtime was and has nothing of it.
 	Known bool
 	// Verified: the record is newer than the last thing this process created;
-	// Current: than the last thing it did at all.
+	// Current: than the last thing it did at all, and than it heard that the API
+	// server has the pod as finished.
 	Verified, Current bool
 	// Error is why the runtime could not be read for this pod.
 	Error string

@@ -19,6 +19,10 @@ func (p *planner) terminating() {
 		p.wait("pleg", "observe", "what the runtime has of this pod is not known yet")
 		return
 	}
+	if p.calledFinished() && len(p.f.Kills) == 0 && p.aliveContainers() && !p.in.Observed.Current {
+		p.refresh() // whoever said so may have seen them end before this record did
+		return
+	}
 	t := p.f.Termination
 	for i := range p.in.Observed.Containers {
 		if o := &p.in.Observed.Containers[i]; p.live(o) {
@@ -46,6 +50,11 @@ func (p *planner) terminating() {
 		p.f.Kills = map[string]Kill{}
 		p.f.State = Terminated
 	}
+}
+
+// calledFinished tells whether the pod ends because the API server has it as over.
+func (p *planner) calledFinished() bool {
+	return p.f.Termination.Cause == Finished && p.in.Desired != nil && pod.IsTerminalPhase(p.in.Desired.Pod.Status.Phase)
 }
 
 // abort cancels what is under way of these kinds.

@@ -228,12 +228,15 @@ func (s *teller) change(args []string) error {
 		return &n
 	}
 	switch args[0] {
-	case "exit", "exited-before":
+	case "exit", "exit-unseen", "exited-before":
 		c, err := s.newestOf(rest[0])
 		if err != nil {
 			return err
 		}
 		s.die(c.ID, int32(*seconds(rest[1])))
+		if args[0] == "exit-unseen" { // by pleg, so far
+			return nil
+		}
 		s.refresh()
 	case "vanish":
 		c, err := s.newestOf(rest[0])
@@ -292,6 +295,7 @@ func (s *teller) change(args []string) error {
 		p := s.in.Accepted.DeepCopy()
 		p.Status.Phase = v1.PodPhase(rest[0])
 		s.desire(p)
+		s.in.Observed.Current = false
 	case "holder":
 		s.in.Holder = ""
 		if rest[0] != "none" {
