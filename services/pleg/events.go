@@ -124,9 +124,12 @@ func (s *Service) follow(ctx context.Context) error {
 			s.relistSoon()
 			continue
 		}
-		if event.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
+		switch event.GetContainerEventType() {
+		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
 			go s.readFor(ctx, uid)
 			continue
+		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
+			continue // its start is a moment away, and whoever makes it asks when that has failed
 		}
 		begun := s.readers.begun(uid)
 		time.AfterFunc(s.cfg.Settle, func() {

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
@@ -126,9 +127,12 @@ func TestWritesOfAStart(t *testing.T) {
 		full := h.container(p, "c-"+string(p.UID), runtimeapi.ContainerState_CONTAINER_RUNNING, 0)
 		sandbox := h.container(p, "c-"+string(p.UID), runtimeapi.ContainerState_CONTAINER_RUNNING, 0)
 		sandbox.Containers, sandbox.SandboxOf = nil, nil
-		h.work(p, func(t *testPod) { t.record = sandbox })
-		if i%2 == 0 {
-			h.quiet()
+		created := h.container(p, "c-"+string(p.UID), runtimeapi.ContainerState_CONTAINER_CREATED, 0)
+		for _, record := range []*plegv1.PodRecord{sandbox, created} {
+			h.work(p, func(t *testPod) { t.record = record })
+			if i%2 == 0 {
+				h.quiet()
+			}
 		}
 		h.work(p, func(t *testPod) { t.record, t.state.Waits = full, nil })
 		h.ready([]*v1.Pod{p})

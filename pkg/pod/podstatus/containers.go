@@ -41,6 +41,9 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	old := findStatus(olds, c.Name)
 	facts := r.Facts.Containers[c.Name]
 	newest := r.rec.newest(c.Name)
+	if r.unborn(c, facts, old) {
+		newest = nil
+	}
 
 	var s v1.ContainerStatus
 	switch {
@@ -63,6 +66,15 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	}
 	r.probed(kind, c, old, &s)
 	return s
+}
+
+// unborn tells whether a container was made for the first time and is about to be
+// started: its identity is told with its start, or that would be a write more.
+func (r *renderer) unborn(c *v1.Container, facts ContainerFacts, old *v1.ContainerStatus) bool {
+	list := r.rec.instances[c.Name]
+	held := facts.Waiting != nil && facts.Waiting.Reason != ReasonContainerCreating && facts.Waiting.Reason != ReasonPodInitializing
+	return len(list) == 1 && list[0].State == runtimeapi.ContainerState_CONTAINER_CREATED && list[0].restartCount == 0 &&
+		!held && facts.Backoff == nil && (old == nil || old.ContainerID == "")
 }
 
 // observed renders a container that the runtime knows.

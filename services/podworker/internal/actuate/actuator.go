@@ -19,6 +19,7 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
 	"github.com/sextant-node/sextant/services/podworker/internal/pulls"
+	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 )
 
 // Config is where things lie.
@@ -64,7 +65,7 @@ type Actuator struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
-	pulls   *pullQueue
+	pulls   *queue.Queue
 	limiter pullLimiter
 	plugins *credprovider.Plugins
 	records *pullrecord.Store
@@ -101,7 +102,7 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	layout := pod.Layout{Root: cfg.RootDir}
 	return &Actuator{
 		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
-		pulls: newPullQueue(deps.Clock), plugins: plugins, records: records, users: userns.New(layout), host: newHost(),
+		pulls: queue.New(deps.Clock), plugins: plugins, records: records, users: userns.New(layout), host: newHost(),
 		stops: map[string]*stop{},
 	}, nil
 }

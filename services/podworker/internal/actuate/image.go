@@ -142,10 +142,10 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 		defer progress.End()
 		running = progress.Running
 	}
-	if err := a.pulls.enter(ctx, turnsOf(cfg)); err != nil {
+	if err := a.pulls.Enter(ctx, turnsOf(cfg)); err != nil {
 		return "", a.pullFailed(ctx, spec, err)
 	}
-	defer a.pulls.leave()
+	defer a.pulls.Leave()
 	if spec.Policy != v1.PullAlways && a.deps.Clock.Since(asked) > 0 {
 		// Another pod may have brought it while this one waited.
 		found, err := a.inspect(ctx, wire)

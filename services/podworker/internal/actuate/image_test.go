@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -204,7 +205,7 @@ func TestStalledPullHoldsNobodyUp(t *testing.T) {
 		_, err := n.EnsureImage(ctx, ImageSpec{Pod: web(), Container: "web", Image: "docker.io/library/huge:1", Policy: v1.PullAlways})
 		huge <- err
 	}()
-	if err := n.rt.WaitFor(n.ctx(), func() bool { n.pulls.mu.Lock(); defer n.pulls.mu.Unlock(); return n.pulls.running == 1 }); err != nil {
+	if err := n.rt.WaitFor(n.ctx(), func() bool { running, _ := n.pulls.Load(); return running == 1 }); err != nil {
 		t.Fatal(err)
 	}
 	small := make(chan error, 1)
@@ -232,12 +233,12 @@ func TestTurns(t *testing.T) {
 		serial   *bool
 		parallel *int32
 		origins  kubeconf.Origins
-		want     turns
+		want     queue.Rules
 	}{
-		{"default", &yes, nil, nil, turns{1, lending}},
-		{"serial on purpose", &yes, nil, kubeconf.Origins{"serializeImagePulls": {Flag: "serialize-image-pulls"}}, turns{1, 0}},
-		{"parallel", &no, nil, nil, turns{0, 0}},
-		{"three at a time", &no, &three, nil, turns{3, 0}},
+		{"default", &yes, nil, nil, queue.Rules{Limit: 1, Patience: lending}},
+		{"serial on purpose", &yes, nil, kubeconf.Origins{"serializeImagePulls": {Flag: "serialize-image-pulls"}}, queue.Rules{Limit: 1}},
+		{"parallel", &no, nil, nil, queue.Rules{}},
+		{"three at a time", &no, &three, nil, queue.Rules{Limit: 3}},
 	} {
 		cfg := &kubeconf.Config{Origins: tc.origins}
 		cfg.Kubelet.SerializeImagePulls, cfg.Kubelet.MaxParallelImagePulls = tc.serial, tc.parallel

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 )
 
 // DefaultTimeout is runtimeRequestTimeout until the configuration is known.
@@ -30,7 +33,15 @@ type Config struct {
 	// Timeout is asked at each call for runtimeRequestTimeout; nil for
 	// DefaultTimeout. Pulls, commands, stops and streams are not bounded by it.
 	Timeout func() time.Duration
+	// Starts bounds how many of podworker's calls have the runtime start something
+	// (DefaultStarts).
+	Starts queue.Rules
 }
+
+// DefaultStarts is what the processors can do beside each other: more calls only
+// take them from one another, and all come late (docs/measurements.md). One that
+// hangs holds the next up for no more than the patience.
+var DefaultStarts = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * time.Millisecond}
 
 // Deps is what a broker works with.
 type Deps struct {
@@ -48,6 +59,7 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *metrics
 	reaper  Reaper
+	starts  *queue.Queue
 	server  *rpc.Server
 	// The same connection unless the image service lives elsewhere.
 	runtime, images *grpc.ClientConn
@@ -59,6 +71,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if cfg.Timeout == nil {
 		cfg.Timeout = func() time.Duration { return DefaultTimeout }
 	}
+	if cfg.Starts == (queue.Rules{}) {
+		cfg.Starts = DefaultStarts
+	}
 	runtimeSocket, err := endpoint("container-runtime-endpoint", cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
@@ -69,7 +84,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 			return nil, err
 		}
 	}
-	b := &Broker{cfg: cfg, log: deps.Log, reaper: deps.Reaper}
+	b := &Broker{cfg: cfg, log: deps.Log, reaper: deps.Reaper, starts: queue.New(clock.RealClock{})}
 	if b.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("broker metrics: %w", err)
 	}

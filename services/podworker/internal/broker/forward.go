@@ -88,11 +88,18 @@ func (b *Broker) bound(ctx context.Context, m method) (context.Context, context.
 	return context.WithCancel(ctx)
 }
 
-// inProcess does for podworker's own calls what forward does for others'.
+// inProcess does for podworker's own calls what forward does for others', and has
+// those that start something wait for their turn.
 func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	m, ok := methods[name]
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
+	}
+	if m.starts {
+		if err := b.starts.Enter(ctx, b.cfg.Starts); err != nil {
+			return status.FromContextError(err).Err()
+		}
+		defer b.starts.Leave()
 	}
 	done := b.metrics.observe(m.operation)
 	ctx, cancel := b.bound(ctx, m)

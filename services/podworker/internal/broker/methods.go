@@ -28,6 +28,8 @@ type method struct {
 	operation string
 	patience  patience
 	image     bool // belongs to ImageService
+	// starts: has the runtime start something, and waits for its turn.
+	starts bool
 }
 
 // methods holds every method of the CRI by its full name.
@@ -55,15 +57,17 @@ var patienceOf = map[string]patience{
 	"CheckpointContainer": unbounded,
 }
 
+var starts = map[string]bool{"RunPodSandbox": true, "CreateContainer": true, "StartContainer": true}
+
 func allMethods() map[string]method {
 	all := map[string]method{}
 	for _, desc := range []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc} {
 		image := desc == &runtimeapi.ImageService_ServiceDesc
 		for _, m := range desc.Methods {
-			all["/"+desc.ServiceName+"/"+m.MethodName] = method{operationOf(m.MethodName), patienceOf[m.MethodName], image}
+			all["/"+desc.ServiceName+"/"+m.MethodName] = method{operationOf(m.MethodName), patienceOf[m.MethodName], image, starts[m.MethodName]}
 		}
 		for _, s := range desc.Streams {
-			all["/"+desc.ServiceName+"/"+s.StreamName] = method{operationOf(s.StreamName), unbounded, image}
+			all["/"+desc.ServiceName+"/"+s.StreamName] = method{operationOf(s.StreamName), unbounded, image, false}
 		}
 	}
 	return all

@@ -1,0 +1,106 @@
+// Package queue bounds how much of one kind is done at a time: first come, first
+// served, and nobody waits for what has got stuck.
+//
+// It owns nothing but who runs and who waits, and begins empty.
+package queue
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Rules of a queue.
+type Rules struct {
+	// Limit is how many may run; 0 for no limit.
+	Limit int
+	// Patience lets one more begin each time it has passed without any having
+	// begun; 0: never.
+	Patience time.Duration
+}
+
+// Queue has callers wait for their turn. Make it with New.
+type Queue struct {
+	clock clock.WithDelayedExecution
+
+	mu      sync.Mutex
+	rules   Rules
+	running int
+	last    time.Time // when one began
+	waiting list.List // of chan struct{}
+	lender  clock.Timer
+}
+
+// New makes an empty queue.
+func New(c clock.WithDelayedExecution) *Queue { return &Queue{clock: c} }
+
+// Enter waits for a turn; Leave must follow. The newest rules count. An error is
+// that of ctx, and needs no Leave.
+func (q *Queue) Enter(ctx context.Context, rules Rules) error {
+	q.mu.Lock()
+	q.rules = rules
+	turn := make(chan struct{})
+	e := q.waiting.PushBack(turn)
+	q.admit()
+	q.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-turn: // it came at the same moment: pass it on
+		q.running--
+		q.admit()
+	default:
+		q.waiting.Remove(e)
+	}
+	return ctx.Err()
+}
+
+// Leave ends a turn.
+func (q *Queue) Leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running--
+	q.admit()
+}
+
+// Load is how many have their turn, and how many wait for it.
+func (q *Queue) Load() (running, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.running, q.waiting.Len()
+}
+
+// admit lets begin whoever may, and comes back when the next one may for having
+// waited.
+func (q *Queue) admit() {
+	for q.waiting.Len() > 0 && q.free() {
+		close(q.waiting.Remove(q.waiting.Front()).(chan struct{}))
+		q.running++
+		q.last = q.clock.Now()
+	}
+	if q.waiting.Len() == 0 || q.rules.Patience == 0 || q.lender != nil {
+		return
+	}
+	// In a goroutine: a stepped clock calls back while it is held.
+	q.lender = q.clock.AfterFunc(q.rules.Patience-q.clock.Since(q.last), func() { go q.lend() })
+}
+
+func (q *Queue) lend() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lender = nil
+	q.admit()
+}
+
+func (q *Queue) free() bool {
+	return q.rules.Limit == 0 || q.running < q.rules.Limit ||
+		q.rules.Patience > 0 && q.clock.Since(q.last) >= q.rules.Patience
+}

@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// rig notes who has had a turn.
+type rig struct {
+	*Queue
+	mu    sync.Mutex
+	begun []string
+}
+
+func (r *rig) enter(t *testing.T, rules Rules, name string) {
+	t.Helper()
+	go func() {
+		if err := r.Enter(context.Background(), rules); err != nil {
+			t.Error(err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.begun = append(r.begun, name)
+	}()
+	synctest.Wait()
+}
+
+func (r *rig) want(t *testing.T, names ...string) {
+	t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.begun, names) {
+		t.Errorf("%v have had their turn, want %v", r.begun, names)
+	}
+}
+
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, rules := &rig{Queue: New(clock.RealClock{})}, Rules{Limit: 2}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			r.enter(t, rules, name)
+		}
+		r.want(t, "a", "b")
+		if running, waiting := r.Load(); running != 2 || waiting != 2 {
+			t.Errorf("%d run and %d wait", running, waiting)
+		}
+		r.Leave()
+		r.want(t, "a", "b", "c")
+		r.Leave()
+		r.want(t, "a", "b", "c", "d")
+		r.Leave()
+		r.Leave()
+		if running, waiting := r.Load(); running != 0 || waiting != 0 {
+			t.Errorf("%d run and %d wait in the end", running, waiting)
+		}
+	})
+}
+
+func TestNobodyWaitsForTheStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, rules := &rig{Queue: New(clock.RealClock{})}, Rules{Limit: 1, Patience: time.Second}
+		r.enter(t, rules, "stuck")
+		r.enter(t, rules, "a")
+		r.enter(t, rules, "b")
+		<-time.After(999 * time.Millisecond)
+		r.want(t, "stuck")
+		<-time.After(time.Millisecond)
+		r.want(t, "stuck", "a")
+		<-time.After(time.Second)
+		r.want(t, "stuck", "a", "b")
+		r.Leave()
+		r.Leave()
+		r.enter(t, rules, "c") // one is stuck still
+		r.want(t, "stuck", "a", "b")
+		<-time.After(time.Second)
+		r.want(t, "stuck", "a", "b", "c")
+	})
+}
+
+func TestWhoLeavesTheQueueIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, rules := &rig{Queue: New(clock.RealClock{})}, Rules{Limit: 1}
+		r.enter(t, rules, "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() { gone <- r.Enter(ctx, rules) }()
+		synctest.Wait()
+		r.enter(t, rules, "b")
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		r.Leave()
+		r.want(t, "a", "b")
+	})
+}
