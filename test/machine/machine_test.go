@@ -223,7 +223,7 @@ func (b *bench) cuts() {
 // purge removes everything and looks for what is left.
 func (b *bench) purge() {
 	b.do("rm /etc/kubernetes/manifests/*.yaml; sextant down --purge; dpkg --purge sextant")
-	if left := b.do("ctr -n k8s.io containers ls -q; ctr -n k8s.io tasks ls -q; ls -d /sys/fs/cgroup/kubepods.slice/*pod* 2>/dev/null; ip -o link show type veth; ls -d /sys/fs/cgroup/sextant.slice 2>/dev/null; grep -E 'kubelet|sextant' /proc/self/mounts; true"); left != "" {
+	if left := b.do("ctr -n k8s.io containers ls -q; ctr -n k8s.io tasks ls -q; ls -d /sys/fs/cgroup/kubepods.slice 2>/dev/null; ip -o link show type veth; ls -d /sys/fs/cgroup/sextant.slice 2>/dev/null; grep -E 'kubelet|sextant' /proc/self/mounts; true"); left != "" {
 		b.Errorf("left: %s", left)
 	}
 	for _, path := range b.files() {

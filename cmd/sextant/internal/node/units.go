@@ -151,11 +151,20 @@ func SliceActive(ctx context.Context, run string) (bool, error) {
 	return state.Value.Value() == "active", nil
 }
 
-// removePrepared removes what Prepare laid out for pods, as far as nothing is in it.
+// removePrepared removes what was laid out for pods and plugins, as far as nothing is
+// in it, and the serving certificate that nodeapi signs itself when there is none.
+// Certificates of the cluster stay: they are the node's, whoever is its agent.
 func (p *Plan) removePrepared() error {
 	var all []error
+	for _, name := range []string{"kubelet.crt", "kubelet.key"} {
+		if err := os.Remove(filepath.Join(p.CertDir, name)); !errors.Is(err, fs.ErrNotExist) {
+			all = append(all, err)
+		}
+	}
 	for _, dir := range []string{
 		filepath.Join(p.RootDir, "pods"), filepath.Join(p.RootDir, "image_manager"), filepath.Join(p.RootDir, "checkpoints"),
+		filepath.Join(p.RootDir, "plugins_registry"), filepath.Join(p.RootDir, "plugins"), filepath.Join(p.RootDir, "device-plugins"),
+		filepath.Join(p.RootDir, "pod-resources"),
 		p.CertDir, p.RootDir, p.PodLogsDir, p.LinksDir,
 	} {
 		empty, err := os.ReadDir(dir)
