@@ -6,9 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/opencontainers/cgroups/systemd"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -37,38 +38,48 @@ func removeClassesBelow(ctx context.Context, mount string, root pod.CgroupName, 
 		return err
 	}
 	hierarchies = append(hierarchies, mount)
+	limit, cancel := context.WithTimeout(ctx, cgroupLimit)
+	defer cancel()
+	tick := time.NewTicker(cgroupPause)
+	defer tick.Stop()
 	var all []error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed} {
 		name := pod.QOSCgroup(root, class)
 		for _, driver := range []pod.CgroupDriver{pod.Systemd, pod.Cgroupfs} {
-			dirs := unused(hierarchies, name.Path(driver))
-			if len(dirs) > 0 && driver == pod.Systemd && stop != nil {
+			dirs := existing(hierarchies, name.Path(driver))
+			// The pods' cgroups are about to go, where they are not another agent's.
+			for slices.ContainsFunc(dirs, hasChild) && limit.Err() == nil {
+				select {
+				case <-limit.Done():
+				case <-tick.C:
+				}
+			}
+			if len(dirs) == 0 || slices.ContainsFunc(dirs, hasChild) {
+				continue
+			}
+			if driver == pod.Systemd && stop != nil {
 				all = append(all, stop(ctx, name.Slice()))
 			}
 			for _, dir := range dirs {
-				if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
-					all = append(all, err)
-				}
+				all = append(all, removeCgroup(limit, dir))
 			}
 		}
 	}
 	return errors.Join(all...)
 }
 
-// unused are the cgroups of a path; none if there is another cgroup in any of them.
-func unused(hierarchies []string, path string) (dirs []string) {
+func existing(hierarchies []string, path string) (dirs []string) {
 	for _, hierarchy := range hierarchies {
 		dir := filepath.Join(hierarchy, path)
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // not there
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			dirs = append(dirs, dir)
 		}
-		for _, e := range entries {
-			if e.IsDir() {
-				return nil
-			}
-		}
-		dirs = append(dirs, dir)
 	}
 	return dirs
+}
+
+// hasChild tells whether there is a cgroup below another.
+func hasChild(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, fs.DirEntry.IsDir)
 }
