@@ -41,18 +41,24 @@ func (p *Plan) removeCgroups(ctx context.Context) error {
 		if info, err := os.Stat(root); err != nil || !info.IsDir() {
 			continue
 		}
-		var dirs []string
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		all = append(all, err)
-		slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-		for _, dir := range dirs {
-			all = append(all, removeCgroup(ctx, dir))
+		all = append(all, removeCgroupTree(ctx, root))
+	}
+	return errors.Join(all...)
+}
+
+// removeCgroupTree removes a cgroup and all below it.
+func removeCgroupTree(ctx context.Context, root string) error {
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
 		}
+		return nil
+	})
+	all := []error{err}
+	slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, dir := range dirs {
+		all = append(all, removeCgroup(ctx, dir))
 	}
 	return errors.Join(all...)
 }

@@ -92,7 +92,7 @@ func (p *Plan) Purge(ctx context.Context, pods []string) error {
 	} else {
 		all = append(all, removePods(ctx, p.Endpoint, pods))
 	}
-	all = append(all, unmountBelow(p.RootDir), p.unshare(), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.removeClasses(ctx), p.removePodFiles(pods))
+	all = append(all, unmountBelow(p.RootDir), p.unshare(), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.leaveSharedRoot(ctx, pods), p.removePodFiles(pods))
 	if p.Units {
 		all = append(all, p.removePrepared())
 	}

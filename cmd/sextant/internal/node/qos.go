@@ -7,75 +7,79 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/opencontainers/cgroups/systemd"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// removeClasses removes the cgroups of the QoS classes below the root that all agents
-// of a machine share, as far as there is no pod in them: they outlive their pods.
-// A root of the node's own is removed as a whole.
-func (p *Plan) removeClasses(ctx context.Context) error {
+// leaveSharedRoot removes the cgroups of this node's pods below the root that all
+// agents of a machine share, and those of the QoS classes, which outlive their pods,
+// as far as there is no pod in them. A root of the node's own is removed as a whole.
+func (p *Plan) leaveSharedRoot(ctx context.Context, pods []string) error {
 	root, err := pod.ParseCgroupRoot(p.CgroupRoot)
 	if err != nil || len(root) > 0 {
 		return err
 	}
-	stop := stopUnit
-	if !systemd.IsRunningSystemd() {
-		stop = nil
-	}
-	return removeClassesBelow(ctx, "/sys/fs/cgroup", root, stop)
-}
-
-// removeClassesBelow is removeClasses for the cgroups mounted in a folder. stop ends
-// a slice; nil where nobody keeps slices.
-func removeClassesBelow(ctx context.Context, mount string, root pod.CgroupName, stop func(ctx context.Context, slice string) error) error {
-	hierarchies, err := filepath.Glob(filepath.Join(mount, "*")) // of version 1
+	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*") // of version 1
 	if err != nil {
 		return err
 	}
-	hierarchies = append(hierarchies, mount)
-	limit, cancel := context.WithTimeout(ctx, cgroupLimit)
-	defer cancel()
-	tick := time.NewTicker(cgroupPause)
-	defer tick.Stop()
+	s := sharedRoot{hierarchies: append(hierarchies, "/sys/fs/cgroup")}
+	if systemd.IsRunningSystemd() {
+		s.stop = stopUnit
+	}
+	return s.leave(ctx, pods)
+}
+
+// sharedRoot is where the cgroups of all agents' pods are.
+type sharedRoot struct {
+	hierarchies []string
+	// stop ends a slice; nil where nobody keeps slices.
+	stop func(ctx context.Context, slice string) error
+}
+
+func (s sharedRoot) leave(ctx context.Context, pods []string) error {
 	var all []error
-	for _, class := range []v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed} {
-		name := pod.QOSCgroup(root, class)
-		for _, driver := range []pod.CgroupDriver{pod.Systemd, pod.Cgroupfs} {
-			dirs := existing(hierarchies, name.Path(driver))
-			// The pods' cgroups are about to go, where they are not another agent's.
-			for slices.ContainsFunc(dirs, hasChild) && limit.Err() == nil {
-				select {
-				case <-limit.Done():
-				case <-tick.C:
-				}
-			}
-			if len(dirs) == 0 || slices.ContainsFunc(dirs, hasChild) {
-				continue
-			}
-			if driver == pod.Systemd && stop != nil {
-				all = append(all, stop(ctx, name.Slice()))
-			}
-			for _, dir := range dirs {
-				all = append(all, removeCgroup(limit, dir))
-			}
+	classes := []v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}
+	for _, uid := range pods {
+		for _, class := range classes {
+			all = append(all, s.remove(ctx, pod.PodCgroupOf(nil, class, types.UID(uid)), false))
 		}
+	}
+	for _, class := range classes {
+		all = append(all, s.remove(ctx, pod.QOSCgroup(nil, class), true))
 	}
 	return errors.Join(all...)
 }
 
-func existing(hierarchies []string, path string) (dirs []string) {
-	for _, hierarchy := range hierarchies {
-		dir := filepath.Join(hierarchy, path)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			dirs = append(dirs, dir)
+// remove removes a cgroup, whichever driver made it, and what is below it; empty:
+// only if nothing is.
+func (s sharedRoot) remove(ctx context.Context, name pod.CgroupName, empty bool) error {
+	var all []error
+	for _, driver := range []pod.CgroupDriver{pod.Systemd, pod.Cgroupfs} {
+		var dirs []string
+		for _, hierarchy := range s.hierarchies {
+			dir := filepath.Join(hierarchy, name.Path(driver))
+			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+				dirs = append(dirs, dir)
+			}
 		}
+		if len(dirs) == 0 || empty && slices.ContainsFunc(dirs, hasChild) {
+			continue
+		}
+		if driver == pod.Systemd && s.stop != nil {
+			all = append(all, s.stop(ctx, name.Slice()))
+		}
+		limit, cancel := context.WithTimeout(ctx, cgroupLimit)
+		for _, dir := range dirs {
+			all = append(all, removeCgroupTree(limit, dir))
+		}
+		cancel()
 	}
-	return dirs
+	return errors.Join(all...)
 }
 
 // hasChild tells whether there is a cgroup below another.

@@ -6,27 +6,30 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 )
 
-// TestClassesGoWhenNoPodIsInThem: of the cgroups of the QoS classes those go that
-// are empty in all hierarchies, by systemd where it made them.
-func TestClassesGoWhenNoPodIsInThem(t *testing.T) {
+// TestLeavesTheSharedRoot: the node's own pods' cgroups go, and those of the QoS
+// classes in which there is no other pod, by systemd where it made them.
+func TestLeavesTheSharedRoot(t *testing.T) {
 	for name, c := range map[string]struct {
 		have, want, stopped []string
 	}{
 		"version 2, systemd": {
-			have:    []string{"kubepods.slice/kubepods-besteffort.slice", "kubepods.slice/kubepods-burstable.slice"},
-			stopped: []string{"kubepods-besteffort.slice", "kubepods-burstable.slice", "kubepods.slice"},
+			have: []string{"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podmine.slice/cri-1.scope", "kubepods.slice/kubepods-burstable.slice"},
+			stopped: []string{
+				"kubepods-besteffort-podmine.slice", "kubepods-besteffort.slice", "kubepods-burstable.slice", "kubepods.slice",
+			},
 		},
 		"a pod of another agent": {
-			have:    []string{"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podx.slice", "kubepods.slice/kubepods-burstable.slice"},
-			want:    []string{"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podx.slice"},
-			stopped: []string{"kubepods-burstable.slice"},
+			have: []string{
+				"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podother.slice", "kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-podmine.slice",
+			},
+			want:    []string{"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podother.slice"},
+			stopped: []string{"kubepods-podmine.slice", "kubepods-burstable.slice"},
 		},
-		"version 1, in one hierarchy": {
-			have: []string{"cpu/kubepods/besteffort/podx", "memory/kubepods/besteffort", "cpu/kubepods/burstable", "memory/kubepods/burstable"},
-			want: []string{"cpu/kubepods/besteffort/podx", "memory/kubepods/besteffort"},
+		"version 1, the other in one hierarchy": {
+			have: []string{"cpu/kubepods/besteffort/podother", "memory/kubepods/besteffort", "cpu/kubepods/burstable/podmine/1", "memory/kubepods/burstable"},
+			want: []string{"cpu/kubepods/besteffort/podother", "memory/kubepods/besteffort"},
 		},
 		"nothing": {have: []string{"system.slice"}, want: []string{"system.slice"}},
 	} {
@@ -38,10 +41,11 @@ func TestClassesGoWhenNoPodIsInThem(t *testing.T) {
 				}
 			}
 			var stopped []string
-			stop := func(_ context.Context, slice string) error { stopped = append(stopped, slice); return nil }
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // pods of others do not go
-			defer cancel()
-			if err := removeClassesBelow(ctx, mount, nil, stop); err != nil {
+			s := sharedRoot{
+				hierarchies: []string{filepath.Join(mount, "cpu"), filepath.Join(mount, "memory"), mount},
+				stop:        func(_ context.Context, slice string) error { stopped = append(stopped, slice); return nil },
+			}
+			if err := s.leave(t.Context(), []string{"mine"}); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(stopped, c.stopped) {
