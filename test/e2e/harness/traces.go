@@ -94,9 +94,11 @@ func (t traces) processes() []int {
 }
 
 func (t traces) owns(pid int) bool {
-	if cmd, err := os.ReadFile(procFile(pid, "cmdline")); err != nil || len(cmd) == 0 {
+	// Not by its arguments: a process has none for a moment after it began.
+	if _, err := os.Readlink(procFile(pid, "exe")); err != nil {
 		return false // gone, a zombie, or the kernel's
-	} else if bytes.Contains(cmd, []byte(t.dir+"/")) {
+	}
+	if cmd, err := os.ReadFile(procFile(pid, "cmdline")); err == nil && bytes.Contains(cmd, []byte(t.dir+"/")) {
 		return true
 	}
 	if cg, err := os.ReadFile(procFile(pid, "cgroup")); err == nil && bytes.Contains(cg, []byte("/"+t.id)) {

@@ -23,25 +23,44 @@ const (
 	cgroupPause = 20 * time.Millisecond
 )
 
+// hierarchies are where cgroups are mounted.
+type hierarchies []string
+
+// hostHierarchies are this machine's, of version 1 and of version 2.
+func hostHierarchies() hierarchies {
+	const mounts = "/sys/fs/cgroup"
+	list, _ := filepath.Glob(mounts + "/*") // the pattern is well formed
+	return append(list, mounts)
+}
+
+// at lists the directories of a cgroup, one in each hierarchy that has it.
+func (h hierarchies) at(path string) []string {
+	var dirs []string
+	for _, hierarchy := range h {
+		dir := filepath.Join(hierarchy, path)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
 // removeCgroups removes the pods' cgroups of a node that had a root of its own;
 // below a shared root other agents' pods may live.
 func (p *Plan) removeCgroups(ctx context.Context) error {
 	if p.CgroupRoot == "" || p.CgroupRoot == "/" {
 		return nil
 	}
-	controllers, err := filepath.Glob("/sys/fs/cgroup/*")
-	if err != nil {
-		return err
-	}
+	return removeCgroupTrees(ctx, hostHierarchies().at(p.CgroupRoot))
+}
+
+// removeCgroupTrees removes cgroups and all below them.
+func removeCgroupTrees(ctx context.Context, dirs []string) error {
 	ctx, cancel := context.WithTimeout(ctx, cgroupLimit)
 	defer cancel()
 	var all []error
-	for _, hierarchy := range append(controllers, "/sys/fs/cgroup") {
-		root := filepath.Join(hierarchy, p.CgroupRoot)
-		if info, err := os.Stat(root); err != nil || !info.IsDir() {
-			continue
-		}
-		all = append(all, removeCgroupTree(ctx, root))
+	for _, dir := range dirs {
+		all = append(all, removeCgroupTree(ctx, dir))
 	}
 	return errors.Join(all...)
 }

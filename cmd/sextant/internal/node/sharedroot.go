@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/opencontainers/cgroups/systemd"
@@ -23,11 +22,7 @@ func (p *Plan) leaveSharedRoot(ctx context.Context, pods []string) error {
 	if err != nil || len(root) > 0 {
 		return err
 	}
-	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*") // of version 1
-	if err != nil {
-		return err
-	}
-	s := sharedRoot{hierarchies: append(hierarchies, "/sys/fs/cgroup")}
+	s := sharedRoot{hierarchies: hostHierarchies()}
 	if systemd.IsRunningSystemd() {
 		s.stop = stopUnit
 	}
@@ -36,7 +31,7 @@ func (p *Plan) leaveSharedRoot(ctx context.Context, pods []string) error {
 
 // sharedRoot is where the cgroups of all agents' pods are.
 type sharedRoot struct {
-	hierarchies []string
+	hierarchies hierarchies
 	// stop ends a slice; nil where nobody keeps slices.
 	stop func(ctx context.Context, slice string) error
 }
@@ -60,24 +55,14 @@ func (s sharedRoot) leave(ctx context.Context, pods []string) error {
 func (s sharedRoot) remove(ctx context.Context, name pod.CgroupName, empty bool) error {
 	var all []error
 	for _, driver := range []pod.CgroupDriver{pod.Systemd, pod.Cgroupfs} {
-		var dirs []string
-		for _, hierarchy := range s.hierarchies {
-			dir := filepath.Join(hierarchy, name.Path(driver))
-			if info, err := os.Stat(dir); err == nil && info.IsDir() {
-				dirs = append(dirs, dir)
-			}
-		}
+		dirs := s.hierarchies.at(name.Path(driver))
 		if len(dirs) == 0 || empty && slices.ContainsFunc(dirs, hasChild) {
 			continue
 		}
 		if driver == pod.Systemd && s.stop != nil {
 			all = append(all, s.stop(ctx, name.Slice()))
 		}
-		limit, cancel := context.WithTimeout(ctx, cgroupLimit)
-		for _, dir := range dirs {
-			all = append(all, removeCgroupTree(limit, dir))
-		}
-		cancel()
+		all = append(all, removeCgroupTrees(ctx, dirs))
 	}
 	return errors.Join(all...)
 }

@@ -3,9 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -63,11 +61,7 @@ func (p *Plan) stopSlices(ctx context.Context) error {
 	if err != nil || len(root) == 0 || !systemd.IsRunningSystemd() {
 		return err
 	}
-	found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", "*", root.Path(pod.Systemd)))
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", root.Path(pod.Systemd))); errors.Is(err, fs.ErrNotExist) && len(found) == 0 {
+	if len(hostHierarchies().at(root.Path(pod.Systemd))) == 0 {
 		return nil
 	}
 	return stopUnit(ctx, root.Slice())
