@@ -9,8 +9,6 @@
 package plan
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -65,10 +63,8 @@ type Action struct {
 	Class           Class
 	Namespace, Name string
 	UID             types.UID
-	// Body of a patch.
-	Body []byte
-	// Status that the object has after the patch.
-	Status *v1.PodStatus
+	// Was and Status are what a patch turns into what.
+	Was, Status *v1.PodStatus
 	// Pod to create.
 	Pod *v1.Pod
 }
@@ -84,45 +80,40 @@ type Pod struct {
 }
 
 // Next is the next write about a pod of the API server.
-func (p Pod) Next() (Action, error) {
+func (p Pod) Next() Action {
 	o := p.Object
 	if o == nil || o.Gone {
-		return Action{}, nil
+		return Action{}
 	}
-	action, err := status(o, p.Status)
-	if action.Kind != None || err != nil {
-		return action, err
+	if action := status(o, p.Status); action.Kind != None {
+		return action
 	}
 	if p.Released && o.Deleting && o.Status != nil && pod.IsTerminalPhase(o.Status.Phase) {
-		return Action{Kind: Delete, Class: Urgent, Namespace: o.Namespace, Name: o.Name, UID: o.UID}, nil
+		return Action{Kind: Delete, Class: Urgent, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 	}
-	return Action{}, nil
+	return Action{}
 }
 
 // status writes a rendered status to an object, if that says anything new.
-func status(o *Object, rendered *v1.PodStatus) (Action, error) {
+func status(o *Object, rendered *v1.PodStatus) Action {
 	if rendered == nil {
-		return Action{}, nil
+		return Action{}
 	}
 	was := o.Status
 	if was == nil {
 		was = &v1.PodStatus{}
 	}
 	if pod.IsTerminalPhase(was.Phase) && !pod.IsTerminalPhase(rendered.Phase) {
-		return Action{}, nil
+		return Action{}
 	}
 	want := gather.Merge(rendered, was)
-	body, err := podstatus.Patch(o.UID, was, want)
-	if err != nil || body == nil {
-		if err != nil {
-			err = fmt.Errorf("pod %s/%s: %w", o.Namespace, o.Name, err)
-		}
-		return Action{}, err
+	if podstatus.Equal(was, want) {
+		return Action{}
 	}
 	return Action{
 		Kind: Patch, Class: class(was, want), Namespace: o.Namespace, Name: o.Name, UID: o.UID,
-		Body: body, Status: want,
-	}, nil
+		Was: was, Status: want,
+	}
 }
 
 func class(was, want *v1.PodStatus) Class {

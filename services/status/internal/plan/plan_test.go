@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 )
 
 func st(phase v1.PodPhase, ready v1.ConditionStatus) *v1.PodStatus {
@@ -48,10 +49,7 @@ func TestPodNext(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.pod.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := tt.pod.Next()
 			if got.Kind != tt.kind || got.Class != tt.class {
 				t.Errorf("%q class %d, want %q class %d", got.Kind, got.Class, tt.kind, tt.class)
 			}
@@ -68,9 +66,13 @@ func TestPatchKeepsOthers(t *testing.T) {
 	was.Conditions = append(was.Conditions, v1.PodCondition{Type: "example.com/gate", Status: "True"})
 	rendered := st(v1.PodRunning, "True")
 	rendered.Conditions = append(rendered.Conditions, v1.PodCondition{Type: "example.com/gate", Status: "False"})
-	got, err := Pod{Object: object(was), Status: rendered}.Next()
-	if err != nil || got.Kind != Patch {
-		t.Fatalf("%q, %v", got.Kind, err)
+	got := Pod{Object: object(was), Status: rendered}.Next()
+	if got.Kind != Patch {
+		t.Fatalf("%q", got.Kind)
+	}
+	patch, err := podstatus.Patch(got.UID, got.Was, got.Status)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var body struct {
 		Metadata struct{ UID string }
@@ -78,7 +80,7 @@ func TestPatchKeepsOthers(t *testing.T) {
 			Conditions []struct{ Type, Status string }
 		}
 	}
-	if err := json.Unmarshal(got.Body, &body); err != nil {
+	if err := json.Unmarshal(patch, &body); err != nil {
 		t.Fatal(err)
 	}
 	if body.Metadata.UID != "u1" {
@@ -86,7 +88,7 @@ func TestPatchKeepsOthers(t *testing.T) {
 	}
 	for _, c := range body.Status.Conditions {
 		if c.Type == "example.com/gate" {
-			t.Errorf("patch writes another's condition: %s", got.Body)
+			t.Errorf("patch writes another's condition: %s", patch)
 		}
 	}
 }
@@ -131,10 +133,7 @@ func TestStaticNext(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.in.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := tt.in.Next()
 			if got.Kind != tt.want {
 				t.Fatalf("%q, want %q", got.Kind, tt.want)
 			}

@@ -42,27 +42,27 @@ type Static struct {
 // wants any more, stays until that has ended. A mirror that tells of an end is
 // replaced when its pod has begun anew: the API server lets no container leave an end
 // that its restart policy makes final, and whoever waits for an end has seen it.
-func (s Static) Next() (Action, error) {
+func (s Static) Next() Action {
 	m := s.Mirror
 	if m != nil && m.Gone {
 		m = nil
 	}
 	if m == nil {
 		if s.Pod == nil || !s.MirrorKnown || s.Node.UID == "" {
-			return Action{}, nil
+			return Action{}
 		}
-		return Action{Kind: CreateMirror, Class: Soon, Namespace: s.Pod.Namespace, Name: s.Pod.Name, Pod: Mirror(s.Pod, s.Node)}, nil
+		return Action{Kind: CreateMirror, Class: Soon, Namespace: s.Pod.Namespace, Name: s.Pod.Name, Pod: Mirror(s.Pod, s.Node)}
 	}
 	orphan := s.Pod == nil && s.Known
 	stale := s.Pod != nil && m.Mirror != Hash(s.Pod)
 	if m.Deleting && s.Pod != nil || (orphan || stale) && !s.Ending {
-		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}, nil
+		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 	}
 	if s.Pod == nil || stale {
-		return Action{}, nil
+		return Action{}
 	}
 	if m.Status != nil && s.Status != nil && pod.IsTerminalPhase(m.Status.Phase) && !pod.IsTerminalPhase(s.Status.Phase) {
-		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}, nil
+		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 	}
 	return status(m, s.Status)
 }

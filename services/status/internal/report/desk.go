@@ -171,20 +171,17 @@ func (d *Desk) evaluate(e *entry) {
 	if e.busy {
 		return
 	}
-	var err error
 	if e.static != nil {
 		s := *e.static
 		s.Mirror = e.object
 		// A mirror that config has not listed yet is not to be made twice.
-		e.action, err = s.Next()
+		e.action = s.Next()
 	} else {
 		p := e.pod
 		p.Object = e.object
-		e.action, err = p.Next()
+		e.action = p.Next()
 	}
 	switch {
-	case err != nil:
-		e.err = err.Error()
 	case e.action.Kind == plan.None:
 		e.since, e.err, e.tries, e.notBefore = time.Time{}, "", 0, time.Time{}
 	case e.since.IsZero():

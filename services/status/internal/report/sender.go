@@ -7,9 +7,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/status/internal/plan"
 )
@@ -189,7 +191,11 @@ func (s *Sender) write(ctx context.Context, a plan.Action) (*plan.Object, error)
 	}
 	switch a.Kind {
 	case plan.Patch:
-		p, err := s.deps.API.PatchStatus(ctx, a.Namespace, a.Name, a.Body)
+		body, err := podstatus.Patch(a.UID, a.Was, a.Status)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error()) // of this pod's alone
+		}
+		p, err := s.deps.API.PatchStatus(ctx, a.Namespace, a.Name, body)
 		if err != nil {
 			return nil, err
 		}
