@@ -33,6 +33,7 @@ var (
 	unready  = flag.Int("unready", 10, "pods that run and are never Ready")
 	starting = flag.Int("starting", 5, "pods whose startup probe never succeeds")
 	churn    = flag.Int("churn", 5, "pods that start, and as many that end, at any time")
+	dwell    = flag.Duration("dwell", 4*time.Second, "how long each of those starts, and how long it takes to end; at least")
 	slack    = flag.Duration("slack", time.Second, "how much later than a period the first probe after a kill of prober may come before it counts")
 	out      = flag.String("out", "", "file for the table")
 )

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -175,9 +174,6 @@ func (l *load) fresh() *corev1.Pod {
 	c.ReadinessProbe = l.audience.probe("/" + pod.Name)
 	return pod
 }
-
-// dwell is how long a pod of the churn starts, and how long it takes to end.
-const dwell = 4 * time.Second
 
 // churn starts and ends pods until ctx ends: while one ends, the next starts.
 func (l *load) churn(ctx context.Context, random *rand.Rand, lane int) {
