@@ -391,7 +391,7 @@ func (w *worker) mounted() map[string]actuate.Volume {
 		if _, image := volumes[v.GetName()]; image || v.GetHostPath() == "" {
 			continue
 		}
-		volumes[v.GetName()] = actuate.Volume{HostPath: v.GetHostPath(), Block: block[v.GetName()], ReadOnly: readOnly[v.GetName()]}
+		volumes[v.GetName()] = actuate.Volume{HostPath: v.GetHostPath(), Block: block[v.GetName()], ReadOnly: readOnly[v.GetName()], Relabel: v.GetRelabel()}
 	}
 	return volumes
 }

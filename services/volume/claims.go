@@ -2,20 +2,21 @@ package volume
 
 import (
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/services/volume/internal/claim"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/csi"
+	"github.com/sextant-node/sextant/services/volume/internal/demand"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
 // claimed makes sure of the volume that a claim leads to, by its plugin.
-func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (m made, err error) {
 	src, err := claim.Resolve(p, v, l)
 	if err != nil {
-		return "", time.Time{}, err
+		return m, err
 	}
 	of := &src.Volume.Spec.PersistentVolumeSource
 	if of.CSI != nil {
@@ -24,16 +25,17 @@ func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path 
 	// A volume without a claim between it and the pod has the same source.
 	direct := &v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{HostPath: of.HostPath}}
 	if plugin := content.Plugin(direct); plugin == content.HostPath && !src.Block {
-		path, err = s.host.HostPath(direct)
-		return path, time.Time{}, err
+		m.path, err = s.host.HostPath(direct)
+		return m, err
 	}
 	if of.NFS != nil && !src.Block {
-		path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: src.Volume.Name, Source: of.NFS, ReadOnly: src.ReadOnly, Options: mountOptions(src.Volume)})
-		return path, time.Time{}, err
+		m.path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: src.Volume.Name, Source: of.NFS, ReadOnly: src.ReadOnly, Options: mountOptions(src.Volume)})
+		return m, err
 	}
 	if of.Local != nil && !src.Block {
-		path, err = s.host.Local(p.UID, local(p, v, src))
-		return path, time.Time{}, err
+		m.relabel = !src.ReadOnly
+		m.path, err = s.host.Local(p.UID, local(p, v, src))
+		return m, err
 	}
 	if of.ISCSI != nil || of.FC != nil {
 		plugin := content.ISCSI
@@ -42,12 +44,22 @@ func (s *Service) claimed(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path 
 		}
 		asked, err := claimedDisk(p, src)
 		if err != nil {
-			return "", time.Time{}, err
+			return m, err
 		}
-		path, err = s.disk(l, w, p, v, plugin, src.Volume.Name, asked)
-		return path, time.Time{}, err
+		label := ""
+		if src.Exclusive() && !src.Block { // of others, whoever comes first would decide
+			if label, err = demand.Label(p, v, true, l); err != nil {
+				return m, err
+			}
+		}
+		if label != "" {
+			asked.Options = append(asked.Options, csi.LabelOption(label))
+		}
+		m.relabel = !asked.ReadOnly && label == ""
+		m.path, err = s.disk(l, w, p, v, plugin, src.Volume.Name, asked)
+		return m, err
 	}
-	return "", time.Time{}, fmt.Errorf("the plugin of PV %s is not supported by this node agent", src.Volume.Name)
+	return m, fmt.Errorf("the plugin of PV %s is not supported by this node agent", src.Volume.Name)
 }
 
 // local is the folder of this node that a persistent volume is.

@@ -127,7 +127,7 @@ func (s *Service) publishNode(ctx context.Context) {
 
 // driven makes sure of a volume that a CSI driver serves: src is what its claim
 // leads to, nil for an inline one.
-func (s *Service) driven(l lookups, w *podWork, p *v1.Pod, v *v1.Volume, src *claim.Source) (path string, refresh time.Time, err error) {
+func (s *Service) driven(l lookups, w *podWork, p *v1.Pod, v *v1.Volume, src *claim.Source) (m made, err error) {
 	standing, published := s.csi.Standing(p.UID, v.Name)
 	var asked *demand.Asked
 	if src == nil {
@@ -136,10 +136,11 @@ func (s *Service) driven(l lookups, w *podWork, p *v1.Pod, v *v1.Volume, src *cl
 		asked, err = s.persistent(l, w, p, v, src, published)
 	}
 	if err != nil {
-		return standing, time.Time{}, err
+		return made{path: standing}, err
 	}
 	before := src != nil && asked.Size > 0 && s.csi.Expanded(&asked.Request)
-	path, err = s.csi.Mount(l.ctx, &asked.Request)
+	m.relabel = !asked.ReadOnly && asked.Label == ""
+	m.path, err = s.csi.Mount(l.ctx, &asked.Request)
 	if src != nil {
 		after := asked.Size > 0 && s.csi.Expanded(&asked.Request)
 		if after && !before && asked.Had < asked.Size {
@@ -151,9 +152,9 @@ func (s *Service) driven(l lookups, w *podWork, p *v1.Pod, v *v1.Volume, src *cl
 		s.publishNode(l.ctx)
 	}
 	if err == nil && asked.Again > 0 {
-		refresh = s.now().Add(asked.Again)
+		m.refresh = s.now().Add(asked.Again)
 	}
-	return path, refresh, err
+	return m, err
 }
 
 // persistent waits until a volume is attached, and says what to ask of its driver.
@@ -192,7 +193,7 @@ func (s *Service) unmountDriven(ctx context.Context, uid types.UID) error {
 
 // measure says how full a volume is. It may hang.
 func (s *Service) measure(path string) (*measure.Reading, error) {
-	r, err := s.csi.Measure(context.Background(), path)
+	r, err := s.csi.Measure(context.Background(), path, s.gate("CSIVolumeHealth"))
 	if errors.Is(err, csi.ErrNoStats) {
 		return s.host.Measure(path)
 	}
@@ -229,6 +230,15 @@ func (l lookups) NodeName() string {
 		return ""
 	}
 	return conf.Node.Name
+}
+
+// Gate implements demand.Objects.
+func (l lookups) Gate(name string) bool { return l.s.gate(name) }
+
+// gate tells whether a feature gate is on.
+func (s *Service) gate(name string) bool {
+	conf, ok := s.kubelet.Get("kubelet")
+	return ok && conf.Gate(name)
 }
 
 // DriverToken implements demand.Objects.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/csidriver"
 	"github.com/sextant-node/sextant/test/standin"
@@ -377,4 +379,128 @@ func TestExpansion(t *testing.T) {
 	if calls := s.calls(); calls != before {
 		t.Errorf("asked again: %s", strings.TrimPrefix(calls, before))
 	}
+}
+
+func TestLabelledVolumes(t *testing.T) {
+	s := newStorage(t)
+	s.stop()
+	s.start(func(d *volume.Deps) {
+		d.FileLabel = func(o *v1.SELinuxOptions) (string, error) {
+			if o == nil {
+				return "", nil
+			}
+			return "u:r:t:" + o.Level, nil
+		}
+	})
+	s.serve()
+	s.claim()
+	s.csiDriver(func(d *storagev1.CSIDriverSpec) { can := true; d.SELinuxMount = &can })
+	s.configMap("c", map[string]string{"k": "v"})
+	relabelled := func(uid string) string {
+		var all []string
+		item, _ := s.pods.Get(uid)
+		for _, v := range item.GetVolumes() {
+			if v.GetRelabel() {
+				all = append(all, v.GetName())
+			}
+		}
+		return strings.Join(all, " ")
+	}
+	p := of(t, "u", claimed+`
+- {name: e, emptyDir: {}}
+- {name: c, configMap: {name: c}}
+- {name: h, hostPath: {path: /dev}}
+`)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1"}}
+	p.Spec.Containers = []v1.Container{{Name: "a", VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "/data"}}}}
+	s.declare(p)
+	s.ready("u")
+	// A claim that others may share is labelled by the runtime, file by file.
+	if got := relabelled("u"); got != "data e c" {
+		t.Errorf("relabelled: %s", got)
+	}
+	s.withdraw("u")
+	s.gone("u")
+
+	s.put("PersistentVolumeClaim", "ns", "own", &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "own", UID: "claim-2"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv2"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	})
+	s.put("PersistentVolume", "", "pv2", &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv2"},
+		Spec: v1.PersistentVolumeSpec{
+			ClaimRef: &v1.ObjectReference{UID: "claim-2"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: "vol-2", FSType: "ext4"}},
+		},
+	})
+	p.UID, p.Name = "u2", "u2-name"
+	p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "own"
+	s.declare(p)
+	s.ready("u2")
+	if got := relabelled("u2"); got != "e c" {
+		t.Errorf("relabelled: %s", got)
+	}
+	flags := s.driver.Last("NodePublishVolume").(*csi.NodePublishVolumeRequest).GetVolumeCapability().GetMount().GetMountFlags()
+	if !slices.Contains(flags, `context="u:r:t:s0:c1"`) {
+		t.Errorf("mounted with %q", flags)
+	}
+	s.withdraw("u2")
+	s.gone("u2")
+}
+
+func TestAVolumeThatIsNotWell(t *testing.T) {
+	s := newStorage(t, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.NodeServiceCapability_RPC_VOLUME_CONDITION)
+	if err := csidriver.Faults(s.data, "NodeGetVolumeStats abnormal degraded"); err != nil {
+		t.Fatal(err)
+	}
+	s.claim()
+	s.csiDriver(nil)
+	s.declare(of(t, "u", claimed))
+	s.ready("u")
+	configure := func(on bool) {
+		conf := &kubeconf.Config{}
+		conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+		conf.Kubelet.FeatureGates = map[string]bool{"CSIVolumeHealth": on}
+		conf.Kubelet.VolumeStatsAggPeriod.Duration = time.Millisecond
+		standin.SetKubelet(s.House, s.kubelet, conf)
+	}
+	told := func() *volumev1.VolumeStats {
+		resp, err := s.client.Stats(t.Context(), &volumev1.StatsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range resp.GetVolumes() {
+			if v.GetName() == "data" && v.GetCapacity() == 1000 {
+				return v
+			}
+		}
+		return nil
+	}
+	configure(false)
+	s.Eventually("it is measured", func() bool { return told() != nil })
+	if v := told(); v.Abnormal != nil {
+		t.Errorf("its health is told: %v", v)
+	}
+	configure(true)
+	s.Eventually("an event, though nobody asks", func() bool {
+		return slices.Contains(s.messages(), "VolumeConditionAbnormal ns/u-name: Volume data: degraded")
+	})
+	if v := told(); v.Abnormal == nil || !v.GetAbnormal() {
+		t.Errorf("%v", v)
+	}
+	families, err := s.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	abnormal := -1.0
+	for _, f := range families {
+		if f.GetName() == "kubelet_volume_stats_health_status_abnormal" {
+			abnormal = f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	if abnormal != 1 {
+		t.Errorf("kubelet_volume_stats_health_status_abnormal is %v", abnormal)
+	}
+	s.withdraw("u")
+	s.gone("u")
 }

@@ -136,6 +136,8 @@ var claimDescs = []struct {
 	{claimDesc("inodes_used", "Inodes used in the volume."), (*volumev1.VolumeStats).GetInodesUsed},
 }
 
+var healthDesc = claimDesc("health_status_abnormal", "Whether the volume's driver says that something is wrong with it.")
+
 func claimDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
@@ -144,6 +146,7 @@ func (claims) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range claimDescs {
 		to <- c.desc
 	}
+	to <- healthDesc
 }
 
 // Collect tells each claim once, however many pods have it.
@@ -157,6 +160,13 @@ func (c claims) Collect(to chan<- prometheus.Metric) {
 		told[key] = true
 		for _, d := range claimDescs {
 			to <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, float64(d.value(v)), v.GetClaimNamespace(), v.GetClaim())
+		}
+		if v.Abnormal != nil {
+			abnormal := 0.0
+			if v.GetAbnormal() {
+				abnormal = 1
+			}
+			to <- prometheus.MustNewConstMetric(healthDesc, prometheus.GaugeValue, abnormal, v.GetClaimNamespace(), v.GetClaim())
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (w *podWork) item() *volumev1.PodVolumes {
 }
 
 func (w *volumeWork) wire(name, plugin string) *volumev1.Volume {
-	v := &volumev1.Volume{Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step}
+	v := &volumev1.Volume{Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step, Relabel: w.relabel}
 	if w.err != nil {
 		v.Error = w.err.Error()
 	}

@@ -78,6 +78,9 @@ type Deps struct {
 	Host Host
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
+	// FileLabel is the SELinux label of files for processes with these options, empty
+	// for none; this node's policy when nil.
+	FileLabel func(*v1.SELinuxOptions) (string, error)
 }
 
 // intent is what the journal keeps of a pod: it is written before anything is
@@ -97,6 +100,8 @@ type Service struct {
 	file    *store.Store
 	journal *store.Table[intent]
 	metrics *metrics
+
+	fileLabel func(*v1.SELinuxOptions) (string, error)
 
 	owned  *feed.Owner[*volumev1.PodVolumes]
 	events *feed.Events
@@ -119,6 +124,8 @@ type Service struct {
 	turns  keymutex.KeyMutex // one command at a time for a pod
 	passes sync.WaitGroup    // begun under mu
 	wake   chan struct{}     // capacity 1
+	// configured: the configuration is another. Capacity 1.
+	configured chan struct{}
 
 	nodeTurn sync.Mutex // who publishes the node's item
 
@@ -131,12 +138,12 @@ type Service struct {
 func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
 	s := &Service{
-		kit: kit, host: deps.Host, now: deps.Now, metrics: newMetrics(kit.Metrics),
+		kit: kit, host: deps.Host, now: deps.Now, fileLabel: deps.FileLabel, metrics: newMetrics(kit.Metrics),
 		owned:  service.Owner[*volumev1.PodVolumes](kit, house.VolumePods),
 		events: kit.Events(),
 		turns:  keymutex.NewHashed(64),
-		wake:   make(chan struct{}, 1),
-		pods:   map[types.UID]*podWork{},
+		wake:   make(chan struct{}, 1), configured: make(chan struct{}, 1),
+		pods: map[types.UID]*podWork{},
 	}
 	s.children = child.NewPool(child.Config{Command: cfg.Child, Freed: s.freed, Log: kit.Log})
 	if s.host == nil {
@@ -144,6 +151,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.fileLabel == nil {
+		s.fileLabel = hostLabel
 	}
 	file := kit.StoreConfig("state.db")
 	file.Schema = schema
@@ -176,11 +186,17 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.kubelet, err = service.Mirror(kit, house.ConfigKubelet, kubeconf.Decode); err != nil {
 		return nil, err
 	}
-	s.stats = newKeeper(s.measure, s.now, s.metrics.measured, kit.Log)
+	s.stats = newKeeper(s.measure, s.now, s.measured, kit.Log)
 	kit.Metrics.MustRegister(claims{s}, census{s}, s.metrics.lost(s.children))
 	s.objects.Watch(s.objectsChanged)
 	s.secrets.Watch(s.objectsChanged)
 	s.node.Watch(s.nodeChanged)
+	s.kubelet.Watch(func([]string) {
+		select {
+		case s.configured <- struct{}{}:
+		default:
+		}
+	})
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
@@ -196,5 +212,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	volumev1.RegisterVolumeServiceServer(kit.Server, s)
 	kit.Go("volumes", s.loop)
+	kit.Go("health", s.health)
 	return s, nil
 }

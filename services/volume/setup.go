@@ -29,14 +29,15 @@ const tellWait = 2*time.Minute + 3*time.Second
 
 // volumeWork is one volume's state. It is replaced, never changed.
 type volumeWork struct {
-	state  volumev1.VolumeState
-	path   string
-	step   string
-	err    error
-	said   string // the error an event was made for
-	since  time.Time
-	retry  time.Time
-	failed int
+	state   volumev1.VolumeState
+	path    string
+	relabel bool
+	step    string
+	err     error
+	said    string // the error an event was made for
+	since   time.Time
+	retry   time.Time
+	failed  int
 }
 
 // standing are the volumes of a pod that were made in an earlier life of this
@@ -54,7 +55,7 @@ func (s *Service) standing(p *v1.Pod) map[string]*volumeWork {
 			path, ok = s.disks.Device(p.UID, p.Spec.Volumes[i].Name)
 		}
 		if ok {
-			all[p.Spec.Volumes[i].Name] = &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: path, since: now}
+			all[p.Spec.Volumes[i].Name] = &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: path, relabel: relabels(&p.Spec.Volumes[i]), since: now}
 		}
 	}
 	return all
@@ -67,21 +68,21 @@ func (s *Service) setUp(ctx context.Context, w *podWork, p *v1.Pod) (due time.Ti
 		had := s.begin(w, v)
 		began := s.now()
 		l := lookups{ctx: ctx, s: s, needs: map[string]bool{}}
-		path, refresh, err := s.one(l, w, p, v)
+		m, err := s.one(l, w, p, v)
 		if !errors.Is(err, content.ErrWait) {
 			s.metrics.mounted(content.Plugin(v), err, s.now().Sub(began))
 		}
-		now := s.judge(ctx, p, v, had, path, err)
+		now := s.judge(ctx, p, v, had, m, err)
 		s.mu.Lock()
 		w.volumes[v.Name] = now
 		w.needs[v.Name] = l.needs
 		asked := w.asked
 		s.mu.Unlock()
-		const made = volumev1.VolumeState_VOLUME_STATE_MOUNTED
-		if now.state == made && (had == nil || had.state != made) {
+		const mounted = volumev1.VolumeState_VOLUME_STATE_MOUNTED
+		if now.state == mounted && (had == nil || had.state != mounted) {
 			s.metrics.whole.WithLabelValues(content.Plugin(v), "overall_volume_mount").Observe(now.since.Sub(asked).Seconds())
 		}
-		for _, t := range []time.Time{now.retry, refresh} {
+		for _, t := range []time.Time{now.retry, m.refresh} {
 			if !t.IsZero() && (due.IsZero() || t.Before(due)) {
 				due = t
 			}
@@ -111,54 +112,73 @@ func (s *Service) begin(w *podWork, v *v1.Volume) *volumeWork {
 	return had
 }
 
+// made is a volume that was made sure of.
+type made struct {
+	path string
+	// relabel: on a node with SELinux the runtime labels its files.
+	relabel bool
+	// refresh is when to look again; zero for never.
+	refresh time.Time
+}
+
+// relabels tells whether the runtime labels a volume's files, as far as the pod says: not
+// those of the host or of a server. Those of a claim depend on what it leads to.
+func relabels(v *v1.Volume) bool {
+	plugin := content.Plugin(v)
+	return plugin == content.EmptyDir || content.HasFiles(plugin)
+}
+
 // one makes sure of one volume.
-func (s *Service) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (path string, refresh time.Time, err error) {
+func (s *Service) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (m made, err error) {
 	if err := fault.Hit(l.ctx, "volume.setup"); err != nil {
-		return "", time.Time{}, err
+		return m, err
 	}
+	m.relabel = relabels(v)
 	switch plugin := content.Plugin(v); {
 	case plugin == content.EmptyDir:
 		memory := int64(0)
 		if v.EmptyDir.Medium == v1.StorageMediumMemory {
 			if memory, err = memoryBound(l, p, v.EmptyDir.SizeLimit); err != nil {
-				return "", time.Time{}, err
+				return m, err
 			}
 		}
-		path, err = s.host.EmptyDir(p, v, memory)
-		return path, time.Time{}, err
+		m.path, err = s.host.EmptyDir(p, v, memory)
+		return m, err
 	case plugin == content.HostPath:
-		path, err = s.host.HostPath(v)
-		return path, time.Time{}, err
+		m.path, err = s.host.HostPath(v)
+		return m, err
 	case plugin == content.Image:
-		return "", time.Time{}, nil // the runtime mounts it with the container
+		return m, nil // the runtime mounts it with the container
 	case content.HasFiles(plugin):
 		set, err := content.Files(p, v, l)
 		if err != nil {
-			return "", time.Time{}, err
+			return m, err
 		}
 		if content.InMemory(v) {
 			if set.Memory, err = memoryBound(l, p, nil); err != nil && !errors.Is(err, content.ErrWait) { // they are small: no need to wait
-				return "", time.Time{}, err
+				return m, err
 			}
 		}
-		path, err = s.host.Files(p, v, set, s.now())
-		return path, set.Refresh, err
+		m.refresh = set.Refresh
+		m.path, err = s.host.Files(p, v, set, s.now())
+		return m, err
 	case plugin == content.Claim:
 		return s.claimed(l, w, p, v)
 	case plugin == content.NFS:
-		path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: v.Name, Source: v.NFS, ReadOnly: v.NFS.ReadOnly})
-		return path, time.Time{}, err
+		m.path, err = s.nfs(l.ctx, w, p, v, nfsVolume{Name: v.Name, Source: v.NFS, ReadOnly: v.NFS.ReadOnly})
+		return m, err
 	case plugin == content.ISCSI, plugin == content.FC:
 		asked, err := inlineDisk(p, v)
 		if err != nil {
-			return "", time.Time{}, err
+			return m, err
 		}
-		path, err = s.disk(l, w, p, v, plugin, v.Name, asked)
-		return path, time.Time{}, err
+		m.relabel = !asked.ReadOnly
+		m.path, err = s.disk(l, w, p, v, plugin, v.Name, asked)
+		return m, err
 	case plugin == content.CSI:
 		return s.driven(l, w, p, v, nil)
 	default:
-		return "", time.Time{}, content.Unsupported(v)
+		return m, content.Unsupported(v)
 	}
 }
 
@@ -191,9 +211,9 @@ const cpuPeriod = 100 * time.Millisecond
 
 // judge turns a step's outcome into the volume's state, and says a new failure
 // as the kubelet's event FailedMount.
-func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volumeWork, path string, err error) *volumeWork {
+func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volumeWork, m made, err error) *volumeWork {
 	now := s.now()
-	w := &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: path, since: now}
+	w := &volumeWork{state: volumev1.VolumeState_VOLUME_STATE_MOUNTED, path: m.path, relabel: m.relabel, since: now}
 	if had != nil && had.state == w.state && err == nil {
 		w.since = had.since
 	}
@@ -205,7 +225,7 @@ func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volum
 		w.failed, w.said = had.failed, had.said
 		if had.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED {
 			// What is mounted stays; containers go on with what they have.
-			w.state, w.path, w.since = had.state, had.path, had.since
+			w.state, w.path, w.relabel, w.since = had.state, had.path, had.relabel, had.since
 		} else {
 			w.since = had.since
 		}

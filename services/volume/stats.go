@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -46,7 +47,7 @@ type gaugeOf struct {
 type keeper struct {
 	measure func(string) (*measure.Reading, error)
 	now     func() time.Time
-	observe func(measure.Source, time.Duration)
+	observe func(volumeKey, *measure.Reading, time.Duration)
 	log     *slog.Logger
 	slots   chan struct{}
 
@@ -54,7 +55,7 @@ type keeper struct {
 	gauges map[volumeKey]*gaugeOf
 }
 
-func newKeeper(how func(string) (*measure.Reading, error), now func() time.Time, observe func(measure.Source, time.Duration), log *slog.Logger) *keeper {
+func newKeeper(how func(string) (*measure.Reading, error), now func() time.Time, observe func(volumeKey, *measure.Reading, time.Duration), log *slog.Logger) *keeper {
 	return &keeper{
 		measure: how, now: now, observe: observe, log: log,
 		slots: make(chan struct{}, atOnce), gauges: map[volumeKey]*gaugeOf{},
@@ -104,11 +105,13 @@ func (k *keeper) run(key volumeKey, g *gaugeOf, done chan struct{}) {
 	reading, err := k.measure(g.path)
 	late.Stop()
 	free()
+	if err == nil {
+		k.observe(key, reading, k.now().Sub(began))
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err == nil {
 		g.reading, g.at = reading, began
-		k.observe(reading.Source, k.now().Sub(began))
 	} else {
 		k.log.Debug("volume not measured", "uid", string(key.uid), "volume", key.name, "error", err.Error())
 	}
@@ -126,6 +129,52 @@ func (k *keeper) get(key volumeKey) (reading *measure.Reading, at time.Time) {
 	return g.reading, g.at
 }
 
+// reasonAbnormal is the event of a volume whose driver says that something is wrong.
+const reasonAbnormal = "VolumeConditionAbnormal"
+
+// measured counts a measurement, and says what a driver has to say of a volume's health.
+func (s *Service) measured(key volumeKey, r *measure.Reading, took time.Duration) {
+	s.metrics.measured(r.Source, took)
+	if r.Health == nil || !r.Health.Abnormal {
+		return
+	}
+	s.mu.Lock()
+	var p *v1.Pod
+	if w := s.pods[key.uid]; w != nil {
+		p = w.pod
+	}
+	s.mu.Unlock()
+	if p != nil {
+		s.emit(context.Background(), podReference(p), v1.EventTypeWarning, reasonAbnormal, fmt.Sprintf("Volume %s: %s", key.name, r.Health.Message))
+	}
+}
+
+// health has volumes measured also while nobody asks how full they are, if drivers are to
+// say how their volumes are.
+func (s *Service) health(ctx context.Context) error {
+	for {
+		var next <-chan time.Time
+		if period := s.statsPeriod(); period > 0 && s.gate("CSIVolumeHealth") {
+			next = time.After(max(period, time.Second))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.configured:
+		case <-next:
+			s.volumeStats(ctx)
+		}
+	}
+}
+
+// statsPeriod is how old a measurement may be; 0 when volumes are not to be measured.
+func (s *Service) statsPeriod() time.Duration {
+	if conf, ok := s.kubelet.Get("kubelet"); ok {
+		return max(0, conf.Kubelet.VolumeStatsAggPeriod.Duration)
+	}
+	return defaultPeriod
+}
+
 // Stats implements VolumeService.
 func (s *Service) Stats(ctx context.Context, _ *volumev1.StatsRequest) (*volumev1.StatsResponse, error) {
 	return &volumev1.StatsResponse{Volumes: s.volumeStats(ctx)}, nil
@@ -133,11 +182,8 @@ func (s *Service) Stats(ctx context.Context, _ *volumev1.StatsRequest) (*volumev
 
 // volumeStats answers for all mounted volumes that have been measured.
 func (s *Service) volumeStats(ctx context.Context) []*volumev1.VolumeStats {
-	period := defaultPeriod
-	if conf, ok := s.kubelet.Get("kubelet"); ok {
-		period = conf.Kubelet.VolumeStatsAggPeriod.Duration
-	}
-	if period <= 0 { // switched off
+	period := s.statsPeriod()
+	if period == 0 {
 		return nil
 	}
 	volumes, known := s.mounted()
@@ -158,6 +204,9 @@ func (s *Service) volumeStats(ctx context.Context) []*volumev1.VolumeStats {
 		v.Time = timestamppb.New(at)
 		v.Capacity, v.Available, v.Used = r.Capacity, r.Available, r.Used
 		v.Inodes, v.InodesFree, v.InodesUsed = r.Inodes, r.InodesFree, r.InodesIn
+		if r.Health != nil {
+			v.Abnormal = &r.Health.Abnormal
+		}
 		all = append(all, v)
 	}
 	return all

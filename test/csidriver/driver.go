@@ -9,7 +9,8 @@
 //
 // Below its root it keeps a file "calls", a line for each call, and reads a file
 // "faults" at each call, with lines METHOD FAULT: "fail CODE" fails, "stall" takes
-// the call and answers when the caller has given up, "lie" does nothing and says it did.
+// the call and answers when the caller has given up, "lie" does nothing and says it did;
+// "abnormal TEXT" has NodeGetVolumeStats say that the volume is not well.
 package csidriver
 
 import (
@@ -356,10 +357,17 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 	if there, err := mounted(r.GetVolumePath()); err != nil || !there {
 		return nil, status.Errorf(codes.NotFound, "%s is not published (%v)", r.GetVolumePath(), err)
 	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: 1000, Available: 900, Used: 100},
-		{Unit: csi.VolumeUsage_INODES, Total: 10, Available: 9, Used: 1},
-	}}, nil
+	fault, argument, err := d.fault("NodeGetVolumeStats")
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetVolumeStatsResponse{
+		Usage: []*csi.VolumeUsage{
+			{Unit: csi.VolumeUsage_BYTES, Total: 1000, Available: 900, Used: 100},
+			{Unit: csi.VolumeUsage_INODES, Total: 10, Available: 9, Used: 1},
+		},
+		VolumeCondition: &csi.VolumeCondition{Abnormal: fault == "abnormal", Message: argument},
+	}, nil
 }
 
 func mounted(path string) (bool, error) {

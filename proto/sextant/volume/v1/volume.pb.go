@@ -235,7 +235,10 @@ type VolumeStats struct {
 	ClaimNamespace string `protobuf:"bytes,10,opt,name=claim_namespace,json=claimNamespace,proto3" json:"claim_namespace,omitempty"`
 	Claim          string `protobuf:"bytes,11,opt,name=claim,proto3" json:"claim,omitempty"`
 	// It counts against the pod's local ephemeral storage.
-	Ephemeral     bool `protobuf:"varint,12,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
+	Ephemeral bool `protobuf:"varint,12,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
+	// Whether its CSI driver says that something is wrong with it, where the driver
+	// tells and the feature gate CSIVolumeHealth is on.
+	Abnormal      *bool `protobuf:"varint,13,opt,name=abnormal,proto3,oneof" json:"abnormal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -350,6 +353,13 @@ func (x *VolumeStats) GetClaim() string {
 func (x *VolumeStats) GetEphemeral() bool {
 	if x != nil {
 		return x.Ephemeral
+	}
+	return false
+}
+
+func (x *VolumeStats) GetAbnormal() bool {
+	if x != nil && x.Abnormal != nil {
+		return *x.Abnormal
 	}
 	return false
 }
@@ -739,10 +749,12 @@ type Volume struct {
 	// Absolute path on the host that is bound into containers.
 	HostPath string `protobuf:"bytes,4,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
 	// What it is doing or waiting for, for example "read ConfigMap default/app".
-	Step          string                 `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
-	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
-	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	Step    string                 `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
+	Error   string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Since   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
+	RetryAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	// On a node with SELinux the runtime gives its files the container's label.
+	Relabel       bool `protobuf:"varint,9,opt,name=relabel,proto3" json:"relabel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -831,6 +843,13 @@ func (x *Volume) GetRetryAt() *timestamppb.Timestamp {
 		return x.RetryAt
 	}
 	return nil
+}
+
+func (x *Volume) GetRelabel() bool {
+	if x != nil {
+		return x.Relabel
+	}
+	return false
 }
 
 // VolumeNode is what the API server is told of the node's volumes, beside pods.
@@ -1074,7 +1093,7 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x1esextant/volume/v1/volume.proto\x12\x11sextant.volume.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\x0e\n" +
 	"\fStatsRequest\"I\n" +
 	"\rStatsResponse\x128\n" +
-	"\avolumes\x18\x01 \x03(\v2\x1e.sextant.volume.v1.VolumeStatsR\avolumes\"\xe8\x02\n" +
+	"\avolumes\x18\x01 \x03(\v2\x1e.sextant.volume.v1.VolumeStatsR\avolumes\"\x96\x03\n" +
 	"\vVolumeStats\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
@@ -1090,7 +1109,9 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x0fclaim_namespace\x18\n" +
 	" \x01(\tR\x0eclaimNamespace\x12\x14\n" +
 	"\x05claim\x18\v \x01(\tR\x05claim\x12\x1c\n" +
-	"\tephemeral\x18\f \x01(\bR\tephemeral\"\"\n" +
+	"\tephemeral\x18\f \x01(\bR\tephemeral\x12\x1f\n" +
+	"\babnormal\x18\r \x01(\bH\x00R\babnormal\x88\x01\x01B\v\n" +
+	"\t_abnormal\"\"\n" +
 	"\x0eDeclareRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\"H\n" +
 	"\x0fDeclareResponse\x125\n" +
@@ -1112,7 +1133,7 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x123\n" +
 	"\avolumes\x18\x02 \x03(\v2\x19.sextant.volume.v1.VolumeR\avolumes\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\bR\x05ready\x12 \n" +
-	"\vwithdrawing\x18\x04 \x01(\bR\vwithdrawing\"\x9a\x02\n" +
+	"\vwithdrawing\x18\x04 \x01(\bR\vwithdrawing\"\xb4\x02\n" +
 	"\x06Volume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x124\n" +
@@ -1121,7 +1142,8 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x120\n" +
 	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
-	"\bretry_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\x9e\x01\n" +
+	"\bretry_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x18\n" +
+	"\arelabel\x18\t \x01(\bR\arelabel\"\x9e\x01\n" +
 	"\n" +
 	"VolumeNode\x126\n" +
 	"\adrivers\x18\x01 \x03(\v2\x1c.sextant.volume.v1.CSIDriverR\adrivers\x12\x15\n" +
@@ -1231,6 +1253,7 @@ func file_sextant_volume_v1_volume_proto_init() {
 	if File_sextant_volume_v1_volume_proto != nil {
 		return
 	}
+	file_sextant_volume_v1_volume_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -119,6 +119,9 @@ func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev
 		if v.GetClaim() != "" {
 			told.PVCRef = &statsv1alpha1.PVCReference{Name: v.GetClaim(), Namespace: v.GetClaimNamespace()}
 		}
+		if v.Abnormal != nil {
+			told.VolumeHealthStats = &statsv1alpha1.VolumeHealthStats{Abnormal: v.GetAbnormal()}
+		}
 		stats.VolumeStats = append(stats.VolumeStats, told)
 		if v.GetEphemeral() {
 			sum.add(told.UsedBytes, told.InodesUsed)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/store"
+	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/plugins"
 	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/csidriver"
@@ -618,14 +619,75 @@ func TestExpandFails(t *testing.T) {
 func TestStats(t *testing.T) {
 	r := newRig(t, all...)
 	path := r.mount(persistent("one"))
-	got, err := r.Measure(t.Context(), path)
+	got, err := r.Measure(t.Context(), path, false)
 	if err != nil || got.Capacity != 1000 || got.Available != 900 || got.Used != 100 || got.Inodes != 10 || got.InodesFree != 9 || got.InodesIn != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := r.Measure(t.Context(), "/elsewhere"); err != ErrNoStats {
+	if _, err := r.Measure(t.Context(), "/elsewhere", false); err != ErrNoStats {
 		t.Errorf("error %v", err)
 	}
 	r.unmount("one")
+}
+
+func TestHealth(t *testing.T) {
+	for _, tells := range []bool{false, true} {
+		capabilities := all
+		if tells {
+			capabilities = append(slices.Clone(all), csi.NodeServiceCapability_RPC_VOLUME_CONDITION)
+		}
+		r := newRig(t, capabilities...)
+		path := r.mount(persistent("one"))
+		r.faults("NodeGetVolumeStats abnormal degraded")
+		for _, asked := range []bool{false, true} {
+			got, err := r.Measure(t.Context(), path, asked)
+			if err != nil || got.Capacity != 1000 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			if (got.Health != nil) != (tells && asked) || got.Health != nil && *got.Health != (measure.Health{Abnormal: true, Message: "degraded"}) {
+				t.Errorf("the driver tells %v, and is asked %v: %+v", tells, asked, got.Health)
+			}
+		}
+		r.unmount("one")
+	}
+}
+
+func TestLabels(t *testing.T) {
+	r := newRig(t, all...)
+	label := func(uid types.UID, label string) *Request {
+		q := persistent(uid)
+		q.MountOptions, q.Label = []string{"noatime"}, label
+		return q
+	}
+	flags := func(r interface {
+		GetVolumeCapability() *csi.VolumeCapability
+	}) []string {
+		return r.GetVolumeCapability().GetMount().GetMountFlags()
+	}
+	r.mount(label("one", "u:r:t:s0:c1,c2"))
+	want := []string{"noatime", `context="u:r:t:s0:c1,c2"`}
+	if got := flags(r.driver.Last("NodeStageVolume").(*csi.NodeStageVolumeRequest)); !slices.Equal(got, want) {
+		t.Errorf("staged with %q", got)
+	}
+	if got := flags(r.driver.Last("NodePublishVolume").(*csi.NodePublishVolumeRequest)); !slices.Equal(got, want) {
+		t.Errorf("published with %q", got)
+	}
+	text, err := os.ReadFile(filepath.Join(r.root, "pods/one/volumes/kubernetes.io~csi/pv/vol_data.json"))
+	if err != nil || !strings.Contains(string(text), `"seLinuxMountContext":"u:r:t:s0:c1,c2"`) {
+		t.Errorf("vol_data.json: %s, %v", text, err)
+	}
+	r.calls()
+	r.again(false) // it is known still
+	r.refused(label("two", "u:r:t:s0:c3"), `conflicting SELinux labels of volume pv: another pod has it mounted with "u:r:t:s0:c1,c2", this one asks for "u:r:t:s0:c3"`)
+	r.mount(label("three", "u:r:t:s0:c1,c2"))
+	r.want("PublishVolume")
+	r.unmount("one")
+	r.unmount("three")
+	r.calls()
+	// The one that was refused has meant to have it, so that it is staged as before.
+	r.mount(label("two", "u:r:t:s0:c3"))
+	r.want("UnstageVolume StageVolume PublishVolume")
+	r.unmount("two")
+	r.clean()
 }
 
 func TestOneHungVolumeHoldsUpNoOther(t *testing.T) {

@@ -57,6 +57,7 @@ type volData struct {
 	Node       string `json:"nodeName,omitempty"`
 	Attachment string `json:"attachmentID,omitempty"`
 	Lifecycle  string `json:"volumeLifecycleMode,omitempty"`
+	Label      string `json:"seLinuxMountContext,omitempty"`
 }
 
 func writeData(dir string, data volData) error {

@@ -42,6 +42,8 @@ type staged struct {
 	Block  bool   `json:"block,omitempty"`
 	// Name of a block volume on disk.
 	Name string `json:"name,omitempty"`
+	// Label of SELinux that it is mounted with.
+	Label string `json:"label,omitempty"`
 	// Boot is the boot in which it was staged; empty: it may or may not be.
 	Boot string `json:"boot,omitempty"`
 	// Size in bytes that it has on this node; zero: not known.

@@ -95,7 +95,7 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 	if err != nil || !stages {
 		return "", err
 	}
-	s := staged{Driver: r.Driver, Handle: r.Handle, Path: m.disk.stage(r), Block: r.Block, Size: r.Had}
+	s := staged{Driver: r.Driver, Handle: r.Handle, Path: m.disk.stage(r), Block: r.Block, Size: r.Had, Label: r.Label}
 	if r.Block {
 		s.Name = r.Name
 	}
@@ -103,7 +103,15 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 	had := m.stagings[r.volume()]
 	m.mu.Unlock()
 	if had.Boot == m.cfg.Boot && had.Path == s.Path {
-		return s.Path, m.growStaged(ctx, d, r, had)
+		if had.Label == s.Label {
+			return s.Path, m.growStaged(ctx, d, r, had)
+		}
+		if len(m.others(r.volume(), r.UID)) > 0 {
+			return "", fmt.Errorf("conflicting SELinux labels of volume %s: another pod has it mounted with %q, this one asks for %q", r.Name, had.Label, s.Label)
+		}
+		if err := m.unstage(ctx, d, r.volume()); err != nil {
+			return "", err
+		}
 	}
 	if err := m.putStaged(s); err != nil {
 		return "", err
@@ -133,7 +141,7 @@ func (m *Manager) prepareStage(r *Request, s staged) error {
 	if err := os.MkdirAll(s.Path, 0o750); err != nil {
 		return err
 	}
-	data := volData{Handle: r.Handle, Driver: r.Driver}
+	data := volData{Handle: r.Handle, Driver: r.Driver, Label: r.Label}
 	dir := filepath.Dir(s.Path)
 	if r.Block {
 		return nil // publishing writes it
@@ -210,7 +218,7 @@ func (m *Manager) preparePublish(r *Request, u use) error {
 		}
 	}
 	return writeData(notes, volData{
-		Name: r.Name, Handle: r.Handle, Driver: r.Driver, Node: r.Node, Attachment: r.Attachment, Lifecycle: lifecycle,
+		Name: r.Name, Handle: r.Handle, Driver: r.Driver, Node: r.Node, Attachment: r.Attachment, Lifecycle: lifecycle, Label: r.Label,
 	})
 }
 

@@ -3,6 +3,7 @@ package csi
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -30,6 +31,8 @@ type Request struct {
 	FSType       string
 	AccessMode   v1.PersistentVolumeAccessMode
 	MountOptions []string
+	// Label is the SELinux label that the mount gives to all files; empty for none.
+	Label string
 	// Attributes are the volume's own; PublishAttributes is what publishing adds
 	// to them: pod information, tokens.
 	Attributes, PublishAttributes               map[string]string
@@ -50,6 +53,10 @@ type Request struct {
 
 // volume is the name of a volume on this node.
 func (r *Request) volume() string { return r.Driver + "^" + r.Handle }
+
+// LabelOption is the mount option that gives all files a label (mount(8): there are
+// commas in a label, which the quotes are for).
+func LabelOption(label string) string { return fmt.Sprintf("context=%q", label) }
 
 // InlineHandle is the handle of an inline volume (the kubelet's).
 func InlineHandle(uid types.UID, volume string) string {
@@ -89,8 +96,12 @@ func (r *Request) capability(single bool, group string) *csi.VolumeCapability {
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 		return c
 	}
+	flags := r.MountOptions
+	if r.Label != "" {
+		flags = append(slices.Clone(flags), LabelOption(r.Label))
+	}
 	c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{
-		FsType: r.FSType, MountFlags: r.MountOptions, VolumeMountGroup: group,
+		FsType: r.FSType, MountFlags: flags, VolumeMountGroup: group,
 	}}
 	return c
 }

@@ -16,8 +16,9 @@ const Source measure.Source = "csi"
 // ErrNoStats says that a path is no driver's, or that its driver counts nothing.
 var ErrNoStats = errors.New("no driver measures this volume")
 
-// Measure asks the driver of a published volume how full it is.
-func (m *Manager) Measure(ctx context.Context, path string) (*measure.Reading, error) {
+// Measure asks the driver of a published volume how full it is, and with health how it
+// is, which not every driver tells (KEP-1432).
+func (m *Manager) Measure(ctx context.Context, path string, health bool) (*measure.Reading, error) {
 	m.mu.Lock()
 	var found *use
 	for _, u := range m.used {
@@ -45,16 +46,24 @@ func (m *Manager) Measure(ctx context.Context, path string) (*measure.Reading, e
 	if !able {
 		return nil, ErrNoStats
 	}
+	if health {
+		if health, err = d.can(ctx, csi.NodeServiceCapability_RPC_VOLUME_CONDITION); err != nil {
+			return nil, err
+		}
+	}
 	answer, err := d.node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{
 		VolumeId: found.Handle, VolumePath: path, StagingTargetPath: s.Path,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NodeGetVolumeStats: %w", err)
 	}
-	if len(answer.GetUsage()) == 0 {
+	r := &measure.Reading{Source: Source}
+	if c := answer.GetVolumeCondition(); health && c != nil {
+		r.Health = &measure.Health{Abnormal: c.GetAbnormal(), Message: c.GetMessage()}
+	}
+	if len(answer.GetUsage()) == 0 && r.Health == nil {
 		return nil, errors.New("NodeGetVolumeStats: the driver tells no usage")
 	}
-	r := &measure.Reading{Source: Source}
 	for _, u := range answer.GetUsage() {
 		total, available, used := uint64(max(u.GetTotal(), 0)), uint64(max(u.GetAvailable(), 0)), uint64(max(u.GetUsed(), 0))
 		switch u.GetUnit() {

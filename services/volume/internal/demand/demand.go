@@ -31,6 +31,11 @@ type Objects interface {
 	Node() (*v1.Node, error)
 	// NodeName is this node's.
 	NodeName() string
+	// Gate tells whether a feature gate is on.
+	Gate(name string) bool
+	// FileLabel is the SELinux label of files for processes with these options; empty
+	// without options, and on a node without SELinux.
+	FileLabel(*v1.SELinuxOptions) (string, error)
 	// DriverToken requests a pod's token for a driver; no audience means the API
 	// server's.
 	DriverToken(p *v1.Pod, audience string, life time.Duration) (token string, expires time.Time, err error)
@@ -143,6 +148,11 @@ func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]s
 		return m == v1.ReadWriteOnce || m == v1.ReadWriteOncePod
 	})
 	group(&a.Request, p, driver, once)
+	if driver != nil && driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount && !src.Block {
+		if a.Label, err = Label(p, v, src.Exclusive(), o); err != nil {
+			return nil, err
+		}
+	}
 	repeat(a, driver)
 	if published && !a.Republish && a.Size == 0 {
 		return a, nil
@@ -180,6 +190,11 @@ func Inline(p *v1.Pod, v *v1.Volume, published bool, o Objects) (*Asked, error) 
 		a.FSType = *of.FSType
 	}
 	group(&a.Request, p, driver, true)
+	if driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount {
+		if a.Label, err = Label(p, v, false, o); err != nil {
+			return nil, err
+		}
+	}
 	repeat(a, driver)
 	if published && !a.Republish {
 		return a, nil

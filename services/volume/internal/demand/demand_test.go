@@ -19,11 +19,24 @@ type given struct {
 	attachment *storagev1.VolumeAttachment
 	node       *v1.Node
 	tokens     int
+	all        bool // SELinuxMount is on
 }
 
 func (g *given) Driver(string) (*storagev1.CSIDriver, error) { return g.driver, nil }
 func (g *given) NodeName() string                            { return "n1" }
+func (g *given) Gate(name string) bool                       { return name == "SELinuxMount" && g.all }
 func (g *given) Node() (*v1.Node, error)                     { return g.node, nil }
+
+// FileLabel is the level; this node has no level "bad".
+func (g *given) FileLabel(o *v1.SELinuxOptions) (string, error) {
+	switch {
+	case o == nil:
+		return "", nil
+	case o.Level == "bad":
+		return "", errors.New("no such level")
+	}
+	return o.Level, nil
+}
 
 func (g *given) Secret(namespace, name string) (*v1.Secret, error) {
 	password, ok := g.secrets[namespace+"/"+name]

@@ -28,6 +28,15 @@ type Reading struct {
 	Source                       Source
 	Capacity, Available, Used    uint64
 	Inodes, InodesFree, InodesIn uint64
+	// Health is what the volume's driver says of it; nil when it says nothing.
+	Health *Health
+}
+
+// Health of a volume.
+type Health struct {
+	Abnormal bool
+	// Message is for people.
+	Message string
 }
 
 // Folder measures a volume's folder. It may hang with its file system.

@@ -21,7 +21,9 @@ type Volume struct {
 	Block bool
 	// ReadOnly is forced on every mount of it.
 	ReadOnly bool
-	Relabel  bool
+	// Relabel has the runtime give its files the container's label, on a node with
+	// SELinux.
+	Relabel bool
 }
 
 // SubPath is a volumeMounts[].subPath to be prepared before the container is
