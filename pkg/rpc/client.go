@@ -47,6 +47,8 @@ func Dial(cfg ClientConfig) (*grpc.ClientConn, error) {
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithReadBufferSize(ReadBuffer),
+		grpc.WithStaticStreamWindowSize(Window),
+		grpc.WithStaticConnWindowSize(Window),
 		grpc.WithSharedWriteBuffer(true),
 		// A Unix socket does not go idle, and a reconnect on first use would
 		// cost the first pull after a quiet half hour.

@@ -31,6 +31,11 @@ const MaxMessage = 64 << 20
 // and 32 to write.
 const ReadBuffer = 4 << 10
 
+// Window is how much is on its way before it is read, in bytes, on a stream and on a
+// connection. It is fixed: gRPC would otherwise find out what suits by a ping and an
+// answer for each message, which is more to do than most of the messages.
+const Window = 1 << 20
+
 // ServerConfig is what a server needs.
 type ServerConfig struct {
 	// Socket is the path to listen on; a stale socket is replaced.
@@ -84,6 +89,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		grpc.MaxSendMsgSize(MaxMessage),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.ReadBufferSize(ReadBuffer),
+		grpc.StaticStreamWindowSize(Window),
+		grpc.StaticConnWindowSize(Window),
 		grpc.SharedWriteBuffer(true),
 		grpc.StatsHandler(otelgrpc.NewServerHandler()),
 		grpc.ChainUnaryInterceptor(

@@ -37,6 +37,8 @@ func dial(socket string, unary grpc.UnaryClientInterceptor) (*grpc.ClientConn, e
 			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
+		grpc.WithStaticStreamWindowSize(rpc.Window),
+		grpc.WithStaticConnWindowSize(rpc.Window),
 		grpc.WithIdleTimeout(0),
 		grpc.WithUnaryInterceptor(unary),
 	)
