@@ -35,7 +35,7 @@ type ClientConfig struct {
 	// Connected is called at each connection; may be nil.
 	Connected func(*Client)
 	// Ping is how often the server is asked whether it lives; one that has not
-	// answered by the next time is left. 2 s when zero.
+	// answered by the next time is left. 4 s when zero.
 	Ping time.Duration
 	Log  *slog.Logger
 }
@@ -54,7 +54,7 @@ type Client struct {
 // configuration; a server that is away is waited for, for ever.
 func Connect(cfg ClientConfig) (*Client, error) {
 	if cfg.Ping == 0 {
-		cfg.Ping = 2 * time.Second
+		cfg.Ping = 4 * time.Second
 	}
 	c := &Client{cfg: cfg, listeners: map[int]func(feed.Revision){}}
 	key := nats.Option(func(o *nats.Options) error {

@@ -49,7 +49,7 @@ func plan(log live, rotated []string, compressing map[string]bool, limits Limits
 	if !log.exists {
 		return Plan{Reopen: true}
 	}
-	if limits.MaxSize < 0 || log.size <= limits.MaxSize {
+	if !over(log.size, limits) {
 		return Plan{}
 	}
 	var p Plan

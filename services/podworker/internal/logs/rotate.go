@@ -146,12 +146,24 @@ func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Durat
 	}
 	next := make([]time.Duration, len(running))
 	for i, c := range running {
+		next[i] = glancePeriod
+		if !missing && r.failing(c.LogPath) {
+			continue
+		}
+		log, err := glance(c.LogPath)
+		if err == nil && !log.exists && !missing {
+			continue
+		}
+		if err == nil && log.exists && !over(log.size, s.Limits) { // nearly all, nearly always
+			r.note(c.LogPath, nil)
+			next[i] = lookAgain(log.size, s.MaxSize)
+			continue
+		}
 		group.Go(func() (_ error) {
-			next[i] = glancePeriod
-			if !missing && r.failing(c.LogPath) {
-				return
+			size := int64(0)
+			if err == nil {
+				size, err = r.rotate(ctx, c, log, s.Limits)
 			}
-			size, err := r.rotate(ctx, c, s.Limits, missing)
 			r.note(c.LogPath, err)
 			if err == nil {
 				next[i] = lookAgain(size, s.MaxSize)
@@ -182,23 +194,22 @@ func (r *Rotator) note(path string, err error) {
 	}
 }
 
-// rotate sees to one log. size is what it has now: 0 once it was rotated.
-func (r *Rotator) rotate(ctx context.Context, c Container, limits Limits, missing bool) (size int64, err error) {
-	if c.LogPath == "" {
-		return 0, nil
-	}
-	log := live{path: c.LogPath}
-	info, err := os.Stat(c.LogPath)
+// glance looks at one log.
+func glance(path string) (live, error) {
+	info, err := os.Stat(path)
 	switch {
 	case err == nil:
-		log.exists, log.size = true, info.Size()
-	case !errors.Is(err, fs.ErrNotExist):
-		return 0, err
-	case !missing:
-		return 0, nil
+		return live{path: path, exists: true, size: info.Size()}, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return live{path: path}, nil
 	}
+	return live{}, err
+}
+
+// rotate sees to one log. size is what it has now: 0 once it was rotated.
+func (r *Rotator) rotate(ctx context.Context, c Container, log live, limits Limits) (size int64, err error) {
 	var rotated []string
-	if log.exists && limits.MaxSize >= 0 && log.size > limits.MaxSize {
+	if log.exists && over(log.size, limits) {
 		if rotated, err = siblings(c.LogPath); err != nil {
 			return log.size, err
 		}

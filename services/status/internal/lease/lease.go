@@ -28,8 +28,11 @@ import (
 // renewFraction of the duration is the period of renewal.
 const renewFraction = 0.25
 
-// recheck is how often credentials and settings are looked at.
-const recheck = time.Second
+// How often credentials and settings are looked at: until all is known, and after that.
+const (
+	recheck = time.Second
+	settled = 5 * time.Second
+)
 
 // Settings are what the Lease is renewed by. They may change at any time.
 type Settings struct {
@@ -74,8 +77,6 @@ func New(deps Deps) *Loop {
 
 // Run renews until ctx ends. The Lease stays: it runs out by itself.
 func (l *Loop) Run(ctx context.Context) error {
-	tick := time.NewTicker(recheck)
-	defer tick.Stop()
 	var current Settings
 	stop := func() {}
 	defer func() { stop() }()
@@ -87,10 +88,14 @@ func (l *Loop) Run(ctx context.Context) error {
 			stop, current = l.start(ctx, now), now
 			l.deps.Log.Info("lease is renewed", "node", now.Node, "duration", now.Duration.String())
 		}
+		wait := recheck
+		if err == nil && now.Node != "" && now.owner != "" {
+			wait = settled
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }

@@ -116,7 +116,7 @@ func TestOtherClient(t *testing.T) {
 			t.Fatal("no Lease")
 		}
 		settings.Store(&Settings{Node: "n1", Duration: 40 * time.Second, Client: second, Generation: 2})
-		pass(2 * time.Second)
+		pass(settled + time.Second)
 		if get(t, second) == nil {
 			t.Fatal("no Lease by the new client")
 		}
