@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
@@ -59,6 +61,24 @@ func (l lookups) Secret(namespace, name string) (*v1.Secret, error) {
 	}
 	c := &v1.Secret{}
 	return c, c.Unmarshal(data)
+}
+
+// TrustBundle implements content.Objects.
+func (l lookups) TrustBundle(s *v1.ClusterTrustBundleProjection) (string, error) {
+	kind, name, err := pod.TrustBundleName(s)
+	if err != nil {
+		return "", err
+	}
+	if name == "" {
+		return "", content.ErrAbsent
+	}
+	data, err := l.object(l.s.objects, kind, "", name)
+	if err != nil {
+		return "", err
+	}
+	b := &certificatesv1beta1.ClusterTrustBundle{}
+	err = b.Unmarshal(data)
+	return b.Spec.TrustBundle, err
 }
 
 // Claim implements claim.Objects.

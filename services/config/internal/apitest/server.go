@@ -196,7 +196,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // request is what a path and query ask for.
 type request struct {
 	verb, resource, subresource, namespace, name string
-	node                                         string // of spec.nodeName=
+	node, signer                                 string // of spec.nodeName= and spec.signerName=
 	since                                        int
 	initial                                      bool
 }
@@ -235,6 +235,8 @@ func parse(r *http.Request) (request, bool) {
 			req.name = value
 		case "spec.nodeName":
 			req.node = value
+		case "spec.signerName":
+			req.signer = value
 		}
 	}
 	req.since, _ = strconv.Atoi(q.Get("resourceVersion")) // 0: from now on
@@ -268,7 +270,7 @@ func (r request) matches(st stored) bool {
 	if r.name != "" && st.meta.GetName() != r.name {
 		return false
 	}
-	return r.node == "" || nodeOf(st.object) == r.node
+	return (r.node == "" || nodeOf(st.object) == r.node) && (r.signer == "" || signerOf(st.object) == r.signer)
 }
 
 func fail(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {

@@ -12,6 +12,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,13 @@ import (
 func nodeOf(object runtime.Object) string {
 	if p, ok := object.(*v1.Pod); ok {
 		return p.Spec.NodeName
+	}
+	return ""
+}
+
+func signerOf(object runtime.Object) string {
+	if b, ok := object.(*certificatesv1beta1.ClusterTrustBundle); ok {
+		return b.Spec.SignerName
 	}
 	return ""
 }
@@ -130,11 +138,12 @@ func kindOf(resource string) string {
 	return map[string]string{
 		"pods": "Pod", "configmaps": "ConfigMap", "secrets": "Secret", "services": "Service", "nodes": "Node",
 		"serviceaccounts": "ServiceAccount", "runtimeclasses": "RuntimeClass", "csidrivers": "CSIDriver",
+		"clustertrustbundles": "ClusterTrustBundle",
 	}[resource]
 }
 
 func groupOf(resource string) string {
-	if g := map[string]string{"runtimeclasses": "node.k8s.io/v1", "csidrivers": "storage.k8s.io/v1"}[resource]; g != "" {
+	if g := map[string]string{"runtimeclasses": "node.k8s.io/v1", "csidrivers": "storage.k8s.io/v1", "clustertrustbundles": "certificates.k8s.io/v1beta1"}[resource]; g != "" {
 		return g
 	}
 	return "v1"

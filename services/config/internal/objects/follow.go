@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
@@ -27,6 +28,10 @@ const (
 
 // follow keeps one item current until ctx ends.
 func (m *Manager) follow(ctx context.Context, s *session, ref refs.Ref) {
+	if ref.Kind == pod.SignersBundle {
+		m.followSigner(ctx, s, ref)
+		return
+	}
 	k := kinds[ref.Kind]
 	if k.access == asked || (k.access == byStrategy && s.ttl > 0) {
 		m.ask(ctx, s, ref, k)

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
 
@@ -59,10 +61,16 @@ var kinds = map[string]kind{
 	refs.VolumeAttachment: {"volumeattachments", asked,
 		func(c kubernetes.Interface) rest.Interface { return c.StorageV1().RESTClient() },
 		func() Object { return &storagev1.VolumeAttachment{} }},
+	pod.TrustBundle:   trustBundles,
+	pod.SignersBundle: trustBundles,
 	refs.ResourceClaim: {"resourceclaims", asked,
 		func(c kubernetes.Interface) rest.Interface { return c.ResourceV1().RESTClient() },
 		func() Object { return &resourcev1.ResourceClaim{} }},
 }
+
+var trustBundles = kind{"clustertrustbundles", watched,
+	func(c kubernetes.Interface) rest.Interface { return c.CertificatesV1beta1().RESTClient() },
+	func() Object { return &certificatesv1beta1.ClusterTrustBundle{} }}
 
 // immutable tells that an object will not change any more.
 func immutable(o Object) bool {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/apitest"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
@@ -477,4 +479,49 @@ func TestAttachmentsAreAskedForUntilAttached(t *testing.T) {
 	told.until(t, "told that the driver is known", func(map[refs.Ref]*configv1.Object) bool {
 		return !refs.Collect("n1", direct, m.Lookup).Has(attachment)
 	})
+}
+
+// TestTrustBundles: one by name, and all of a signer that match as one.
+func TestTrustBundles(t *testing.T) {
+	s := apitest.New(t)
+	put := func(name, signer, label, text string) {
+		s.Put("clustertrustbundles", &certificatesv1beta1.ClusterTrustBundle{
+			TypeMeta:   metav1.TypeMeta{Kind: "ClusterTrustBundle", APIVersion: "certificates.k8s.io/v1beta1"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"ring": label}},
+			Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: text},
+		})
+	}
+	m, d := newManager()
+	alone := refs.Ref{Kind: pod.TrustBundle, Name: "alone"}
+	live := refs.Ref{Kind: pod.SignersBundle, Name: "example.com/s?ring=live"}
+	wrong := refs.Ref{Kind: pod.SignersBundle, Name: "example.com/s?=="}
+	m.Want(refs.Set{alone: {}, live: {}, wrong: {}}, false)
+	connect(t, m, s, 0)
+	d.absent(t, alone)
+	d.absent(t, live)
+	d.until(t, "what no selector is", func(all map[refs.Ref]*configv1.Object) bool { return all[wrong].GetError() != "" })
+	put("alone", "", "live", "anchor alone")
+	put("b", "example.com/s", "live", "anchor b")
+	put("a", "example.com/s", "live", "anchor a\n\n")
+	put("c", "example.com/s", "canary", "anchor c")
+	put("d", "example.com/other", "live", "anchor d")
+	d.has(t, alone, "anchor alone")
+	d.has(t, live, "anchor a\nanchor b\n")
+	put("b", "example.com/s", "canary", "anchor b")
+	put("c", "example.com/s", "live", "anchor c")
+	d.has(t, live, "anchor a\nanchor c\n")
+	s.Delete("clustertrustbundles", "", "a")
+	s.Delete("clustertrustbundles", "", "c")
+	d.absent(t, live)
+	put("e", "example.com/s", "live", "anchor e")
+	d.has(t, live, "anchor e")
+	// Another life begins with what was known.
+	again, told := newManager()
+	d.mu.Lock()
+	kept := d.objects[live]
+	d.mu.Unlock()
+	if err := again.Restore(live, kept); err != nil {
+		t.Fatal(err)
+	}
+	told.has(t, live, "anchor e")
 }

@@ -4,6 +4,8 @@ import (
 	"iter"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // OfPod lists the objects a pod names, in no order, perhaps some twice.
@@ -110,6 +112,11 @@ func (f *finder) volume(podName string, v *v1.Volume) {
 			}
 			if c := s.Projected.Sources[i].Secret; c != nil {
 				f.add(Secret, c.Name)
+			}
+			if c := s.Projected.Sources[i].ClusterTrustBundle; c != nil {
+				if kind, name, err := pod.TrustBundleName(c); err == nil { // volume tells
+					f.global(kind, name)
+				}
 			}
 		}
 	case s.PersistentVolumeClaim != nil:

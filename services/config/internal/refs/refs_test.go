@@ -36,8 +36,9 @@ spec:
 spec:
   volumes:
   - name: all
-    projected: {sources: [{configMap: {name: kube-root-ca.crt}}, {secret: {name: s}}, {serviceAccountToken: {path: token}}, {downwardAPI: {}}]}
-`, `ConfigMap/ns/kube-root-ca.crt Secret/ns/s`},
+    projected: {sources: [{configMap: {name: kube-root-ca.crt}}, {secret: {name: s}}, {serviceAccountToken: {path: token}}, {downwardAPI: {}},
+      {clusterTrustBundle: {name: b, path: b}}, {clusterTrustBundle: {signerName: example.com/s, labelSelector: {matchLabels: {a: x}}, path: s}}, {clusterTrustBundle: {signerName: all, path: a}}]}
+`, `ClusterTrustBundle//b ClusterTrustBundles//example.com/s?a=x ConfigMap/ns/kube-root-ca.crt Secret/ns/s`},
 		"in-tree volumes": {`
 spec:
   volumes:

@@ -101,6 +101,10 @@ type Objects interface {
 	// Token returns a service-account token for a pod, and when it must be
 	// replaced.
 	Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (token string, refresh time.Time, err error)
+	// TrustBundle is what the ClusterTrustBundles that a source names hold, PEM blocks.
+	TrustBundle(s *v1.ClusterTrustBundleProjection) (string, error)
+	// Gate tells whether a feature gate is on.
+	Gate(name string) bool
 	// Allocatable is the node's, for resource fields without a limit.
 	Allocatable() (v1.ResourceList, error)
 }
@@ -172,7 +176,7 @@ func (b *builder) projected(source *v1.ProjectedVolumeSource) error {
 		case s.ServiceAccountToken != nil:
 			err = b.token(s.ServiceAccountToken, defaultMode)
 		case s.ClusterTrustBundle != nil:
-			err = errors.New("clusterTrustBundle: the feature gate ClusterTrustBundleProjection is off")
+			err = b.trustBundle(s.ClusterTrustBundle, defaultMode)
 		case s.PodCertificate != nil:
 			err = errors.New("podCertificate: the feature gate PodCertificateRequest is off")
 		}
@@ -278,14 +282,18 @@ func (b *builder) token(spec *v1.ServiceAccountTokenProjection, defaultMode int3
 	if b.set.Refresh.IsZero() || refresh.Before(b.set.Refresh) {
 		b.set.Refresh = refresh
 	}
-	f := File{Data: []byte(token), Mode: defaultMode}
-	// A token is for its container's user alone where that user is one
-	// (KEP-2451): the file is that user's, or reaches it by the fsGroup.
+	return b.put(spec.Path, b.own([]byte(token), defaultMode))
+}
+
+// own is a file for its container's user alone where that user is one (KEP-2451): it is
+// that user's, or reaches it by the fsGroup.
+func (b *builder) own(data []byte, defaultMode int32) File {
+	f := File{Data: data, Mode: defaultMode}
 	user := onlyUser(b.pod)
 	if user != nil || b.pod.Spec.SecurityContext != nil && b.pod.Spec.SecurityContext.FSGroup != nil {
 		f.Mode, f.UID = 0o600, user
 	}
-	return b.put(spec.Path, f)
+	return f
 }
 
 func (b *builder) put(name string, f File) error {

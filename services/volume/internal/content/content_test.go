@@ -29,6 +29,23 @@ type objects struct {
 	secrets    map[string]*v1.Secret
 	failures   map[string]error
 	node       v1.ResourceList
+	bundles    map[string]string // by name or signer
+	gates      string
+}
+
+func (o objects) Gate(name string) bool { return strings.Contains(o.gates, name) }
+
+func (o objects) TrustBundle(s *v1.ClusterTrustBundleProjection) (string, error) {
+	name := ""
+	for _, n := range []*string{s.Name, s.SignerName} {
+		if n != nil {
+			name = *n
+		}
+	}
+	if text, ok := o.bundles[name]; ok {
+		return text, nil
+	}
+	return "", o.fail("ClusterTrustBundle", "", name)
 }
 
 func (o objects) fail(kind, namespace, name string) error {
@@ -122,9 +139,14 @@ func tell(t *testing.T, story *txtar.Archive) string {
 	if err := yaml.UnmarshalStrict([]byte(section(story, "pod")), p); err != nil {
 		t.Fatal(err)
 	}
-	o := objects{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, failures: map[string]error{}}
+	o := objects{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, failures: map[string]error{}, bundles: map[string]string{}}
 	for _, f := range story.Files {
+		if name, ok := strings.CutPrefix(f.Name, "bundle "); ok {
+			o.bundles[name] = string(f.Data)
+		}
 		switch f.Name {
+		case "gates":
+			o.gates = string(f.Data)
 		case "configmap":
 			c := &v1.ConfigMap{}
 			if err := yaml.UnmarshalStrict(f.Data, c); err != nil {

@@ -1,0 +1,58 @@
+package content
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// trustBundle puts the trust anchors of ClusterTrustBundles in (KEP-3257). Those that are
+// optional and are not there leave an empty file.
+func (b *builder) trustBundle(s *v1.ClusterTrustBundleProjection, defaultMode int32) error {
+	if !b.objects.Gate("ClusterTrustBundleProjection") {
+		return errors.New("clusterTrustBundle: the feature gate ClusterTrustBundleProjection is off")
+	}
+	text, err := b.objects.TrustBundle(s)
+	if errors.Is(err, ErrAbsent) && s.Optional != nil && *s.Optional {
+		text, err = "", nil
+	}
+	var anchors []byte
+	if err == nil {
+		anchors, err = trustAnchors(text)
+	}
+	switch {
+	case err != nil && s.Name != nil:
+		return fmt.Errorf("clusterTrustBundle %q: %w", *s.Name, err)
+	case err != nil && s.SignerName != nil:
+		return fmt.Errorf("clusterTrustBundles of signer %q: %w", *s.SignerName, err)
+	case err != nil:
+		return err
+	}
+	return b.put(s.Path, b.own(anchors, defaultMode))
+}
+
+// trustAnchors are the certificates of a bundle, each once, in an order that does not depend
+// on where they come from, and without what is between them.
+func trustAnchors(bundle string) ([]byte, error) {
+	var blocks [][]byte
+	rest := []byte(bundle)
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("spec.trustBundle has a PEM block %q, want CERTIFICATE", block.Type)
+		}
+		blocks = append(blocks, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+	}
+	if len(bytes.TrimSpace(rest)) > 0 {
+		return nil, errors.New("spec.trustBundle does not end with a PEM block")
+	}
+	slices.SortFunc(blocks, bytes.Compare)
+	return bytes.Join(slices.CompactFunc(blocks, bytes.Equal), nil), nil
+}
