@@ -15,6 +15,7 @@ var methods = map[string][]Service{
 	"/sextant.config.v1.ConfigService/ReviewToken":         {NodeAPI},
 	"/sextant.config.v1.ConfigService/ReviewAccess":        {NodeAPI},
 	"/sextant.config.v1.ConfigService/Certify":             {NodeAPI},
+	"/sextant.config.v1.ConfigService/CertifyPod":          {Volume},
 	"/sextant.podworker.v1.PodWorkerService/ContainerLogs": {NodeAPI, Operator},
 	"/sextant.podworker.v1.PodWorkerService/Checkpoint":    {NodeAPI},
 	"/sextant.pleg.v1.PlegService/Refresh":                 {PodWorker},

@@ -265,6 +265,7 @@ func (s *Service) pass(ctx context.Context, w *podWork, p *v1.Pod, withdrawing b
 	w.running = false
 	if gone {
 		delete(s.pods, w.uid)
+		s.certificates.Drop(w.uid)
 		s.owned.Delete(ctx, string(w.uid))
 	}
 	w.due = due

@@ -27,6 +27,7 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/csi"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/netdisk"
+	"github.com/sextant-node/sextant/services/volume/internal/podcert"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
@@ -118,6 +119,8 @@ type Service struct {
 	csi     *csi.Manager
 	disks   *netdisk.Manager
 
+	certificates *podcert.Keeper
+
 	stats    *keeper
 	children *child.Pool
 
@@ -155,6 +158,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.fileLabel == nil {
 		s.fileLabel = hostLabel
 	}
+	s.certificates = podcert.New(s.now)
 	file := kit.StoreConfig("state.db")
 	file.Schema = schema
 	var err error

@@ -159,6 +159,8 @@ func (c *ControlPlane) makeCredentials() error {
 		"--service-account-signing-key-file="+c.file("service-account.key"),
 		"--service-cluster-ip-range="+serviceRange,
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		// For what nodes do only behind gates.
+		"--runtime-config=certificates.k8s.io/v1beta1=true", "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 		"--enable-bootstrap-token-auth", "--endpoint-reconciler-type=none", "--allow-privileged", "--profiling=false",
 	)
 	return err

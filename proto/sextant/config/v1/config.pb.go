@@ -1105,6 +1105,205 @@ func (x *CertifyRequest) GetRequest() []byte {
 	return nil
 }
 
+type CertifyPodRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Namespace      string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	PodName        string                 `protobuf:"bytes,2,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
+	PodUid         string                 `protobuf:"bytes,3,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	ServiceAccount string                 `protobuf:"bytes,4,opt,name=service_account,json=serviceAccount,proto3" json:"service_account,omitempty"`
+	SignerName     string                 `protobuf:"bytes,5,opt,name=signer_name,json=signerName,proto3" json:"signer_name,omitempty"`
+	// Zero for what the API server gives.
+	MaxExpirationSeconds int32 `protobuf:"varint,6,opt,name=max_expiration_seconds,json=maxExpirationSeconds,proto3" json:"max_expiration_seconds,omitempty"`
+	// DER, signed with the caller's key; it says nothing else.
+	Pkcs10 []byte `protobuf:"bytes,7,opt,name=pkcs10,proto3" json:"pkcs10,omitempty"`
+	// For the signer (podCertificate.userAnnotations).
+	Annotations map[string]string `protobuf:"bytes,8,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Name that an earlier call answered with for this request; empty for the first.
+	Name          string `protobuf:"bytes,9,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyPodRequest) Reset() {
+	*x = CertifyPodRequest{}
+	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyPodRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyPodRequest) ProtoMessage() {}
+
+func (x *CertifyPodRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyPodRequest.ProtoReflect.Descriptor instead.
+func (*CertifyPodRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CertifyPodRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *CertifyPodRequest) GetPodName() string {
+	if x != nil {
+		return x.PodName
+	}
+	return ""
+}
+
+func (x *CertifyPodRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *CertifyPodRequest) GetServiceAccount() string {
+	if x != nil {
+		return x.ServiceAccount
+	}
+	return ""
+}
+
+func (x *CertifyPodRequest) GetSignerName() string {
+	if x != nil {
+		return x.SignerName
+	}
+	return ""
+}
+
+func (x *CertifyPodRequest) GetMaxExpirationSeconds() int32 {
+	if x != nil {
+		return x.MaxExpirationSeconds
+	}
+	return 0
+}
+
+func (x *CertifyPodRequest) GetPkcs10() []byte {
+	if x != nil {
+		return x.Pkcs10
+	}
+	return nil
+}
+
+func (x *CertifyPodRequest) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *CertifyPodRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type CertifyPodResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State CertifyState           `protobuf:"varint,1,opt,name=state,proto3,enum=sextant.config.v1.CertifyState" json:"state,omitempty"`
+	// PEM, leaf first, when issued.
+	CertificateChain string `protobuf:"bytes,2,opt,name=certificate_chain,json=certificateChain,proto3" json:"certificate_chain,omitempty"`
+	// Name of the PodCertificateRequest.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Why it was denied.
+	Message        string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	BeginRefreshAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=begin_refresh_at,json=beginRefreshAt,proto3" json:"begin_refresh_at,omitempty"`
+	NotAfter       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *CertifyPodResponse) Reset() {
+	*x = CertifyPodResponse{}
+	mi := &file_sextant_config_v1_config_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyPodResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyPodResponse) ProtoMessage() {}
+
+func (x *CertifyPodResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_config_v1_config_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyPodResponse.ProtoReflect.Descriptor instead.
+func (*CertifyPodResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CertifyPodResponse) GetState() CertifyState {
+	if x != nil {
+		return x.State
+	}
+	return CertifyState_CERTIFY_STATE_UNSPECIFIED
+}
+
+func (x *CertifyPodResponse) GetCertificateChain() string {
+	if x != nil {
+		return x.CertificateChain
+	}
+	return ""
+}
+
+func (x *CertifyPodResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CertifyPodResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *CertifyPodResponse) GetBeginRefreshAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BeginRefreshAt
+	}
+	return nil
+}
+
+func (x *CertifyPodResponse) GetNotAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotAfter
+	}
+	return nil
+}
+
 type CertifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State CertifyState           `protobuf:"varint,1,opt,name=state,proto3,enum=sextant.config.v1.CertifyState" json:"state,omitempty"`
@@ -1120,7 +1319,7 @@ type CertifyResponse struct {
 
 func (x *CertifyResponse) Reset() {
 	*x = CertifyResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1331,7 @@ func (x *CertifyResponse) String() string {
 func (*CertifyResponse) ProtoMessage() {}
 
 func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1344,7 @@ func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyResponse.ProtoReflect.Descriptor instead.
 func (*CertifyResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{16}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CertifyResponse) GetState() CertifyState {
@@ -1259,7 +1458,28 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\x0eclient_ca_file\x18\x06 \x01(\tR\fclientCaFile\x12)\n" +
 	"\x10certificate_file\x18\a \x01(\tR\x0fcertificateFile\"*\n" +
 	"\x0eCertifyRequest\x12\x18\n" +
-	"\arequest\x18\x01 \x01(\fR\arequest\"\x98\x01\n" +
+	"\arequest\x18\x01 \x01(\fR\arequest\"\xaa\x03\n" +
+	"\x11CertifyPodRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x19\n" +
+	"\bpod_name\x18\x02 \x01(\tR\apodName\x12\x17\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\x12'\n" +
+	"\x0fservice_account\x18\x04 \x01(\tR\x0eserviceAccount\x12\x1f\n" +
+	"\vsigner_name\x18\x05 \x01(\tR\n" +
+	"signerName\x124\n" +
+	"\x16max_expiration_seconds\x18\x06 \x01(\x05R\x14maxExpirationSeconds\x12\x16\n" +
+	"\x06pkcs10\x18\a \x01(\fR\x06pkcs10\x12W\n" +
+	"\vannotations\x18\b \x03(\v25.sextant.config.v1.CertifyPodRequest.AnnotationsEntryR\vannotations\x12\x12\n" +
+	"\x04name\x18\t \x01(\tR\x04name\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x02\n" +
+	"\x12CertifyPodResponse\x125\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1f.sextant.config.v1.CertifyStateR\x05state\x12+\n" +
+	"\x11certificate_chain\x18\x02 \x01(\tR\x10certificateChain\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12D\n" +
+	"\x10begin_refresh_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0ebeginRefreshAt\x127\n" +
+	"\tnot_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\"\x98\x01\n" +
 	"\x0fCertifyResponse\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.sextant.config.v1.CertifyStateR\x05state\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x12\n" +
@@ -1269,13 +1489,15 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\x19CERTIFY_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CERTIFY_STATE_PENDING\x10\x01\x12\x18\n" +
 	"\x14CERTIFY_STATE_ISSUED\x10\x02\x12\x18\n" +
-	"\x14CERTIFY_STATE_DENIED\x10\x032\xd3\x03\n" +
+	"\x14CERTIFY_STATE_DENIED\x10\x032\xae\x04\n" +
 	"\rConfigService\x12J\n" +
 	"\x05Token\x12\x1f.sextant.config.v1.TokenRequest\x1a .sextant.config.v1.TokenResponse\x12e\n" +
 	"\x0eServiceAccount\x12(.sextant.config.v1.ServiceAccountRequest\x1a).sextant.config.v1.ServiceAccountResponse\x12\\\n" +
 	"\vReviewToken\x12%.sextant.config.v1.ReviewTokenRequest\x1a&.sextant.config.v1.ReviewTokenResponse\x12_\n" +
 	"\fReviewAccess\x12&.sextant.config.v1.ReviewAccessRequest\x1a'.sextant.config.v1.ReviewAccessResponse\x12P\n" +
-	"\aCertify\x12!.sextant.config.v1.CertifyRequest\x1a\".sextant.config.v1.CertifyResponseBBZ@github.com/sextant-node/sextant/proto/sextant/config/v1;configv1b\x06proto3"
+	"\aCertify\x12!.sextant.config.v1.CertifyRequest\x1a\".sextant.config.v1.CertifyResponse\x12Y\n" +
+	"\n" +
+	"CertifyPod\x12$.sextant.config.v1.CertifyPodRequest\x1a%.sextant.config.v1.CertifyPodResponseBBZ@github.com/sextant-node/sextant/proto/sextant/config/v1;configv1b\x06proto3"
 
 var (
 	file_sextant_config_v1_config_proto_rawDescOnce sync.Once
@@ -1290,7 +1512,7 @@ func file_sextant_config_v1_config_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_sextant_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_sextant_config_v1_config_proto_goTypes = []any{
 	(CertifyState)(0),              // 0: sextant.config.v1.CertifyState
 	(*DesiredPod)(nil),             // 1: sextant.config.v1.DesiredPod
@@ -1309,37 +1531,46 @@ var file_sextant_config_v1_config_proto_goTypes = []any{
 	(*Credential)(nil),             // 14: sextant.config.v1.Credential
 	(*Serving)(nil),                // 15: sextant.config.v1.Serving
 	(*CertifyRequest)(nil),         // 16: sextant.config.v1.CertifyRequest
-	(*CertifyResponse)(nil),        // 17: sextant.config.v1.CertifyResponse
-	nil,                            // 18: sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),  // 19: google.protobuf.Timestamp
-	(*v1.Revision)(nil),            // 20: sextant.feed.v1.Revision
-	(*durationpb.Duration)(nil),    // 21: google.protobuf.Duration
+	(*CertifyPodRequest)(nil),      // 17: sextant.config.v1.CertifyPodRequest
+	(*CertifyPodResponse)(nil),     // 18: sextant.config.v1.CertifyPodResponse
+	(*CertifyResponse)(nil),        // 19: sextant.config.v1.CertifyResponse
+	nil,                            // 20: sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	nil,                            // 21: sextant.config.v1.CertifyPodRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
+	(*v1.Revision)(nil),            // 23: sextant.feed.v1.Revision
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
 }
 var file_sextant_config_v1_config_proto_depIdxs = []int32{
-	19, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
-	19, // 1: sextant.config.v1.DesiredPod.begun_at:type_name -> google.protobuf.Timestamp
+	22, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
+	22, // 1: sextant.config.v1.DesiredPod.begun_at:type_name -> google.protobuf.Timestamp
 	3,  // 2: sextant.config.v1.Source.problems:type_name -> sextant.config.v1.Problem
-	20, // 3: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
-	21, // 4: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
-	18, // 5: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
-	19, // 6: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	19, // 7: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 8: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
-	6,  // 9: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
-	7,  // 10: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
-	10, // 11: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
-	12, // 12: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
-	16, // 13: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
-	9,  // 14: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
-	8,  // 15: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
-	11, // 16: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
-	13, // 17: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
-	17, // 18: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	23, // 3: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
+	24, // 4: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
+	20, // 5: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	22, // 6: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	22, // 7: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 8: sextant.config.v1.CertifyPodRequest.annotations:type_name -> sextant.config.v1.CertifyPodRequest.AnnotationsEntry
+	0,  // 9: sextant.config.v1.CertifyPodResponse.state:type_name -> sextant.config.v1.CertifyState
+	22, // 10: sextant.config.v1.CertifyPodResponse.begin_refresh_at:type_name -> google.protobuf.Timestamp
+	22, // 11: sextant.config.v1.CertifyPodResponse.not_after:type_name -> google.protobuf.Timestamp
+	0,  // 12: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
+	6,  // 13: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
+	7,  // 14: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
+	10, // 15: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
+	12, // 16: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
+	16, // 17: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
+	17, // 18: sextant.config.v1.ConfigService.CertifyPod:input_type -> sextant.config.v1.CertifyPodRequest
+	9,  // 19: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
+	8,  // 20: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
+	11, // 21: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
+	13, // 22: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
+	19, // 23: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
+	18, // 24: sextant.config.v1.ConfigService.CertifyPod:output_type -> sextant.config.v1.CertifyPodResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_sextant_config_v1_config_proto_init() }
@@ -1353,7 +1584,7 @@ func file_sextant_config_v1_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_config_v1_config_proto_rawDesc), len(file_sextant_config_v1_config_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ const (
 	ConfigService_ReviewToken_FullMethodName    = "/sextant.config.v1.ConfigService/ReviewToken"
 	ConfigService_ReviewAccess_FullMethodName   = "/sextant.config.v1.ConfigService/ReviewAccess"
 	ConfigService_Certify_FullMethodName        = "/sextant.config.v1.ConfigService/Certify"
+	ConfigService_CertifyPod_FullMethodName     = "/sextant.config.v1.ConfigService/CertifyPod"
 )
 
 // ConfigServiceClient is the client API for ConfigService service.
@@ -63,6 +64,11 @@ type ConfigServiceClient interface {
 	// for a request that is not this node's; UNAVAILABLE while there is no API
 	// server. Called by nodeapi.
 	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyResponse, error)
+	// CertifyPod asks the API server for a certificate of a pod of this node
+	// (PodCertificateRequest) and tells how far it is. The same PKCS #10 request
+	// again is the same object. NOT_FOUND when the object that an earlier call made
+	// is gone; UNAVAILABLE while there is no API server. Called by volume.
+	CertifyPod(ctx context.Context, in *CertifyPodRequest, opts ...grpc.CallOption) (*CertifyPodResponse, error)
 }
 
 type configServiceClient struct {
@@ -123,6 +129,16 @@ func (c *configServiceClient) Certify(ctx context.Context, in *CertifyRequest, o
 	return out, nil
 }
 
+func (c *configServiceClient) CertifyPod(ctx context.Context, in *CertifyPodRequest, opts ...grpc.CallOption) (*CertifyPodResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CertifyPodResponse)
+	err := c.cc.Invoke(ctx, ConfigService_CertifyPod_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ConfigServiceServer is the server API for ConfigService service.
 // All implementations must embed UnimplementedConfigServiceServer
 // for forward compatibility.
@@ -150,6 +166,11 @@ type ConfigServiceServer interface {
 	// for a request that is not this node's; UNAVAILABLE while there is no API
 	// server. Called by nodeapi.
 	Certify(context.Context, *CertifyRequest) (*CertifyResponse, error)
+	// CertifyPod asks the API server for a certificate of a pod of this node
+	// (PodCertificateRequest) and tells how far it is. The same PKCS #10 request
+	// again is the same object. NOT_FOUND when the object that an earlier call made
+	// is gone; UNAVAILABLE while there is no API server. Called by volume.
+	CertifyPod(context.Context, *CertifyPodRequest) (*CertifyPodResponse, error)
 	mustEmbedUnimplementedConfigServiceServer()
 }
 
@@ -174,6 +195,9 @@ func (UnimplementedConfigServiceServer) ReviewAccess(context.Context, *ReviewAcc
 }
 func (UnimplementedConfigServiceServer) Certify(context.Context, *CertifyRequest) (*CertifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Certify not implemented")
+}
+func (UnimplementedConfigServiceServer) CertifyPod(context.Context, *CertifyPodRequest) (*CertifyPodResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CertifyPod not implemented")
 }
 func (UnimplementedConfigServiceServer) mustEmbedUnimplementedConfigServiceServer() {}
 func (UnimplementedConfigServiceServer) testEmbeddedByValue()                       {}
@@ -286,6 +310,24 @@ func _ConfigService_Certify_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConfigService_CertifyPod_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CertifyPodRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).CertifyPod(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_CertifyPod_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).CertifyPod(ctx, req.(*CertifyPodRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ConfigService_ServiceDesc is the grpc.ServiceDesc for ConfigService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -312,6 +354,10 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Certify",
 			Handler:    _ConfigService_Certify_Handler,
+		},
+		{
+			MethodName: "CertifyPod",
+			Handler:    _ConfigService_CertifyPod_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -103,6 +103,9 @@ type Objects interface {
 	Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (token string, refresh time.Time, err error)
 	// TrustBundle is what the ClusterTrustBundles that a source names hold, PEM blocks.
 	TrustBundle(s *v1.ClusterTrustBundleProjection) (string, error)
+	// Certificate is the key and the certificate chain of a source of a volume, both
+	// PEM, and when to look again.
+	Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error)
 	// Gate tells whether a feature gate is on.
 	Gate(name string) bool
 	// Allocatable is the node's, for resource fields without a limit.
@@ -128,7 +131,7 @@ type Set struct {
 // Files makes the files of a volume, or says what is missing.
 func Files(p *v1.Pod, v *v1.Volume, objects Objects) (*Set, error) {
 	s := &Set{Files: map[string]File{}}
-	b := &builder{pod: p, objects: objects, set: s}
+	b := &builder{pod: p, volume: v.Name, objects: objects, set: s}
 	var err error
 	switch {
 	case v.ConfigMap != nil:
@@ -157,6 +160,7 @@ func mode(m *int32) int32 {
 
 type builder struct {
 	pod     *v1.Pod
+	volume  string
 	objects Objects
 	set     *Set
 }
@@ -178,7 +182,7 @@ func (b *builder) projected(source *v1.ProjectedVolumeSource) error {
 		case s.ClusterTrustBundle != nil:
 			err = b.trustBundle(s.ClusterTrustBundle, defaultMode)
 		case s.PodCertificate != nil:
-			err = errors.New("podCertificate: the feature gate PodCertificateRequest is off")
+			err = b.certificate(i, s.PodCertificate, defaultMode)
 		}
 		if err != nil {
 			return fmt.Errorf("sources[%d]: %w", i, err)
@@ -279,10 +283,14 @@ func (b *builder) token(spec *v1.ServiceAccountTokenProjection, defaultMode int3
 	if err != nil {
 		return fmt.Errorf("service account token: %w", err)
 	}
-	if b.set.Refresh.IsZero() || refresh.Before(b.set.Refresh) {
-		b.set.Refresh = refresh
-	}
+	b.refresh(refresh)
 	return b.put(spec.Path, b.own([]byte(token), defaultMode))
+}
+
+func (b *builder) refresh(at time.Time) {
+	if b.set.Refresh.IsZero() || at.Before(b.set.Refresh) {
+		b.set.Refresh = at
+	}
 }
 
 // own is a file for its container's user alone where that user is one (KEP-2451): it is

@@ -35,6 +35,14 @@ type objects struct {
 
 func (o objects) Gate(name string) bool { return strings.Contains(o.gates, name) }
 
+func (o objects) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error) {
+	if err, ok := o.failures["Certificate"]; ok {
+		return nil, nil, time.Time{}, err
+	}
+	what := fmt.Sprintf("%s of %s/%s/%d\n", spec.KeyType, p.Name, volume, source)
+	return []byte("key " + what), []byte("chain " + what), now.Add(time.Hour), nil
+}
+
 func (o objects) TrustBundle(s *v1.ClusterTrustBundleProjection) (string, error) {
 	name := ""
 	for _, n := range []*string{s.Name, s.SignerName} {

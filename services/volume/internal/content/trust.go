@@ -35,6 +35,30 @@ func (b *builder) trustBundle(s *v1.ClusterTrustBundleProjection, defaultMode in
 	return b.put(s.Path, b.own(anchors, defaultMode))
 }
 
+// certificate puts a key and the certificate that was issued for it in (KEP-4317).
+func (b *builder) certificate(source int, s *v1.PodCertificateProjection, defaultMode int32) error {
+	if !b.objects.Gate("PodCertificateRequest") {
+		return errors.New("podCertificate: the feature gate PodCertificateRequest is off")
+	}
+	key, chain, refresh, err := b.objects.Certificate(b.pod, b.volume, source, s)
+	if err != nil {
+		return fmt.Errorf("podCertificate of signer %q: %w", s.SignerName, err)
+	}
+	b.refresh(refresh)
+	for _, f := range []struct {
+		path string
+		data []byte
+	}{{s.CredentialBundlePath, slices.Concat(key, chain)}, {s.KeyPath, key}, {s.CertificateChainPath, chain}} {
+		if f.path == "" {
+			continue
+		}
+		if err := b.put(f.path, b.own(f.data, defaultMode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // trustAnchors are the certificates of a bundle, each once, in an order that does not depend
 // on where they come from, and without what is between them.
 func trustAnchors(bundle string) ([]byte, error) {
