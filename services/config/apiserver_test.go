@@ -100,11 +100,11 @@ func TestAPIServer(t *testing.T) {
 		d := m.pods.Items()["u1"]
 		return d != nil && m.pod(d).DeletionTimestamp != nil
 	})
-	// Nobody refers to them now.
-	m.until("objects dropped", func() bool { return m.objects() == "Node//n1 Service/default/kubernetes Service/ns/web" })
+	// Nobody refers to them now; a ConfigMap lingers.
+	m.until("objects dropped", func() bool { return m.objects() == "ConfigMap/ns/m Node//n1 Service/default/kubernetes Service/ns/web" })
 	server.Delete("pods", "ns", "app")
 	m.wants("default/etcd-n1")
-	m.until("services of the namespace dropped", func() bool { return m.objects() == "Node//n1 Service/default/kubernetes" })
+	m.until("services of the namespace dropped", func() bool { return m.objects() == "ConfigMap/ns/m Node//n1 Service/default/kubernetes" })
 }
 
 func keysOf[V any](all map[string]V) func(func(string) bool) {

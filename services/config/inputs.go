@@ -26,6 +26,9 @@ const objectTTL = time.Minute
 // pods of an earlier life are started without it.
 const answerPatience = 5 * time.Second
 
+// linger is how long ConfigMaps are followed that no pod needs any more.
+const linger = time.Minute
+
 // defaultPeriod replaces a check frequency that is not set.
 const defaultPeriod = 20 * time.Second
 

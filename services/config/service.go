@@ -115,7 +115,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return c
 	})
 	s.objects = objects.New(objects.Config{
-		Publish: s.publishObject, Withdraw: s.withdrawObject, Log: kit.Log,
+		Publish: s.publishObject, Withdraw: s.withdrawObject, Linger: linger, Log: kit.Log,
 		Changed: func() {
 			s.objectsMoved.Store(true)
 			s.look()

@@ -26,6 +26,9 @@ type Config struct {
 	// Changed tells that an object which names others changed, or that the
 	// services were read for the first time.
 	Changed func()
+	// Linger is how long a ConfigMap is followed after the last pod that needs it has
+	// gone: the next one often needs the same.
+	Linger time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	Log *slog.Logger
@@ -51,6 +54,7 @@ type item struct {
 	object Object // nil when never read or absent
 	told   *configv1.Object
 	since  time.Time          // when it was first asked for
+	left   time.Time          // when the last pod that needs it had gone; zero: one does
 	cancel context.CancelFunc // of the goroutine that follows it
 }
 
@@ -98,7 +102,7 @@ func (m *Manager) Want(set refs.Set, keep bool) {
 	defer m.mu.Unlock()
 	for ref, it := range m.items {
 		if ref.Kind != refs.Service && !set.Has(ref) && !keep {
-			m.drop(it)
+			m.leave(it)
 		}
 	}
 	for _, ref := range set.Sorted() {
@@ -108,7 +112,29 @@ func (m *Manager) Want(set refs.Set, keep bool) {
 			m.items[ref] = it
 			m.tell(it, false, "")
 		}
+		it.left = time.Time{}
 		m.start(it)
+	}
+}
+
+// leave drops an item that no pod needs, or lets it linger.
+func (m *Manager) leave(it *item) {
+	if it.ref.Kind != refs.ConfigMap || m.cfg.Linger <= 0 {
+		m.drop(it)
+		return
+	}
+	if it.left.IsZero() {
+		it.left = m.cfg.Now()
+		time.AfterFunc(m.cfg.Linger, func() { m.sweep(it) })
+	}
+}
+
+// sweep drops an item that has lingered.
+func (m *Manager) sweep(it *item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.items[it.ref] == it && !it.left.IsZero() && m.cfg.Now().Sub(it.left) >= m.cfg.Linger {
+		m.drop(it)
 	}
 }
 

@@ -525,3 +525,41 @@ func TestTrustBundles(t *testing.T) {
 	}
 	told.has(t, live, "anchor e")
 }
+
+// TestConfigMapsLinger: the next pod finds a ConfigMap followed, and its changes known; a
+// Secret goes at once.
+func TestConfigMapsLinger(t *testing.T) {
+	s := apitest.New(t)
+	put := func(text string) {
+		s.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Data: map[string]string{"k": text}})
+	}
+	put("one")
+	s.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
+	m, d := newManager()
+	m.cfg.Linger = 100 * time.Millisecond
+	config, secret := refs.Ref{Kind: refs.ConfigMap, Namespace: "ns", Name: "c"}, refs.Ref{Kind: refs.Secret, Namespace: "ns", Name: "s"}
+	m.Want(refs.Set{config: {}, secret: {}}, false)
+	connect(t, m, s, 0)
+	d.has(t, config, "one")
+	d.has(t, secret, "s")
+	m.Want(refs.Set{}, false)
+	d.mu.Lock()
+	_, configThere := d.objects[config]
+	_, secretThere := d.objects[secret]
+	d.mu.Unlock()
+	if !configThere || secretThere {
+		t.Errorf("the ConfigMap is there: %v, the Secret: %v", configThere, secretThere)
+	}
+	m.Want(refs.Set{config: {}}, false)
+	put("two")
+	d.has(t, config, "two")
+	<-time.After(2 * m.cfg.Linger) // it is wanted again: nothing may come of the time before
+	m.Want(refs.Set{config: {}}, false)
+	d.has(t, config, "two")
+	if n := s.Requests("watch configmaps"); n != 1 {
+		t.Errorf("%d watches", n)
+	}
+	m.Want(refs.Set{}, false)
+	m.Want(refs.Set{}, false)
+	d.until(t, "the ConfigMap to go", func(all map[refs.Ref]*configv1.Object) bool { return len(all) == 0 })
+}
