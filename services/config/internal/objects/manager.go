@@ -112,7 +112,9 @@ func (m *Manager) Want(set refs.Set, keep bool) {
 			m.items[ref] = it
 			m.tell(it, false, "")
 		}
-		it.left = time.Time{}
+		if !it.left.IsZero() {
+			it.left, it.since = time.Time{}, m.cfg.Now() // of a pod that the API server may not know yet
+		}
 		m.start(it)
 	}
 }
