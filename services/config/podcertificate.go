@@ -98,9 +98,6 @@ func podCertificate(r *certificatesv1beta1.PodCertificateRequest) *configv1.Cert
 			if t := r.Status.BeginRefreshAt; t != nil {
 				resp.BeginRefreshAt = timestamp(t.Time)
 			}
-			if t := r.Status.NotAfter; t != nil {
-				resp.NotAfter = timestamp(t.Time)
-			}
 		}
 	}
 	return resp

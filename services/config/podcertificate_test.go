@@ -12,7 +12,7 @@ import (
 )
 
 func TestPodCertificateAnswers(t *testing.T) {
-	begin, end := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
+	begin := metav1.NewTime(time.Unix(1000, 0))
 	for name, c := range map[string]struct {
 		status certificatesv1beta1.PodCertificateRequestStatus
 		want   configv1.CertifyState
@@ -21,7 +21,7 @@ func TestPodCertificateAnswers(t *testing.T) {
 		"nobody has answered": {want: configv1.CertifyState_CERTIFY_STATE_PENDING},
 		"issued": {
 			status: certificatesv1beta1.PodCertificateRequestStatus{
-				Conditions: []metav1.Condition{{Type: "Issued"}}, CertificateChain: "chain", BeginRefreshAt: &begin, NotAfter: &end,
+				Conditions: []metav1.Condition{{Type: "Issued"}}, CertificateChain: "chain", BeginRefreshAt: &begin,
 			},
 			want: configv1.CertifyState_CERTIFY_STATE_ISSUED,
 		},
@@ -38,7 +38,7 @@ func TestPodCertificateAnswers(t *testing.T) {
 		if got.GetState() != c.want || got.GetMessage() != c.say || got.GetName() != "req" || got.GetCertificateChain() != c.status.CertificateChain {
 			t.Errorf("%s: %v", name, got)
 		}
-		if c.status.NotAfter != nil && (got.GetBeginRefreshAt().AsTime() != begin.UTC() || got.GetNotAfter().AsTime() != end.UTC()) {
+		if c.status.BeginRefreshAt != nil && got.GetBeginRefreshAt().AsTime() != begin.UTC() {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -1225,9 +1225,9 @@ type CertifyPodResponse struct {
 	// Name of the PodCertificateRequest.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Why it was denied.
-	Message        string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// When to ask for another, as the signer has it.
 	BeginRefreshAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=begin_refresh_at,json=beginRefreshAt,proto3" json:"begin_refresh_at,omitempty"`
-	NotAfter       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1293,13 +1293,6 @@ func (x *CertifyPodResponse) GetMessage() string {
 func (x *CertifyPodResponse) GetBeginRefreshAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.BeginRefreshAt
-	}
-	return nil
-}
-
-func (x *CertifyPodResponse) GetNotAfter() *timestamppb.Timestamp {
-	if x != nil {
-		return x.NotAfter
 	}
 	return nil
 }
@@ -1472,14 +1465,13 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\x04name\x18\t \x01(\tR\x04name\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
 	"\x12CertifyPodResponse\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.sextant.config.v1.CertifyStateR\x05state\x12+\n" +
 	"\x11certificate_chain\x18\x02 \x01(\tR\x10certificateChain\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12D\n" +
-	"\x10begin_refresh_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0ebeginRefreshAt\x127\n" +
-	"\tnot_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\"\x98\x01\n" +
+	"\x10begin_refresh_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0ebeginRefreshAt\"\x98\x01\n" +
 	"\x0fCertifyResponse\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.sextant.config.v1.CertifyStateR\x05state\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x12\n" +
@@ -1552,25 +1544,24 @@ var file_sextant_config_v1_config_proto_depIdxs = []int32{
 	21, // 8: sextant.config.v1.CertifyPodRequest.annotations:type_name -> sextant.config.v1.CertifyPodRequest.AnnotationsEntry
 	0,  // 9: sextant.config.v1.CertifyPodResponse.state:type_name -> sextant.config.v1.CertifyState
 	22, // 10: sextant.config.v1.CertifyPodResponse.begin_refresh_at:type_name -> google.protobuf.Timestamp
-	22, // 11: sextant.config.v1.CertifyPodResponse.not_after:type_name -> google.protobuf.Timestamp
-	0,  // 12: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
-	6,  // 13: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
-	7,  // 14: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
-	10, // 15: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
-	12, // 16: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
-	16, // 17: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
-	17, // 18: sextant.config.v1.ConfigService.CertifyPod:input_type -> sextant.config.v1.CertifyPodRequest
-	9,  // 19: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
-	8,  // 20: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
-	11, // 21: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
-	13, // 22: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
-	19, // 23: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
-	18, // 24: sextant.config.v1.ConfigService.CertifyPod:output_type -> sextant.config.v1.CertifyPodResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	0,  // 11: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
+	6,  // 12: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
+	7,  // 13: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
+	10, // 14: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
+	12, // 15: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
+	16, // 16: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
+	17, // 17: sextant.config.v1.ConfigService.CertifyPod:input_type -> sextant.config.v1.CertifyPodRequest
+	9,  // 18: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
+	8,  // 19: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
+	11, // 20: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
+	13, // 21: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
+	19, // 22: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
+	18, // 23: sextant.config.v1.ConfigService.CertifyPod:output_type -> sextant.config.v1.CertifyPodResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_sextant_config_v1_config_proto_init() }
