@@ -16,11 +16,8 @@ import (
 // Certificate implements content.Objects.
 func (l lookups) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error) {
 	req := &configv1.CertifyPodRequest{
-		Namespace: p.Namespace, PodName: p.Name, PodUid: string(p.UID), ServiceAccount: p.Spec.ServiceAccountName,
+		Namespace: p.Namespace, PodName: p.Name, PodUid: string(p.UID), ServiceAccount: accountOf(p),
 		SignerName: spec.SignerName, Annotations: spec.UserAnnotations,
-	}
-	if req.ServiceAccount == "" {
-		req.ServiceAccount = "default"
 	}
 	if spec.MaxExpirationSeconds != nil {
 		req.MaxExpirationSeconds = *spec.MaxExpirationSeconds

@@ -244,10 +244,7 @@ func (s *Service) gate(name string) bool {
 // DriverToken implements demand.Objects.
 func (l lookups) DriverToken(p *v1.Pod, audience string, life time.Duration) (string, time.Time, error) {
 	req := &configv1.TokenRequest{
-		Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Expiration: durationpb.New(life), PodName: p.Name, PodUid: string(p.UID),
-	}
-	if req.ServiceAccount == "" {
-		req.ServiceAccount = "default"
+		Namespace: p.Namespace, ServiceAccount: accountOf(p), Expiration: durationpb.New(life), PodName: p.Name, PodUid: string(p.UID),
 	}
 	if audience != "" {
 		req.Audiences = []string{audience}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,11 +130,8 @@ func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (strin
 		ttl = time.Duration(*spec.ExpirationSeconds) * time.Second
 	}
 	req := &configv1.TokenRequest{
-		Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName,
+		Namespace: p.Namespace, ServiceAccount: accountOf(p),
 		Expiration: durationpb.New(ttl), PodName: p.Name, PodUid: string(p.UID),
-	}
-	if req.ServiceAccount == "" {
-		req.ServiceAccount = "default"
 	}
 	if spec.Audience != "" {
 		req.Audiences = []string{spec.Audience}
@@ -165,3 +163,6 @@ func (l lookups) Allocatable() (v1.ResourceList, error) {
 	}
 	return list, nil
 }
+
+// accountOf is the service account of a pod (API default).
+func accountOf(p *v1.Pod) string { return cmp.Or(p.Spec.ServiceAccountName, "default") }
