@@ -18,6 +18,7 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
+	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
@@ -33,6 +34,7 @@ type flight struct {
 	since     time.Time
 	cancel    context.CancelFunc
 	cancelled bool
+	queued    bool // it waits for its turn
 }
 
 // outcome is the result of an action and the revision a command answered with.
@@ -48,6 +50,7 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	actx, cancel := context.WithCancel(ctx)
 	f := &flight{action: a, since: w.l.clock.Now(), cancel: cancel}
 	w.flights[key] = f
+	actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
 	act := w.prepare(a)
 	before := w.mirrored(a.Kind)
 	w.l.metrics.actions.WithLabelValues(string(a.Kind)).Inc()

@@ -58,7 +58,7 @@ func (w *worker) gather() step.Input {
 		in.Network = state.network
 	}
 	for key, f := range w.flights {
-		in.Flights[key] = step.Flight{Action: f.action, Since: f.since, Cancelled: f.cancelled}
+		in.Flights[key] = step.Flight{Action: f.action, Since: f.since, Cancelled: f.cancelled, Queued: f.queued}
 	}
 	l.mu.Lock()
 	in.ObjectsChanged, in.ResourcesChanged, in.Surplus = l.objectsChanged, l.resourcesChanged, l.surplus

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,20 +21,21 @@ func TestStartsWaitForTheirTurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	ended := make(chan error, 2)
-	run := func(name string) {
+	run := func(ctx context.Context, name string) {
 		_, err := b.Runtime().RunPodSandbox(ctx, sandboxRequest(name))
 		ended <- err
 	}
-	go run("slow")
+	go run(ctx, "slow")
 	if err := rt.WaitFor(ctx, func() bool { return stall.Caught() == 1 }); err != nil {
 		t.Fatal(err)
 	}
-	go run("next")
-	for running, waiting := b.starts.Load(); running != 1 || waiting != 1; running, waiting = b.starts.Load() {
-		if ctx.Err() != nil {
-			t.Fatalf("%d run and %d wait, want one of each", running, waiting)
-		}
-		<-time.After(time.Millisecond)
+	told := make(chan bool, 2)
+	go run(queue.Tell(ctx, func(waiting bool) { told <- waiting }), "next")
+	if !<-told {
+		t.Error("the first that is told of a wait is its end")
+	}
+	if running, waiting := b.starts.Load(); running != 1 || waiting != 1 {
+		t.Fatalf("%d run and %d wait, want one of each", running, waiting)
 	}
 	if _, err := b.Runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}); err != nil {
 		t.Errorf("a question beside them: %v", err)
@@ -50,6 +50,9 @@ func TestStartsWaitForTheirTurn(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+	if <-told {
+		t.Error("a wait that was over was told again")
 	}
 	if n := len(rt.Sandboxes()); n != 2 {
 		t.Errorf("%d sandboxes, want 2", n)

@@ -37,6 +37,17 @@ type Queue struct {
 // New makes an empty queue.
 func New(c clock.WithDelayedExecution) *Queue { return &Queue{clock: c} }
 
+// noticeable is how long a wait is before anybody is told of it.
+const noticeable = time.Second
+
+type tellKey struct{}
+
+// Tell has whoever enters a queue under the context tell of a wait that has lasted
+// a second, and of its end. tell is called by the one who waits and must not block.
+func Tell(ctx context.Context, tell func(waiting bool)) context.Context {
+	return context.WithValue(ctx, tellKey{}, tell)
+}
+
 // Enter waits for a turn; Leave must follow. The newest rules count. An error is
 // that of ctx, and needs no Leave.
 func (q *Queue) Enter(ctx context.Context, rules Rules) error {
@@ -46,10 +57,8 @@ func (q *Queue) Enter(ctx context.Context, rules Rules) error {
 	e := q.waiting.PushBack(turn)
 	q.admit()
 	q.mu.Unlock()
-	select {
-	case <-turn:
+	if q.wait(ctx, turn) {
 		return nil
-	case <-ctx.Done():
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,6 +70,30 @@ func (q *Queue) Enter(ctx context.Context, rules Rules) error {
 		q.waiting.Remove(e)
 	}
 	return ctx.Err()
+}
+
+// wait tells whether the turn came before ctx ended.
+func (q *Queue) wait(ctx context.Context, turn <-chan struct{}) bool {
+	tell, ok := ctx.Value(tellKey{}).(func(waiting bool))
+	if ok {
+		timer := q.clock.NewTimer(noticeable)
+		defer timer.Stop()
+		select {
+		case <-turn:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timer.C():
+		}
+		tell(true)
+		defer tell(false)
+	}
+	select {
+	case <-turn:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Leave ends a turn.

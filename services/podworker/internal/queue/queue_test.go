@@ -102,3 +102,38 @@ func TestWhoLeavesTheQueueIsPassedOver(t *testing.T) {
 		r.want(t, "a", "b")
 	})
 }
+
+func TestALongWaitIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, rules := &rig{Queue: New(clock.RealClock{})}, Rules{Limit: 1}
+		r.enter(t, rules, "a")
+		var told []bool
+		ctx := Tell(t.Context(), func(waiting bool) { told = append(told, waiting) })
+		var entered error
+		enter := func(ctx context.Context) { go func() { entered = r.Enter(ctx, rules) }() }
+		after := func(d time.Duration, want ...bool) {
+			t.Helper()
+			<-time.After(d)
+			synctest.Wait()
+			if !slices.Equal(told, want) {
+				t.Errorf("told %v, want %v", told, want)
+			}
+		}
+		enter(ctx)
+		after(999 * time.Millisecond)
+		r.Leave() // soon enough
+		after(time.Minute)
+		enter(ctx)
+		after(time.Second, true)
+		r.Leave()
+		after(0, true, false)
+		leaving, leave := context.WithCancel(ctx)
+		enter(leaving)
+		after(time.Second, true, false, true)
+		leave()
+		after(0, true, false, true, false)
+		if !errors.Is(entered, context.Canceled) {
+			t.Errorf("error %v", entered)
+		}
+	})
+}

@@ -206,6 +206,8 @@ type Flight struct {
 	Since  time.Time
 	// Cancelled: its context has ended; the result is awaited.
 	Cancelled bool
+	// Queued: it has not begun, for others are before it.
+	Queued bool
 }
 
 // Shutdown is the end of the node; zero while it goes on.

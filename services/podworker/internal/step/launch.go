@@ -21,6 +21,11 @@ func (p *planner) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbo
 	p.recent(c, start.Key())
 	if p.flying(start.Key()) {
 		line.busy = true
+		if p.queued(start.Key()) {
+			p.waiting(c)
+			p.wait("podworker", "start", "container "+c.Name+" waits for its turn: the runtime is starting others")
+			return
+		}
 		p.coming(c, "start", "container "+c.Name+" is being started")
 		return
 	}
@@ -216,9 +221,13 @@ func (p *planner) fetch(c *v1.Container, a Action) (ref string, ok bool) {
 	facts := p.f.Pulls[key]
 	failed := facts.Image == a.Image && facts.Reason != ""
 	if p.flying(key) {
-		if failed {
+		switch {
+		case failed:
 			p.pullWait(c, a, facts)
-		} else {
+		case p.queued(key):
+			p.waiting(c)
+			p.wait("podworker", "pull", "image "+a.Image+" waits for its turn: others are being pulled")
+		default:
 			p.coming(c, "pull", "image "+a.Image+" is being pulled")
 		}
 		return "", false

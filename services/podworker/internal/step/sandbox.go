@@ -11,6 +11,10 @@ import (
 // sandbox sees to the pod's sandbox and returns it when it is fit for use.
 func (p *planner) sandbox() *Sandbox {
 	if p.flyingKind(RunSandbox) {
+		if p.queued(Action{Kind: RunSandbox}.Key()) {
+			p.wait("podworker", "sandbox", "sandbox waits for its turn: the runtime is starting others")
+			return nil
+		}
 		p.wait("runtime", "sandbox", "sandbox is being created")
 		return nil
 	}

@@ -403,6 +403,9 @@ func (p *planner) flying(key Key) bool {
 	return false
 }
 
+// queued tells whether an action under way waits for its turn.
+func (p *planner) queued(key Key) bool { return p.in.Flights[key].Queued }
+
 func (p *planner) flyingAny() bool { return len(p.in.Flights)+len(p.plan.Start) > 0 }
 
 // flyingKind tells whether an action of the kind is under way.

@@ -181,6 +181,10 @@ func (s *teller) prepare(args []string) error {
 		return s.end(Key(rest[0]), &Failed{Reason: rest[1], Message: strings.Join(rest[2:], " ")})
 	case "unanswered": // nobody was there to do it
 		return s.end(Key(rest[0]), &Failed{Reason: "Error", Message: strings.Join(rest[1:], " "), Away: true})
+	case "queued": // others are before it
+		return s.queue(Key(rest[0]), true)
+	case "turn": // its turn has come
+		return s.queue(Key(rest[0]), false)
 	case "refresh":
 		s.refresh()
 	default:

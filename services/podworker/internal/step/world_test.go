@@ -102,6 +102,17 @@ func (w *world) stepOnce() Plan {
 	return p
 }
 
+// queue has an action under way wait for its turn, or begin.
+func (w *world) queue(key Key, waits bool) error {
+	f, ok := w.in.Flights[key]
+	if !ok {
+		return fmt.Errorf("%s is not under way: %v", key, slices.Sorted(maps.Keys(w.in.Flights)))
+	}
+	f.Queued = waits
+	w.in.Flights[key] = f
+	return nil
+}
+
 // end gives an action under way its result.
 func (w *world) end(key Key, failed *Failed) error {
 	f, ok := w.in.Flights[key]
