@@ -310,14 +310,14 @@ func (l *load) starve(s house.Service, pid int) (mend func()) {
 	}
 	return func() {
 		err := harness.Within(l.t.Context(), 15*time.Second, func(ctx context.Context) error {
-			_ = l.n.Serving(ctx) // what is asked grows
+			_ = l.n.TryVerb(ctx, "profile", string(s), "--kind=trace", "--seconds=1", "--file="+os.DevNull) // takes memory
 			if l.n.Process(s) == pid {
-				return fmt.Errorf("%s needs no more than it has", s)
+				return fmt.Errorf("%s lives on without memory", s)
 			}
 			return nil
 		})
 		if err != nil { // back to where it came from
-			l.t.Log(err)
+			l.t.Error(err)
 			if err := os.WriteFile(filepath.Join(base, "cgroup.procs"), fmt.Append(nil, pid), 0o644); err != nil && !errors.Is(err, unix.ESRCH) {
 				l.t.Error(err)
 			}

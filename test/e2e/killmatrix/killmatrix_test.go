@@ -24,7 +24,7 @@ var (
 	long     = flag.Int("long", 1, "lasting faults: how often each service suffers each, and what surrounds them")
 	stopped  = flag.Duration("stopped", 30*time.Second, "lasting faults: how long a process is stopped")
 	full     = flag.Duration("full", 10*time.Second, "lasting faults: how long a disk is full")
-	away     = flag.Duration("away", time.Minute, "lasting faults: how long the API server is away")
+	away     = flag.Duration("away", 10*time.Minute, "lasting faults: how long the API server is away")
 	jumped   = flag.Duration("jumped", 10*time.Second, "lasting faults: how long the clock is wrong")
 	services = flag.String("services", "", "only these, separated by commas")
 	only     = flag.String("faults", "", "lasting faults: only these, separated by commas")
