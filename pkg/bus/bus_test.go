@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,39 +130,53 @@ func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
 	}
 }
 
-// TestASilentBusIsLeft: a bus that is there and says nothing any more, as one that
-// is stopped, is no bus: who listens looks on its own.
-func TestASilentBusIsLeft(t *testing.T) {
-	l := newLab(t)
-	defer l.start()()
+// between has clients reach the bus at another address, where what they send and
+// are sent is passed on by copyUp, which is told how many were before, and copyDown.
+func (l *lab) between(copyUp func(earlier int, far io.Writer, near io.Reader), copyDown func(near io.Writer, far io.Reader)) (url string, clients <-chan net.Conn) {
+	l.t.Helper()
 	address, err := os.ReadFile(l.address)
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	silent := make(chan struct{})
+	l.t.Cleanup(func() { _ = proxy.Close() })
+	there := make(chan net.Conn, 10)
 	go func() {
-		for {
+		for i := 0; ; i++ {
 			near, err := proxy.Accept()
 			if err != nil {
 				return
 			}
 			far, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSpace(string(address)), "nats://"))
 			if err != nil {
-				t.Error(err)
+				l.t.Error(err)
 				return
 			}
-			t.Cleanup(func() { _ = errors.Join(near.Close(), far.Close()) })
-			go func() { _, _ = io.Copy(far, near) }()
-			go func() { _, _ = io.Copy(near, &deaf{far, silent}) }()
+			l.t.Cleanup(func() { _ = errors.Join(near.Close(), far.Close()) })
+			go copyUp(i, far, near)
+			go copyDown(near, far)
+			there <- near
 		}
 	}()
-	defer proxy.Close()
+	return "nats://" + proxy.Addr().String(), there
+}
+
+func pass(to io.Writer, from io.Reader) { _, _ = io.Copy(to, from) }
+
+// TestASilentBusIsLeft: a bus that is there and says nothing any more, as one that
+// is stopped, is no bus: who listens looks on its own.
+func TestASilentBusIsLeft(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	silent := make(chan struct{})
+	url, _ := l.between(
+		func(_ int, far io.Writer, near io.Reader) { pass(far, near) },
+		func(near io.Writer, far io.Reader) { pass(near, &deaf{far, silent}) })
 	c, err := bus.Connect(bus.ClientConfig{
-		Service: house.Status, URL: "nats://" + proxy.Addr().String(), KeyFile: bus.KeyFile(l.dir, house.Status), Log: quiet, Ping: 200 * time.Millisecond,
+		Service: house.Status, URL: url, KeyFile: bus.KeyFile(l.dir, house.Status), Log: quiet, Ping: 200 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -188,6 +204,77 @@ func (d *deaf) Read(p []byte) (int, error) {
 	default:
 	}
 	return n, err
+}
+
+// TestNothingIsMissedBeforeTheSubscriptionIsThere: what is announced after the look
+// at a reconnection is heard, however late the server has the subscription.
+func TestNothingIsMissedBeforeTheSubscriptionIsThere(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	announced := make(chan struct{})
+	url, clients := l.between(func(earlier int, far io.Writer, near io.Reader) {
+		if earlier > 0 {
+			hold(far, near, announced)
+		} else {
+			pass(far, near)
+		}
+	}, pass)
+	owner, witness := l.client(house.Pleg), l.client(house.Operator)
+	var looked atomic.Int32 // after so many connections
+	reader, err := bus.Connect(bus.ClientConfig{
+		Service: house.Status, URL: url, KeyFile: bus.KeyFile(l.dir, house.Status), Log: quiet, Ping: time.Hour,
+		Connected: func(*bus.Client) { looked.Add(1) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reader.Close)
+	l.until("connected", func() bool { return owner.Connected() && witness.Connected() && reader.Connected() })
+	// Revision 1 is announced until all have their subscriptions, 2 once after the look.
+	follow := func(c *bus.Client) (at func(uint64) func() bool) {
+		var n atomic.Uint64
+		c.Listen(house.PlegPods, func(r feed.Revision) {
+			if r.N > 0 {
+				n.Store(r.N)
+			}
+		})
+		return func(want uint64) func() bool { return func() bool { return n.Load() == want } }
+	}
+	read, passed := follow(reader), follow(witness)
+	l.until("subscribed", func() bool {
+		owner.Announce(t.Context(), house.PlegPods, "a", feed.Revision{Epoch: "e", N: 1})
+		return read(1)() && passed(1)() && looked.Load() == 1
+	})
+	if err := (<-clients).Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.until("a look at the reconnection", func() bool { return looked.Load() == 2 })
+	owner.Announce(t.Context(), house.PlegPods, "a", feed.Revision{Epoch: "e", N: 2})
+	l.until("the bus has the announcement", passed(2))
+	close(announced)
+	l.until("the announcement is read", read(2))
+}
+
+// hold passes on what a client sends, but from its first subscription on only some
+// time later, or when release is closed.
+func hold(to io.Writer, from io.Reader, release <-chan struct{}) {
+	data := make([]byte, 4096)
+	for held := false; ; {
+		n, err := from.Read(data)
+		if err != nil {
+			return
+		}
+		if !held && bytes.Contains(data[:n], []byte("SUB ")) {
+			held = true
+			select {
+			case <-release:
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+		if _, err := to.Write(data[:n]); err != nil {
+			return
+		}
+	}
 }
 
 // TestSubjectsAreLimited: a service can neither announce for another nor listen

@@ -100,8 +100,15 @@ func reconnectDelay(attempts int) time.Duration {
 	return pause + rand.N(pause/4+time.Millisecond)
 }
 
-// connected tells everybody who listens to look: something may have been missed.
-func (c *Client) connected(*nats.Conn) {
+// subscribing is how long the server may take to have what was subscribed to.
+const subscribing = 5 * time.Second
+
+// connected tells everybody who listens to look: something may have been missed,
+// until the server has the subscriptions.
+func (c *Client) connected(conn *nats.Conn) {
+	if err := conn.FlushTimeout(subscribing); err != nil {
+		c.cfg.Log.Debug("bus", "error", err.Error())
+	}
 	c.lookAll()
 	if c.cfg.Connected != nil {
 		c.cfg.Connected(c)
@@ -180,7 +187,7 @@ func (c *Client) Listen(name string, look func(feed.Revision)) (stop func()) {
 	// What is announced before the server has the subscription is not heard:
 	// look once it has.
 	go func() {
-		if err := c.conn.FlushTimeout(5 * time.Second); err == nil {
+		if err := c.conn.FlushTimeout(subscribing); err == nil {
 			look(feed.Revision{})
 		}
 	}()
