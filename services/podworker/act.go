@@ -199,6 +199,12 @@ func (w *worker) prepare(a step.Action) func(ctx context.Context) (outcome, erro
 			ref, err := l.containers.EnsureImage(ctx, spec)
 			return outcome{Result: step.Result{Ref: ref}}, err
 		}
+	case step.Look:
+		spec := w.imageSpec(a)
+		return func(ctx context.Context) (outcome, error) {
+			ref, err := l.containers.FindImage(ctx, spec)
+			return outcome{Result: step.Result{Ref: ref}}, err
+		}
 	case step.Start:
 		spec := w.containerSpec(a)
 		return func(ctx context.Context) (outcome, error) {

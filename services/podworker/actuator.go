@@ -31,6 +31,8 @@ type Sandboxes interface {
 type Containers interface {
 	// EnsureImage makes an image present; back-off is the caller's.
 	EnsureImage(ctx context.Context, spec actuate.ImageSpec) (ref string, err error)
+	// FindImage is EnsureImage without a pull: no ref where that would be needed.
+	FindImage(ctx context.Context, spec actuate.ImageSpec) (ref string, err error)
 	// StartContainer creates and starts a container and runs its postStart hook;
 	// a container whose hook fails is stopped again.
 	StartContainer(ctx context.Context, spec actuate.ContainerSpec) (id string, err error)

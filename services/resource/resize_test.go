@@ -160,6 +160,7 @@ func TestARestartKeepsResizes(t *testing.T) {
 	r.resize(sized("v", "3600m", "64Mi", 2))
 	r.item("v", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
 	before, _, _, _ := r.pods.State()
+	unsettled, _, _, _ := r.node.State()
 	r.stop()
 	r.start(nil)
 	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
@@ -167,7 +168,7 @@ func TestARestartKeepsResizes(t *testing.T) {
 	if has(t, got) != "500m" || got.GetAllocation() != 1 || got.GetSettled() != 0 || got.GetAsked() != pod.SizesID(sized("u", "500m", "32Mi", 2)) {
 		t.Errorf("%v", got)
 	}
-	r.Eventually("settled", func() bool { _, ok := r.node.Get("node"); return ok && r.node.Complete() })
+	r.Eventually("settled", func() bool { now, complete, _, _ := r.node.State(); return now.Epoch != unsettled.Epoch && complete })
 	if r.memoryLimit("u") != "67108864" {
 		t.Errorf("the cgroup shrank under its containers: %s", r.memoryLimit("u"))
 	}

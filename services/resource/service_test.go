@@ -53,7 +53,7 @@ func TestTheNodesItem(t *testing.T) {
 	r := newRig(t, nil)
 	r.file("proc/loadavg", "0 0 0 1/99999 1")
 	r.configure(func(c *kubeconf.Config) {
-		c.Kubelet.KubeReserved = map[string]string{"cpu": "1", "memory": "1Gi"}
+		c.Kubelet.KubeReserved = map[string]string{"cpu": "1", "memory": "1Gi", "pid": "1000"}
 		c.Kubelet.EvictionSoft = map[string]string{"pid.available": "10%"}
 	})
 	r.answers()
@@ -77,6 +77,9 @@ func TestTheNodesItem(t *testing.T) {
 	if got := r.shares(r.kubepods()); got != sharesOf(3072) {
 		t.Errorf("kubepods has %s shares", got)
 	}
+	if got := cgrouptest.Value(t, r.kubepods(), "pids/pids.max", "pids.max"); got != "31768" {
+		t.Errorf("kubepods may have %s processes", got)
+	}
 	if got := r.shares(r.kubepods("besteffort")); got != sharesOf(2) {
 		t.Errorf("besteffort has %s shares", got)
 	}
@@ -85,8 +88,9 @@ func TestTheNodesItem(t *testing.T) {
 		return e.GetReason() == "NodeAllocatableEnforced"
 	})
 	r.configure(func(c *kubeconf.Config) { c.Kubelet.EnforceNodeAllocatable = nil })
-	r.Eventually("the bound is lifted", func() bool {
-		return cgrouptest.Value(t, r.kubepods(), "memory/memory.limit_in_bytes", "memory.max") != fmt.Sprint(7<<30)
+	r.Eventually("the bound is the node's capacity", func() bool {
+		return cgrouptest.Value(t, r.kubepods(), "memory/memory.limit_in_bytes", "memory.max") == fmt.Sprint(8<<30) &&
+			cgrouptest.Value(t, r.kubepods(), "pids/pids.max", "pids.max") == "32768" && r.shares(r.kubepods()) == sharesOf(4096)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -51,20 +52,19 @@ func (s *Service) ensureTree(ctx context.Context, now *settings) error {
 	return nil
 }
 
-// ensureKubepods makes the parent of all pods and, where allocatable is to be
-// enforced, bounds it. A bound the kernel refuses (memory in use already) is an
-// event: pods go on without.
+// ensureKubepods makes the parent of all pods and bounds it: by the node's capacity
+// and, where allocatable is to be enforced, by what is reserved of it. A bound the
+// kernel refuses (memory in use already) is an event: pods go on without.
 func (s *Service) ensureKubepods(ctx context.Context, now *settings) error {
 	tree, name := s.tree(now.driver), pod.KubepodsCgroup(now.root)
 	if err := tree.Ensure(name, cgroup.Values{}); err != nil {
 		return err
 	}
-	memory, shares := *cgroup.Unlimited, uint64(pod.SharesPerCPU)
 	enforced := slices.Contains(now.conf.Kubelet.EnforceNodeAllocatable, "pods")
-	if enforced {
-		memory, shares = now.enforcedMemory(), pod.MilliCPUToShares(now.allocatable.Cpu().MilliValue())
+	bound, err := s.podsBound(now, enforced)
+	if err == nil {
+		err = tree.Ensure(name, bound)
 	}
-	err := tree.Ensure(name, cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &shares, Memory: &memory}})
 	switch {
 	case err != nil:
 		s.emit(ctx, now, v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("bounds of %s not set: %v", name.Path(now.driver), err))
@@ -91,17 +91,26 @@ func (now *settings) qos() bool {
 	return q == nil || *q
 }
 
-// enforcedMemory bounds kubepods: node allocatable without the eviction
-// threshold, which is there to be noticed before the kernel kills.
-func (now *settings) enforcedMemory() int64 {
-	k := now.conf.Kubelet.DeepCopy()
-	k.EvictionHard = nil
-	reserved, err := machine.Reserved(now.capacity, k)
+// podsBound is what all pods together may use. The eviction thresholds are not
+// taken out: they are there to be noticed before the kernel kills.
+func (s *Service) podsBound(now *settings, enforced bool) (cgroup.Values, error) {
+	processes, _, err := s.host.Processes()
 	if err != nil {
-		reserved = nil // the same was read without error for allocatable
+		return cgroup.Values{}, err
 	}
-	left := machine.Allocatable(now.capacity, reserved)
-	return left.Memory().Value()
+	left := now.capacity.DeepCopy()
+	left[machine.PID] = *resource.NewQuantity(processes, resource.DecimalSI)
+	if enforced {
+		k := now.conf.Kubelet.DeepCopy()
+		k.EvictionHard = nil
+		reserved, err := machine.Reserved(now.capacity, k)
+		if err != nil {
+			return cgroup.Values{}, err
+		}
+		left = machine.Less(left, reserved)
+	}
+	pids, memory, shares := left.Name(machine.PID, resource.DecimalSI).Value(), left.Memory().Value(), pod.MilliCPUToShares(left.Cpu().MilliValue())
+	return cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &shares, Memory: &memory}, PIDs: &pids}, nil
 }
 
 // ensureBurstable gives the burstable class the shares its pods ask for.

@@ -34,7 +34,8 @@ type volumeWork struct {
 	relabel bool
 	step    string
 	err     error
-	said    string // the error an event was made for
+	said    string // the error an event was made for, and when
+	saidAt  time.Time
 	since   time.Time
 	retry   time.Time
 	failed  int
@@ -222,7 +223,7 @@ func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volum
 	}
 	w.state, w.err, w.step = volumev1.VolumeState_VOLUME_STATE_PENDING, err, "set up "+content.Plugin(v)
 	if had != nil {
-		w.failed, w.said = had.failed, had.said
+		w.failed, w.said, w.saidAt = had.failed, had.said, had.saidAt
 		if had.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED {
 			// What is mounted stays; containers go on with what they have.
 			w.state, w.path, w.relabel, w.since = had.state, had.path, had.relabel, had.since
@@ -239,15 +240,13 @@ func (s *Service) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volum
 		if wait != nil {
 			w.step = "wait for being attached"
 		}
-		if w.state == volumev1.VolumeState_VOLUME_STATE_PENDING && now.Sub(w.since) >= tellWait && w.said != err.Error() {
-			w.said = err.Error()
+		if w.state == volumev1.VolumeState_VOLUME_STATE_PENDING && now.Sub(w.since) >= tellWait && w.tells(err.Error(), now) {
 			s.emit(ctx, podReference(p), v1.EventTypeWarning, reasonNoMount, fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[]: %s", v.Name, w.said))
 		}
 		return w
 	}
 	w.retry = now.Add(backoff(w.failed))
-	if text := err.Error(); text != w.said {
-		w.said = text
+	if text := err.Error(); w.tells(text, now) {
 		reason := reasonNoMount
 		var grows *csi.ExpandError
 		switch {
@@ -274,4 +273,13 @@ func (s *Service) emit(ctx context.Context, about *eventv1.ObjectReference, kind
 	if err != nil {
 		s.kit.Log.Error("event", "uid", about.GetUid(), "error", err.Error())
 	}
+}
+
+// tells tells whether an event is due about an error: a new one, or one that lasts.
+func (w *volumeWork) tells(text string, now time.Time) bool {
+	if text == w.said && now.Sub(w.saidAt) < pod.EventReminder {
+		return false
+	}
+	w.said, w.saidAt = text, now
+	return true
 }

@@ -56,6 +56,25 @@ func (a *Actuator) EnsureImage(ctx context.Context, spec ImageSpec) (string, err
 	return "", err
 }
 
+// FindImage returns the reference of an image that is present and that the pod may
+// use; none where EnsureImage would pull it.
+func (a *Actuator) FindImage(ctx context.Context, spec ImageSpec) (string, error) {
+	image, repository, err := parseImage(spec.Image)
+	if err != nil {
+		return "", err
+	}
+	cfg, err := a.config()
+	if err != nil {
+		return "", err
+	}
+	found, err := a.inspect(ctx, a.imageSpec(cfg, spec, image))
+	if err != nil || found == nil || !a.allowed(ctx, cfg, spec, a.keyring(ctx, spec.Pod), found.GetId(), repository) {
+		return "", err
+	}
+	a.tellPresent(ctx, spec)
+	return found.GetId(), nil
+}
+
 func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string, failure *Error) {
 	present, needed := "unknown", "unknown"
 	defer func() {

@@ -23,6 +23,32 @@ func (n *node) ensure(image string, policy v1.PullPolicy) (string, error) {
 	return n.EnsureImage(n.ctx(), ImageSpec{Pod: web(), Container: "web", Image: image, Policy: policy})
 }
 
+// TestFindImage: an image is found without a pull, or not, and only then told of.
+func TestFindImage(t *testing.T) {
+	n := start(t, false, fakecri.Image{Ref: "docker.io/library/have:1"})
+	for _, tc := range []struct {
+		image, event string
+		found        bool
+	}{
+		{"have:1", `N Pulled containers{web: Container image "have:1" already present on machine and can be accessed by the pod`, true},
+		{"fake/sleep", "", false},
+	} {
+		ref, err := n.FindImage(n.ctx(), ImageSpec{Pod: web(), Container: "web", Image: tc.image, Policy: v1.PullIfNotPresent})
+		if err != nil || (ref != "") != tc.found {
+			t.Errorf("%s: found %q (%v), want %v", tc.image, ref, err, tc.found)
+		}
+		if events := strings.Join(n.events.take(), ", "); events != tc.event {
+			t.Errorf("%s: events %q, want %q", tc.image, events, tc.event)
+		}
+	}
+	if _, err := n.FindImage(n.ctx(), ImageSpec{Pod: web(), Container: "web", Image: "UPPER:1"}); err == nil {
+		t.Error("a name that is none was looked for")
+	}
+	if got := n.rt.Count(fakecri.Match{Method: "PullImage"}); got != 0 {
+		t.Errorf("%d pulls", got)
+	}
+}
+
 func TestEnsureImagePolicies(t *testing.T) {
 	present := fakecri.Image{Ref: "docker.io/library/have:1"}
 	for _, tc := range []struct {

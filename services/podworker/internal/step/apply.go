@@ -2,7 +2,9 @@ package step
 
 import (
 	"hash/fnv"
+	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +58,9 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 	if r.Cancelled {
 		return f, nil
 	}
+	if a.Kind == Start {
+		unsure(&f)
+	}
 	if r.Failed != nil {
 		fail(&f, uid, a, *r.Failed, now)
 		return f, nil
@@ -67,11 +72,9 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 	case Declare:
 		f.Declared = r.Fingerprint
 	case Pull:
-		f.Images[key] = Image{Image: a.Image, Ref: r.Ref}
-		if pull, ok := f.Pulls[key]; ok {
-			pull.Reason, pull.Backoff.LastError = "", ""
-			f.Pulls[key] = pull
-		}
+		found(&f, a, r.Ref)
+	case Look:
+		looked(&f, a, r.Ref, now)
 	case Start:
 		c := f.Containers[a.Container]
 		c.Instances, c.Last = a.Attempt+1, &Last{ID: r.ID, Sandbox: a.Sandbox}
@@ -164,7 +167,41 @@ func hookDone(f *Facts, id string) {
 	}
 }
 
+// found notes the image that a pull has made present.
+func found(f *Facts, pull Action, ref string) {
+	key := pull.Key()
+	f.Images[key] = Image{Image: pull.Image, Ref: ref}
+	if facts, ok := f.Pulls[key]; ok {
+		facts.Reason, facts.Backoff.LastError = "", ""
+		f.Pulls[key] = facts
+	}
+}
+
+// looked notes what a look for an image has come to; without ref it is not there.
+func looked(f *Facts, look Action, ref string, now time.Time) {
+	pull := look
+	pull.Kind = Pull
+	facts := f.Pulls[pull.Key()]
+	if facts.Image != look.Image {
+		return
+	}
+	facts.Looked = now
+	f.Pulls[pull.Key()] = facts
+	if ref != "" {
+		found(f, pull, ref)
+	}
+}
+
+// unsure forgets the images of volumes: each start makes sure of them anew.
+func unsure(f *Facts) {
+	maps.DeleteFunc(f.Images, func(key Key, _ Image) bool { return strings.HasPrefix(string(key), string(Pull)+"/volume/") })
+}
+
 func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
+	if a.Kind == Look {
+		looked(f, a, "", now)
+		return
+	}
 	if why.Away && a.Kind != PreStop {
 		away(f, a, why, now)
 		return
@@ -178,7 +215,11 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		if pull.Image != a.Image {
 			pull = PullFacts{Image: a.Image}
 		}
-		pull.Backoff = restart.PullPolicy().Next(pull.Backoff, now, now)
+		if pullErrors[why.Reason] {
+			pull.Backoff = restart.PullPolicy().Next(pull.Backoff, now, now)
+		} else { // it has not come to a pull
+			pull.Backoff = restart.Backoff{Delay: jittered(uid, a, 1), Updated: now}
+		}
 		pull.Backoff.LastError, pull.Reason = why.Message, why.Reason
 		f.Pulls[a.Key()] = pull
 		return
@@ -215,6 +256,11 @@ func retryAfter(uid types.UID, a Action, count int) time.Duration {
 	if !a.Kind.Creates() {
 		return min(time.Second<<min(count-1, 4), 10*time.Second)
 	}
+	return jittered(uid, a, count)
+}
+
+// jittered is 10 s ± 50 %, the same for the same action.
+func jittered(uid types.UID, a Action, count int) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(string(uid) + string(a.Key()) + strconv.Itoa(count)))
 	return 5*time.Second + time.Duration(h.Sum32()%10_000)*time.Millisecond

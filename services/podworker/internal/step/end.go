@@ -22,7 +22,7 @@ const (
 )
 
 // forTheLiving are the actions that a pod which ends has no use for.
-var forTheLiving = []Kind{Admit, Declare, Pull, RunSandbox, Start, Resize, Update, Settle}
+var forTheLiving = []Kind{Admit, Declare, Pull, Look, RunSandbox, Start, Resize, Update, Settle}
 
 // mustEnd begins the termination if something asks for it.
 func (p *planner) mustEnd() bool {

@@ -143,6 +143,8 @@ type Container struct {
 type PullFacts struct {
 	Image   string          `json:"image"`
 	Backoff restart.Backoff `json:"backoff,omitzero"`
+	// Looked is when the image was last looked for during the back-off.
+	Looked time.Time `json:"looked,omitzero"`
 	// Reason the last pull failed with; empty when it did not.
 	Reason string `json:"reason,omitempty"`
 }
@@ -201,8 +203,10 @@ type Memory struct {
 	NotYet *NotYet
 	// Cleaned: nothing of the pod is left on the disk.
 	Cleaned bool
-	// Told remembers the last event of a kind, so that each is told once.
-	Told map[string]string
+	// Told remembers the last event of a kind, so that each is told once, and ToldAt
+	// when, of those that are told again while what they tell of lasts.
+	Told   map[string]string
+	ToldAt map[string]time.Time
 	// Wait is the wait of the last plan: its Since stays while it lasts.
 	Wait *Wait
 }
@@ -253,6 +257,7 @@ func (f Facts) clone() Facts {
 	c.Stopped = cloneMap(f.Stopped)
 	c.Dead = cloneMap(f.Dead)
 	c.Told = cloneMap(f.Told)
+	c.ToldAt = cloneMap(f.ToldAt)
 	if c.State == "" {
 		c.State = Pending
 	}

@@ -236,6 +236,7 @@ func (p *planner) fetch(c *v1.Container, a Action) (ref string, ok bool) {
 		p.pullWait(c, a, facts)
 		if due := facts.Backoff.Updated.Add(facts.Backoff.Delay); p.in.Now.Before(due) {
 			p.wake(due)
+			p.look(c, a, facts)
 			p.waitFor("runtime", "pull", facts.Backoff.LastError, due)
 			return "", false
 		}
@@ -243,6 +244,29 @@ func (p *planner) fetch(c *v1.Container, a Action) (ref string, ok bool) {
 	p.start(a)
 	p.coming(c, "pull", "image "+a.Image+" is being pulled")
 	return "", false
+}
+
+// look sees, from time to time, whether an image whose pull is held back has come
+// on another way. With the policy Always only a pull will do.
+func (p *planner) look(c *v1.Container, pull Action, facts PullFacts) {
+	policy := c.ImagePullPolicy
+	if pull.Volume != "" {
+		policy = imageVolume(p.pod, pull.Volume).Image.PullPolicy
+	}
+	look := pull
+	look.Kind = Look
+	if policy == v1.PullAlways || !pullErrors[facts.Reason] || p.flying(look.Key()) {
+		return // without a pull the next try is a look
+	}
+	last := facts.Backoff.Updated
+	if facts.Looked.After(last) {
+		last = facts.Looked
+	}
+	if at := last.Add(lookAgain); p.in.Now.Before(at) {
+		p.wake(at)
+		return
+	}
+	p.start(look)
 }
 
 // pullErrors are what a registry's answer is called. The other reasons are about

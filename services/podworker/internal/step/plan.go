@@ -68,6 +68,8 @@ const (
 	RunSandbox Kind = "sandbox"
 	// Pull makes the image of a container, or of an image volume, present.
 	Pull Kind = "pull"
+	// Look finds out whether an image that could not be pulled has come meanwhile.
+	Look Kind = "look"
 	// Start creates and starts instance number Attempt of a container.
 	Start Kind = "start"
 	// PreStop runs a hook, Stop stops a container, both within Grace.
@@ -150,7 +152,7 @@ func (a Action) String() string {
 	switch a.Kind {
 	case RunSandbox:
 		fmt.Fprintf(&b, " attempt=%d", a.Attempt)
-	case Pull:
+	case Pull, Look:
 		fmt.Fprintf(&b, " image=%s", a.Image)
 	case Start:
 		fmt.Fprintf(&b, " sandbox=%s restarts=%d image=%s", a.Sandbox, a.Attempt, a.Ref)

@@ -121,7 +121,7 @@ func (p *planner) create(attempt int) {
 		p.wait("resource", "allocation", "the pod's cgroup is not there")
 	case !p.networked():
 	case p.in.Handler.Waiting != "":
-		p.tell("handler", p.in.Handler.Waiting, Event{Warning: true, Reason: "FailedCreatePodSandBox",
+		p.remind("handler", p.in.Handler.Waiting, Event{Warning: true, Reason: "FailedCreatePodSandBox",
 			Message: "Failed to create pod sandbox: " + p.in.Handler.Waiting})
 		p.wait("config", "runtime-class", p.in.Handler.Waiting)
 	case p.held(a.Key()):
@@ -141,7 +141,7 @@ func (p *planner) networked() bool {
 		delete(p.f.Told, "network")
 		return true
 	}
-	p.tell("network", p.in.Network.Message, Event{Warning: true, Reason: "NetworkNotReady",
+	p.remind("network", p.in.Network.Message, Event{Warning: true, Reason: "NetworkNotReady",
 		Message: fmt.Sprintf("network is not ready: %s", p.in.Network.Message)})
 	p.wait("runtime", "network", "network is not ready: "+p.in.Network.Message)
 	return false

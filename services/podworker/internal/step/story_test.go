@@ -262,6 +262,8 @@ func (s *teller) change(args []string) error {
 		s.conts = slices.Insert(s.conts, 0, Instance{ID: rest[0] + "-" + rest[1], Name: rest[0], Sandbox: s.sandbox[0].ID,
 			State: Running, RestartCount: int(*seconds(rest[1])), PreStop: slices.Contains(rest, "prestop")})
 		s.refresh()
+	case "loaded": // the image, by somebody else
+		s.loaded = true
 	case "have-sandbox":
 		s.act(Action{Kind: RunSandbox, Attempt: len(s.sandbox)})
 		s.refresh()

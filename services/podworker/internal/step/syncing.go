@@ -26,7 +26,7 @@ func (p *planner) syncing() {
 		return
 	}
 	if e := p.in.Observed.Error; e != "" {
-		p.tell("sync", e, Event{Warning: true, Reason: "FailedSync", Message: "error determining status: " + e})
+		p.remind("sync", e, Event{Warning: true, Reason: "FailedSync", Message: "error determining status: " + e})
 		p.wait("runtime", "observe", e)
 		p.carryOut()
 		return
@@ -70,7 +70,7 @@ func (p *planner) restartAll() bool {
 		}
 		p.f.RestartAll = &RestartAll{At: p.in.Now, Sources: sources}
 	}
-	p.abort(Pull, Start)
+	p.abort(Pull, Look, Start)
 	for i := range p.in.Observed.Containers {
 		if o := &p.in.Observed.Containers[i]; p.live(o) {
 			p.kill(o, p.in.Now, "killing", false) // the kubelet's word

@@ -19,6 +19,9 @@ const (
 	// errorShown is how long ErrImagePull shows before it reads
 	// ImagePullBackOff: the kubelet's shortest requeue after an error.
 	errorShown = 5 * time.Second
+	// lookAgain is how often an image is looked for whose pull is held back: the
+	// kubelet does at each try to start the pod, which it puts off by this much.
+	lookAgain = 10 * time.Second
 	// awayRetry is when somebody who was not there is asked again: after this,
 	// then twice as long each time, up to awayRetryMost.
 	awayRetry     = 100 * time.Millisecond
@@ -93,4 +96,15 @@ func (p *planner) tell(topic, about string, e Event) {
 	}
 	p.f.Told[topic] = about
 	p.event(e)
+}
+
+// remind is tell for what may last: it is told again meanwhile.
+func (p *planner) remind(topic, about string, e Event) {
+	again := p.f.ToldAt[topic].Add(pod.EventReminder)
+	if p.f.Told[topic] != about || !p.in.Now.Before(again) {
+		p.f.Told[topic], p.f.ToldAt[topic] = about, p.in.Now
+		p.event(e)
+		again = p.in.Now.Add(pod.EventReminder)
+	}
+	p.wake(again)
 }

@@ -25,6 +25,7 @@ type world struct {
 	forgot  bool
 	serial  int
 	exit    int32 // exit code of containers that are stopped
+	loaded  bool  // images are there without having been pulled
 	sandbox []Sandbox
 	conts   []Instance
 	// asks is the pod as its owner wants it; sizes what resource has allocated of
@@ -184,6 +185,11 @@ func (w *world) act(a Action) Result {
 		if uint64(a.Attempt) == w.in.Resources.Allocation {
 			w.in.Resources.Settled = w.in.Resources.Allocation
 		}
+	case Look:
+		if !w.loaded {
+			return Result{}
+		}
+		return Result{Ref: "sha256:" + a.Image}
 	case Pull:
 		return Result{Ref: "sha256:" + a.Image}
 	case RunSandbox:

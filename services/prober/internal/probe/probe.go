@@ -69,16 +69,25 @@ func Command(action *v1.ExecAction, c *v1.Container) []string {
 	return env.ExpandAll(action.Command, vars)
 }
 
-// Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s).
-// Unknown means that the container was never asked, or that this process was held
-// up and heard the answer too late.
-func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) Outcome {
-	timeout, began := time.Duration(max(spec.TimeoutSeconds, 1))*time.Second, time.Now()
-	o := p.run(ctx, spec, s, timeout)
-	if spec.Exec != nil { // whose time the runtime takes
-		return o
+// tries is how often a container is asked that could not be, as by the kubelet.
+const tries = 3
+
+// Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s);
+// one that ends in an error at once is run again. Unknown means that the container
+// was never asked, or that this process was held up and heard the answer too late.
+func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) (o Outcome) {
+	timeout, first := time.Duration(max(spec.TimeoutSeconds, 1))*time.Second, time.Now()
+	for range tries {
+		began := time.Now()
+		o = p.run(ctx, spec, s, timeout)
+		if spec.Exec == nil { // else the runtime takes the time
+			o = heldUp(o, time.Since(began), timeout)
+		}
+		if o.Error == "" || ctx.Err() != nil || time.Since(first) > timeout {
+			break
+		}
 	}
-	return heldUp(o, time.Since(began), timeout)
+	return o
 }
 
 // overdue is how much later than its timeout a probe ends only because this

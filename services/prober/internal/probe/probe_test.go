@@ -170,6 +170,10 @@ func TestExec(t *testing.T) {
 	check(t, p, exec("sh", "-c", "echo no; exit 1"), subject, schedule.Failure, "no")
 	check(t, p, exec("sleep", "5"), subject, schedule.Failure, "timed out")
 	check(t, p, exec("true"), probe.Subject{ContainerID: "gone"}, schedule.Unknown, "")
+	rt.Fail(fakecri.Match{Method: "ExecSync"}, 2, status.Error(codes.Unknown, "no such process"))
+	check(t, p, exec("true"), subject, schedule.Success, "") // at the third try
+	rt.Fail(fakecri.Match{Method: "ExecSync"}, 3, status.Error(codes.Unknown, "no such process"))
+	check(t, p, exec("true"), subject, schedule.Unknown, "no such process")
 	rt.Fail(fakecri.Match{Method: "ExecSync"}, 1, status.Error(codes.Unavailable, "runtime restarts"))
 	check(t, p, exec("true"), subject, schedule.Unknown, "runtime restarts")
 	stall := rt.Stall(fakecri.Match{Method: "ExecSync"})

@@ -12,7 +12,6 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
-	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -151,6 +150,3 @@ func processes(m cgroups.Manager) int {
 	}
 	return len(all)
 }
-
-// Unlimited is for Values that lift a limit.
-var Unlimited = ptr.To[int64](-1)

@@ -105,7 +105,7 @@ func TestUnlimited(t *testing.T) {
 	root := cgrouptest.Root(t)
 	bound := int64(64 << 20)
 	ensure(t, root, cgroup.Values{CgroupResources: pod.CgroupResources{Memory: &bound}})
-	ensure(t, root, cgroup.Values{CgroupResources: pod.CgroupResources{Memory: cgroup.Unlimited}, PIDs: cgroup.Unlimited})
+	ensure(t, root, cgroup.Values{CgroupResources: pod.CgroupResources{Memory: new(int64(-1))}, PIDs: new(int64(-1))})
 	if got := cgrouptest.Value(t, root, "memory/memory.limit_in_bytes", "memory.max"); got == "67108864" {
 		t.Error("the bound is still there")
 	}

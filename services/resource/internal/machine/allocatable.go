@@ -13,6 +13,9 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
+// PID is what processes are called in kubeReserved and systemReserved.
+const PID v1.ResourceName = "pid"
+
 // Capacity completes the machine's with what depends on the configuration: pods,
 // and the disk the root directory is on.
 func Capacity(f *Facts, disk Disk, k *kubeletv1beta1.KubeletConfiguration) v1.ResourceList {
@@ -90,10 +93,9 @@ func Threshold(text string, whole int64) (int64, error) {
 	return q.Value(), nil
 }
 
-// Allocatable is capacity less what is reserved, never below zero; huge pages
-// are taken out of memory, for they are of no use as such.
-func Allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
-	allocatable := v1.ResourceList{}
+// Less is capacity less what is reserved, never below zero.
+func Less(capacity, reserved v1.ResourceList) v1.ResourceList {
+	all := v1.ResourceList{}
 	for name, q := range capacity {
 		left := q.DeepCopy()
 		if r, ok := reserved[name]; ok {
@@ -102,8 +104,15 @@ func Allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		if left.Sign() < 0 {
 			left.Set(0)
 		}
-		allocatable[name] = left
+		all[name] = left
 	}
+	return all
+}
+
+// Allocatable is capacity less what is reserved; huge pages are taken out of
+// memory, for they are of no use as such.
+func Allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
+	allocatable := Less(capacity, reserved)
 	for name, q := range capacity {
 		if !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			continue

@@ -153,7 +153,7 @@ func observed(in Input) podstatus.Observed {
 		if !ok || message == "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
 		}
-		o.Containers[i] = exited(c, message)
+		o.Containers[i] = exited(c, pod.JoinTerminationMessage(c.GetMessage(), message))
 	}
 	return o
 }

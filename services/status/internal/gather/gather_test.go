@@ -147,6 +147,10 @@ func TestObserved(t *testing.T) {
 	if in.Record.Containers[0].Message != "" {
 		t.Error("the shared record was written to")
 	}
+	in.Record.Containers[0].Message = "the runtime's"
+	if got, _ := Gather(in); got.Observed.Containers[0].Message != "the runtime's: out of luck" {
+		t.Errorf("termination message %q", got.Observed.Containers[0].Message)
+	}
 	if !got.Observed.Complete {
 		t.Error("an item of the feed is a whole reading of its pod")
 	}
