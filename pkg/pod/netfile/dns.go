@@ -37,8 +37,9 @@ type DNSInput struct {
 
 // Warning is something the pod's owner should know; it becomes an event.
 type Warning struct {
-	// Reason of the event: DNSConfigForming or MissingClusterDNS.
-	Reason  string
+	// Reason of the event: DNSConfigForming, MissingClusterDNS, CheckLimitsForResolvConf.
+	Reason string
+	// Message of the pod's event; without one there is none.
 	Message string
 	// Node is true when the node gets an event too, with NodeMessage.
 	Node        bool

@@ -146,6 +146,24 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
+// TestResolvLimits: the node is told that its resolv.conf is more than a pod's may have.
+func TestResolvLimits(t *testing.T) {
+	n := start(t, false)
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte("nameserver 10.0.0.1\nsearch "+strings.Repeat("x", 254)+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.conf.Kubelet.ResolverConfig = &file
+	p := web()
+	p.Spec.DNSPolicy = v1.DNSDefault
+	if _, err := n.RunSandbox(n.ctx(), SandboxSpec{Pod: p}); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.events.take(); len(got) != 2 || !strings.HasPrefix(got[0], "W CheckLimitsForResolvConf Node: Resolv.conf file \""+file) {
+		t.Errorf("events %v", got)
+	}
+}
+
 func TestMissingClusterDNS(t *testing.T) {
 	n := start(t, false)
 	n.conf.Kubelet.ClusterDNS = nil

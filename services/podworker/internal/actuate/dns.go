@@ -20,6 +20,7 @@ func (a *Actuator) dns(cfg *kubeconf.Config, p *v1.Pod) (*runtimeapi.DNSConfig, 
 		ClusterDNS: cfg.Kubelet.ClusterDNS, ClusterDomain: cfg.Kubelet.ClusterDomain,
 		NodeIPs: a.deps.Lookups.Node().IPs,
 	}
+	var limits []netfile.Warning
 	if file := value(cfg.Kubelet.ResolverConfig, ""); file != "" && p.Spec.DNSPolicy != v1.DNSNone {
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -31,14 +32,19 @@ func (a *Actuator) dns(cfg *kubeconf.Config, p *v1.Pod) (*runtimeapi.DNSConfig, 
 			a.log.Warn("resolv.conf has errors", "file", file, "error", err.Error())
 		}
 		in.Resolv = &resolv
+		if message := netfile.CheckResolv(file, resolv, cfg.Kubelet.ClusterDomain); message != "" {
+			limits = append(limits, netfile.Warning{Reason: "CheckLimitsForResolvConf", Node: true, NodeMessage: message})
+		}
 	}
 	config, warnings := netfile.DNS(p, in)
-	return config, warnings, nil
+	return config, append(limits, warnings...), nil
 }
 
 func (a *Actuator) tellDNS(ctx context.Context, p *v1.Pod, warnings []netfile.Warning) {
 	for _, w := range warnings {
-		a.event(ctx, p, "", v1.EventTypeWarning, w.Reason, w.Message)
+		if w.Message != "" {
+			a.event(ctx, p, "", v1.EventTypeWarning, w.Reason, w.Message)
+		}
 		if !w.Node {
 			continue
 		}
