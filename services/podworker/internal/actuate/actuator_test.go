@@ -235,6 +235,7 @@ func TestEnvironmentAndSubPaths(t *testing.T) {
 		c.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPathExpr: "by/$(COLOR)"}}
 	})
 	spec := n.up(p)
+	spec.PodIPs = []string{"fd00::7", "10.1.0.7"} // the node is of the other family
 	spec.Volumes = map[string]Volume{"data": {HostPath: "/v/data"}}
 	_, _ = n.StartContainer(n.ctx(), spec) // the arguments are no program of the fake's
 	config := request[*runtimeapi.CreateContainerRequest](n, "CreateContainer").GetConfig()

@@ -14,6 +14,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/env"
 	"github.com/sextant-node/sextant/pkg/pod/netfile"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
 )
 
@@ -84,7 +85,7 @@ func (a *Actuator) containerInput(cfg *kubeconf.Config, spec ContainerSpec, c *v
 func (a *Actuator) vars(spec ContainerSpec, c *v1.Container) ([]env.Var, error) {
 	p, node := spec.Sandbox.Pod, a.deps.Lookups.Node()
 	in := env.Input{
-		Pod: p, Container: c, PodIPs: spec.PodIPs, HostIPs: node.IPs, NodeAllocatable: node.Allocatable,
+		Pod: p, Container: c, PodIPs: podstatus.SortIPs(spec.PodIPs, node.IPs), HostIPs: node.IPs, NodeAllocatable: node.Allocatable,
 		Objects: a.deps.Lookups, Files: envFiles(spec.Volumes),
 	}
 	if len(in.PodIPs) == 0 && p.Spec.HostNetwork {
