@@ -145,6 +145,7 @@ func startOffline(t *testing.T, cp *harness.ControlPlane) []*node {
 	}
 	seen := observe(t, cp)
 	cp.Stop(t)
+	cp.StopControllers(t)
 	var wait sync.WaitGroup
 	for _, n := range nodes {
 		n.Node = harness.NewNode(t, harness.NodeOptions{Flavour: n.flavour, ControlPlane: cp, BusOff: n.busOff})
@@ -180,7 +181,7 @@ func comesLater(t *testing.T, cp *harness.ControlPlane, nodes []*node) {
 		}
 	}
 	cp.Resume(t)
-	cp.RestartControllers(t) // it waits up to a minute before it tries again
+	cp.StartControllers(t)
 	for _, n := range nodes {
 		e := &env{T: t, n: n, ns: n.early}
 		pod := e.awaitRunning("early-"+n.Name, time.Minute)

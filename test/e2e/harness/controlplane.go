@@ -222,13 +222,19 @@ func (c *ControlPlane) Resume(t testing.TB) {
 // Running tells whether the API server has not been stopped.
 func (c *ControlPlane) Running() bool { return !c.api.ended() }
 
-// RestartControllers begins a new controller manager. One that has not heard of a
-// node while the API server was away takes it for dead before it has looked again.
-func (c *ControlPlane) RestartControllers(t testing.TB) {
+// StopControllers ends the controller manager. One that has not heard of a node
+// while the API server was away takes it for dead as soon as that is back, before
+// it has looked again; and it waits up to a minute before it looks.
+func (c *ControlPlane) StopControllers(t testing.TB) {
 	t.Helper()
 	if err := c.controllers.kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// StartControllers begins a new controller manager after StopControllers.
+func (c *ControlPlane) StartControllers(t testing.TB) {
+	t.Helper()
 	if err := c.startControllers(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -350,12 +350,13 @@ func (l *load) cut() {
 	l.running.Lock() // nobody of the load is asking
 	l.w.absent(true)
 	l.cp.Stop(l.t)
+	l.cp.StopControllers(l.t)
 }
 
 // join brings the API server back.
 func (l *load) join() {
 	l.cp.Resume(l.t)
-	l.cp.RestartControllers(l.t)
+	l.cp.StartControllers(l.t)
 	l.w.absent(false)
 	l.running.Unlock()
 }
