@@ -169,11 +169,11 @@ func (p *planner) stop(o *Instance, k *Kill, left time.Duration) {
 	p.start(a)
 }
 
-// turn tells whether a container may be stopped now: in a pod that ends,
+// turn tells whether a container may be stopped now: where all of a pod are,
 // sidecars stop after all regular containers and after the sidecars listed
 // behind them (KEP-753).
 func (p *planner) turn(o *Instance) bool {
-	if p.pod == nil || p.f.State != Terminating {
+	if p.pod == nil || p.f.State != Terminating && !p.clearing {
 		return true
 	}
 	at := sidecarIndex(p.pod, o.Name)

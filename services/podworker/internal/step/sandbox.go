@@ -94,6 +94,7 @@ func (p *planner) ruled() bool {
 // clear stops everything in the old sandboxes; true when nothing is left.
 func (p *planner) clear() bool {
 	p.abort(Start)
+	p.clearing = true
 	deadline := p.in.Now.Add(containerGrace(p.pod))
 	for i := range p.in.Observed.Containers {
 		if o := &p.in.Observed.Containers[i]; p.live(o) {

@@ -19,6 +19,8 @@ type planner struct {
 	waits map[string]ContainerWait
 	// gone are the flights this plan cancels.
 	gone map[Key]bool
+	// clearing: all containers make room for another sandbox.
+	clearing bool
 }
 
 // Step plans. The same input gives the same plan.
