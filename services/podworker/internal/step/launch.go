@@ -295,8 +295,11 @@ func (p *planner) pullWait(c *v1.Container, a Action, facts PullFacts) {
 	w.LastError = facts.Reason + ": " + facts.Backoff.LastError
 	w.Message = fmt.Sprintf("Back-off pulling image %q: %s", a.Image, w.LastError)
 	p.hold(w)
-	about, topic := facts.Backoff.Updated.Format(time.RFC3339Nano), "pull/"+c.Name
-	p.tell(topic, about, Event{Container: c.Name, Reason: "BackOff", Message: fmt.Sprintf("Back-off pulling image %q", a.Image)})
+	about, topic, whose := facts.Backoff.Updated.Format(time.RFC3339Nano), "pull/"+c.Name, c.Name
+	if a.Volume != "" {
+		topic, whose = string(a.Key()), "" // the pod's, as its pulls are
+	}
+	p.tell(topic, about, Event{Container: whose, Reason: "BackOff", Message: fmt.Sprintf("Back-off pulling image %q", a.Image)})
 	p.tell(topic+"/failed", about, Event{Container: c.Name, Warning: true, Reason: "Failed", Message: "Error: " + imagePullBackOff})
 }
 
