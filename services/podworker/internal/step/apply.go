@@ -198,9 +198,14 @@ func unsure(f *Facts) {
 }
 
 func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
-	if a.Kind == Look {
+	switch a.Kind {
+	case Look:
 		looked(f, a, "", now)
 		return
+	case Update, Settle:
+		if uint64(a.Attempt) != f.Resizing {
+			return // another allocation is asked for by now
+		}
 	}
 	if why.Away && a.Kind != PreStop {
 		away(f, a, why, now)
