@@ -55,6 +55,8 @@ type home struct {
 	static map[string]*v1.Pod // what the manifests say, by UID
 	// unheard: config has not heard the API server, and lists what it once was told.
 	unheard bool
+	// strange: config has just come to the node, and knows of no mirror yet.
+	strange bool
 	pods    map[string]*testPod // by UID
 }
 
@@ -350,6 +352,9 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		}
 		for _, p := range h.cluster.Pods() {
 			if p.Annotations[pod.ConfigMirrorAnnotation] != "" {
+				if h.strange {
+					continue
+				}
 				key := p.Namespace + "/" + p.Name
 				mirrored[key] = true
 				_, err := mirrors.Set(ctx, key, &configv1.Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Object: marshal(p)})
@@ -389,7 +394,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		_, err = sources.Set(ctx, "api", api)
 		set(err)
 		sources.SetComplete(ctx, true)
-		mirrors.SetComplete(ctx, !h.unheard)
+		mirrors.SetComplete(ctx, !h.unheard && !h.strange)
 		objects.SetComplete(ctx, true)
 	}
 }

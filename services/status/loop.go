@@ -83,7 +83,10 @@ type podEntry struct {
 	// restored: status is from the journal, and not yet weighed against the API
 	// server's.
 	restored bool
-	name     string // namespace/name, of static pods
+	// blind: status was made without what the API server has, as it had not been
+	// heard; another agent's, after a take-over, counts when it is.
+	blind bool
+	name  string // namespace/name, of static pods
 }
 
 // newPodLoop completes a loop, with what an earlier process left.
@@ -244,6 +247,12 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	}
 	api := l.apiStatus(uid, want)
 	l.started.reported(uid, want, api, l.now())
+	switch {
+	case e.blind && api != nil:
+		e.status, e.blind = nil, false
+	case e.status == nil && api == nil && want != nil && want.static() && !l.in.mirrors.Complete():
+		e.blind = true
+	}
 	if e.restored && api != nil {
 		if gather.Later(api, e.status) {
 			e.status = nil

@@ -48,6 +48,9 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 	if want != nil {
 		s.Pod = want.pod
 		if e := l.pods[string(want.pod.UID)]; e != nil {
+			if e.blind && s.Mirror != nil {
+				l.look(ctx, string(want.pod.UID))
+			}
 			s.Status = e.status
 		}
 	}

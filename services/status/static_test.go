@@ -1,11 +1,13 @@
 package status
 
 import (
+	"os"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -133,5 +135,48 @@ func TestMirrorAfterTheAPIServerIsBack(t *testing.T) {
 	})
 	if took := time.Since(back); took > 5*time.Second {
 		t.Errorf("after %s", took)
+	}
+}
+
+// TestAMirrorOfAnotherAgent: the first status of a static pod is made before config has
+// heard of its mirror, which another agent made. What that says stays when it is heard.
+func TestAMirrorOfAnotherAgent(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	mirror := func() *v1.Pod { return h.cluster.Pod("default", "job-n1") }
+	p := h.manifest("v1")
+	h.up(p)
+	h.eventually("the mirror is ready", func() bool { return isReady(mirror()) })
+	h.quiet()
+	h.stopStatus()
+	if err := os.RemoveAll(h.paths.StateOf(house.Status)); err != nil {
+		t.Fatal(err)
+	}
+	h.kill(house.Config)
+	h.mu.Lock()
+	h.strange = true
+	h.mu.Unlock()
+	m, then := mirror(), metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	m.Status.StartTime = &then
+	for i := range m.Status.Conditions {
+		m.Status.Conditions[i].LastTransitionTime = then
+	}
+	h.cluster.Put(m)
+	h.start(house.Config)
+	h.startStatus()
+	h.eventually("a status without the mirror", func() bool { _, ok := h.svc.pods.reports.Get("v1"); return ok })
+	h.mu.Lock()
+	h.strange = false
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	h.quiet()
+	now := mirror().Status
+	if !now.StartTime.Equal(&then) {
+		t.Errorf("started at %s, want %s", now.StartTime, then)
+	}
+	for _, c := range now.Conditions {
+		if !c.LastTransitionTime.Equal(&then) {
+			t.Errorf("%s became %s at %s, want %s", c.Type, c.Status, c.LastTransitionTime, then)
+		}
 	}
 }
