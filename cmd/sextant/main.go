@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command sextant is the node: `sextant run SERVICE` is one process of it,
 // `sextant up` starts them all, and the other verbs are the operator's.
 package main
@@ -14,10 +16,15 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := cli.Root().ExecuteContext(ctx)
+	root, exitCode := cli.Root(os.Args[1:]...), cli.ExitCode
+	if cli.CalledKubelet(os.Args) {
+		root = cli.Kubelet()
+		exitCode = func(error) int { return 1 } // a kubelet's only one
+	}
+	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "sextant:", err)
-		os.Exit(1)
+		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
+		os.Exit(exitCode(err))
 	}
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what a Sextant node needs on Debian and is not there yet: a container
-# runtime with CNI plugins, and the tools kube-proxy and host ports rely on.
+# Installs what a Sextant node needs and a Debian machine lacks: a container runtime with CNI
+# plugins, and the tools that kube-proxy and host ports rely on.
 #
 #	setup.sh [PACKAGE...]        more packages than those of a node
 #
@@ -12,8 +12,8 @@ set -eu
 say() { echo "setup: $*"; }
 die() { echo "setup: $*" >&2; exit 1; }
 
-# The program that tells whether a package is needed, and the package. Another
-# distribution's or the user's own program counts as well as the package's.
+# A package is needed if its program is missing. Another distribution's or the user's
+# own program counts as well.
 missing=""
 need() { # PACKAGE PROGRAM-OR-FILE...
 	package=$1
@@ -51,8 +51,8 @@ done
 [ "$(id -u)" = 0 ] || die "needs root to install:$missing"
 command -v apt-get >/dev/null 2>&1 || die "no apt-get here; install by hand:$missing"
 
-# policy-rc.d is how Debian is told not to start services while installing. An
-# existing one is put back as it was, also when this script is interrupted.
+# policy-rc.d keeps Debian from starting services during an installation. An existing
+# one is restored, also when this script is interrupted.
 policy=/usr/sbin/policy-rc.d
 kept=$policy.sextant-kept
 restore() {
@@ -84,7 +84,7 @@ run() {
 say "installing:$missing"
 # shellcheck disable=SC2086 # a list of package names
 if ! apt-get install -y -qq --no-install-recommends $missing >"$log" 2>&1; then
-	say "package lists are out of date, reading them anew"
+	say "package lists are out of date, updating them"
 	run apt-get update -qq
 	# shellcheck disable=SC2086
 	run apt-get install -y -qq --no-install-recommends $missing

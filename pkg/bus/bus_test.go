@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bus_test
 
 import (
@@ -101,16 +103,16 @@ func listen(c *bus.Client, name string) chan struct{} {
 func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
 	l := newLab(t)
 	owner, reader := l.client(house.Pleg), l.client(house.Status) // before there is a bus
-	looks := listen(reader, house.PlegPods)
+	looks := listen(reader, house.PlegPods.Name)
 	if owner.Connected() {
 		t.Error("connected to nothing")
 	}
-	owner.Announce(t.Context(), house.PlegPods, "a", feed.Revision{}) // goes nowhere, harms nobody
+	owner.Announce(t.Context(), house.PlegPods.Name, "a", feed.Revision{}) // without a bus it is dropped
 	stop := l.start()
 	l.until("connected", func() bool { return owner.Connected() && reader.Connected() })
 	l.until("a look at the connection", heard(looks))
 	l.until("an announcement", func() bool {
-		owner.Announce(t.Context(), house.PlegPods, "a.b *>", feed.Revision{Epoch: "e", N: 1})
+		owner.Announce(t.Context(), house.PlegPods.Name, "a.b *>", feed.Revision{Epoch: "e", N: 1})
 		return heard(looks)()
 	})
 	before, err := os.ReadFile(l.address)
@@ -182,7 +184,7 @@ func TestASilentBusIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	looks := listen(c, house.PlegPods)
+	looks := listen(c, house.PlegPods.Name)
 	l.until("connected", c.Connected)
 	l.until("silence", func() bool { return !heard(looks)() })
 	close(silent)
@@ -233,7 +235,7 @@ func TestNothingIsMissedBeforeTheSubscriptionIsThere(t *testing.T) {
 	// Revision 1 is announced until all have their subscriptions, 2 once after the look.
 	follow := func(c *bus.Client) (at func(uint64) func() bool) {
 		var n atomic.Uint64
-		c.Listen(house.PlegPods, func(r feed.Revision) {
+		c.Listen(house.PlegPods.Name, func(r feed.Revision) {
 			if r.N > 0 {
 				n.Store(r.N)
 			}
@@ -242,14 +244,14 @@ func TestNothingIsMissedBeforeTheSubscriptionIsThere(t *testing.T) {
 	}
 	read, passed := follow(reader), follow(witness)
 	l.until("subscribed", func() bool {
-		owner.Announce(t.Context(), house.PlegPods, "a", feed.Revision{Epoch: "e", N: 1})
+		owner.Announce(t.Context(), house.PlegPods.Name, "a", feed.Revision{Epoch: "e", N: 1})
 		return read(1)() && passed(1)() && looked.Load() == 1
 	})
 	if err := (<-clients).Close(); err != nil {
 		t.Fatal(err)
 	}
 	l.until("a look at the reconnection", func() bool { return looked.Load() == 2 })
-	owner.Announce(t.Context(), house.PlegPods, "a", feed.Revision{Epoch: "e", N: 2})
+	owner.Announce(t.Context(), house.PlegPods.Name, "a", feed.Revision{Epoch: "e", N: 2})
 	l.until("the bus has the announcement", passed(2))
 	close(announced)
 	l.until("the announcement is read", read(2))
@@ -297,15 +299,15 @@ func TestSubjectsAreLimited(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	secrets := listen(prober, house.ConfigSecrets)
+	secrets := listen(prober, house.ConfigSecrets.Name)
 	for len(secrets) > 0 {
 		<-secrets
 	}
 	// The forger speaks first, the owner after it: what arrives is the owner's.
 	l.until("the owner's announcement", func() bool {
-		prober.Announce(t.Context(), house.PlegPods, "forged", feed.Revision{})
-		operator.Announce(t.Context(), house.PlegPods, "forged", feed.Revision{})
-		pleg.Announce(t.Context(), house.PlegPods, "true", feed.Revision{})
+		prober.Announce(t.Context(), house.PlegPods.Name, "forged", feed.Revision{})
+		operator.Announce(t.Context(), house.PlegPods.Name, "forged", feed.Revision{})
+		pleg.Announce(t.Context(), house.PlegPods.Name, "true", feed.Revision{})
 		select {
 		case s := <-followed:
 			subjects = append(subjects, s)
@@ -319,7 +321,7 @@ func TestSubjectsAreLimited(t *testing.T) {
 			t.Errorf("a forged announcement arrived: %s", s)
 		}
 	}
-	if got := bus.Subscribes(house.Prober); strings.Contains(strings.Join(got, " "), house.ConfigSecrets) {
+	if got := bus.Subscribes(house.Prober); strings.Contains(strings.Join(got, " "), house.ConfigSecrets.Name) {
 		t.Errorf("prober may subscribe to %v", got)
 	}
 }
@@ -389,12 +391,74 @@ func TestKeysAreKeptAndRepaired(t *testing.T) {
 	}
 }
 
+// TestStrangersWriteFewLines: a local user who connects to the server, and fails, again
+// and again, does not fill the log.
+func TestStrangersWriteFewLines(t *testing.T) {
+	l := newLab(t)
+	var written bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	began := time.Now()
+	go func() {
+		log := slog.New(slog.NewTextHandler(&written, nil))
+		ended <- bus.NewServer(bus.ServerConfig{Keys: l.dir, AddressFile: l.address, Log: log}).Run(ctx, func() { close(ready) })
+	}()
+	<-ready
+	url, err := os.ReadFile(l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(strings.TrimSpace(string(url)), "nats://")
+	for _, say := range []string{"garbage\r\n", "CONNECT {}\r\nPING\r\n", "CONNECT {\"nkey\":\"U" + strings.Repeat("A", 3000) + "\"}\r\n"} {
+		for range 100 {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = conn.Write([]byte(say)) // the server may close first
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	minutes := int(time.Since(began)/time.Minute) + 1
+	lines := strings.Count(written.String(), "msg=nats")
+	if lines == 0 || lines > 4*minutes || written.Len() > lines*1200+2000 {
+		t.Errorf("%d lines, %d bytes in %d minutes:\n%s", lines, written.Len(), minutes, written.String())
+	}
+}
+
+// TestAnOwnerSaysWhetherItAnnounces: a service that has no key, or a key the server
+// does not know, is not on the bus, however many of its readers are; they poll then.
+func TestAnOwnerSaysWhetherItAnnounces(t *testing.T) {
+	l, stranger := newLab(t), newLab(t)
+	defer l.start()()
+	stranger.address = l.address
+	var none *bus.Client
+	for _, test := range []struct {
+		name   string
+		client *bus.Client
+		want   bool
+	}{{"no key", none, false}, {"unknown key", stranger.client(house.Pleg), false}, {"its own key", l.client(house.Pleg), true}} {
+		owner := feed.NewOwner[*feedv1.Revision](house.PlegPods.Name, "e", test.client)
+		if test.want {
+			l.until("connected", test.client.Connected)
+		}
+		if got := owner.Changes(&feedv1.ChangesRequest{}).GetAnnounced(); got != test.want {
+			t.Errorf("%s: announced %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
 func TestTheBusSwitchedOff(t *testing.T) {
 	var off *bus.Client
 	if off.Connected() {
 		t.Error("connected")
 	}
-	off.Announce(t.Context(), house.PlegPods, "a", feed.Revision{})
-	off.Listen(house.PlegPods, func(feed.Revision) { t.Error("heard something") })()
+	off.Announce(t.Context(), house.PlegPods.Name, "a", feed.Revision{})
+	off.Listen(house.PlegPods.Name, func(feed.Revision) { t.Error("heard something") })()
 	off.Close()
 }

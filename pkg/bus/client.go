@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bus
 
 import (
@@ -19,6 +21,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/wire"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 )
 
@@ -93,8 +96,8 @@ func Connect(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// reconnectDelay is the pause after so many dials that found nobody: a bus that
-// was killed is back soon, one that is switched off is not waited for busily.
+// reconnectDelay is the pause after a number of failed dials: short at first, because a
+// killed bus is back soon, then longer, for a bus that is switched off.
 func reconnectDelay(attempts int) time.Duration {
 	pause := min(time.Duration(attempts)*20*time.Millisecond, 500*time.Millisecond)
 	return pause + rand.N(pause/4+time.Millisecond)
@@ -131,7 +134,7 @@ func (c *Client) Dial(network, address string) (net.Conn, error) {
 	return net.DialTimeout(network, address, 2*time.Second)
 }
 
-// Connected tells whether announcements travel now.
+// Connected reports whether announcements travel now.
 func (c *Client) Connected() bool { return c != nil && c.conn != nil && c.conn.IsConnected() }
 
 // Close leaves the bus.
@@ -157,7 +160,7 @@ func (c *Client) Hello(ctx context.Context, hello proto.Message) {
 }
 
 func (c *Client) publish(ctx context.Context, subject string, m proto.Message) {
-	data, err := proto.Marshal(m)
+	data, err := wire.Marshal(m)
 	if err != nil {
 		c.cfg.Log.Error("bus message", "subject", subject, "error", err.Error())
 		return
@@ -184,8 +187,7 @@ func (c *Client) Listen(name string, look func(feed.Revision)) (stop func()) {
 	if err != nil {
 		c.cfg.Log.Error("bus subscription", "feed", name, "error", err.Error())
 	}
-	// What is announced before the server has the subscription is not heard:
-	// look once it has.
+	// Announcements before the server has the subscription are lost: pull once it has.
 	go func() {
 		if err := c.conn.FlushTimeout(subscribing); err == nil {
 			look(feed.Revision{})
@@ -203,8 +205,8 @@ func (c *Client) Listen(name string, look func(feed.Revision)) (stop func()) {
 	}
 }
 
-// announced is the revision that an announcement tells of; one that cannot be
-// read is a reason to look all the same.
+// announced is the revision in an announcement; zero, which causes a pull, if it cannot
+// be read.
 func announced(data []byte) feed.Revision {
 	var a feedv1.Announcement
 	if err := proto.Unmarshal(data, &a); err != nil {

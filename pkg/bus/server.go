@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bus
 
 import (
@@ -15,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
 // ServerConfig is the embedded NATS server of a node.
@@ -63,7 +66,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("bus: %w", err)
 	}
-	nats.SetLoggerV2(natsLog{s.cfg.Log}, false, false, false)
+	nats.SetLoggerV2(natsLog{quiet.NewLog(s.cfg.Log)}, false, false, false)
 	nats.Start()
 	defer func() { nats.Shutdown(); nats.WaitForShutdown() }()
 	if !nats.ReadyForConnections(10 * time.Second) {
@@ -114,8 +117,12 @@ func free(host string, port int) bool {
 	return l.Close() == nil
 }
 
-// natsLog puts the server's log into ours.
-type natsLog struct{ log *slog.Logger }
+// longText bounds a line of the server's log, in bytes.
+const longText = 512
+
+// natsLog puts the server's log into ours. Any local user may connect, and fail, as
+// often as they like.
+type natsLog struct{ log *quiet.Log }
 
 func (l natsLog) Noticef(format string, v ...any) { l.put(slog.LevelDebug, format, v) }
 func (l natsLog) Warnf(format string, v ...any)   { l.put(slog.LevelWarn, format, v) }
@@ -125,5 +132,5 @@ func (l natsLog) Debugf(format string, v ...any)  { l.put(slog.LevelDebug, forma
 func (l natsLog) Tracef(format string, v ...any)  { l.put(slog.LevelDebug, format, v) }
 
 func (l natsLog) put(level slog.Level, format string, v []any) {
-	l.log.Log(context.Background(), level, "nats", "text", fmt.Sprintf(format, v...))
+	l.log.Say(level, format, "nats", "text", quiet.Cut(fmt.Sprintf(format, v...), longText))
 }

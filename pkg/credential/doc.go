@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package credential is the node's kubeconfig: read with the files it names,
 // made self-contained, joined with a certificate, and written the way the
 // kubelet writes it after a TLS bootstrap.

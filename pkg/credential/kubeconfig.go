@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package credential
 
 import (
@@ -28,8 +30,8 @@ type Kubeconfig struct {
 	certFile string
 }
 
-// Load reads a kubeconfig and the files its current context names. The files
-// are told even with an error, so that they can be waited for. Files of an exec
+// Load reads a kubeconfig and the files its current context names. The files are
+// returned even with an error, so that the caller can wait for them; those of an exec
 // plugin are not among them.
 func Load(path string) (k *Kubeconfig, files []string, err error) {
 	files = []string{path}
@@ -114,11 +116,11 @@ func (k *Kubeconfig) check() error {
 	return nil
 }
 
-// HasCertificate tells whether the user is known by a client certificate, and
+// HasCertificate reports whether the user is known by a client certificate, and
 // not by a token, a password or a plugin.
 func (k *Kubeconfig) HasCertificate() bool { return len(k.user.ClientCertificateData) > 0 }
 
-// IsAnonymous tells whether there is nothing the user could be known by.
+// IsAnonymous reports whether there is nothing the user could be known by.
 func (k *Kubeconfig) IsAnonymous() bool {
 	u := k.user
 	return !k.HasCertificate() && u.Token == "" && u.Username == "" && u.Exec == nil && u.AuthProvider == nil

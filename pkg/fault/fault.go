@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fault has named points at which a test makes a service fail, stop or
 // die. A point costs one atomic load while no fault is set, which is always so
 // outside tests.
@@ -31,6 +33,7 @@ type term struct {
 type table struct {
 	mu     sync.Mutex
 	points map[string][]*term
+	caught map[string]int
 }
 
 var active atomic.Pointer[table]
@@ -53,7 +56,7 @@ func Set(text string) error {
 		active.Store(nil)
 		return nil
 	}
-	t := &table{points: map[string][]*term{}}
+	t := &table{points: map[string][]*term{}, caught: map[string]int{}}
 	for _, point := range strings.Split(text, ";") {
 		name, terms, ok := strings.Cut(strings.TrimSpace(point), "=")
 		if !ok {
@@ -118,6 +121,18 @@ func Hit(ctx context.Context, name string) error {
 	return nil
 }
 
+// Caught is how often a point has met a fault since the last Set. A test that kills at a
+// point waits for it.
+func Caught(name string) int {
+	t := active.Load()
+	if t == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.caught[name]
+}
+
 func (t *table) take(name string) *term {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,6 +143,7 @@ func (t *table) take(name string) *term {
 		if candidate.left > 0 {
 			candidate.left--
 		}
+		t.caught[name]++
 		return candidate
 	}
 	return nil

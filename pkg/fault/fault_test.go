@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fault_test
 
 import (
@@ -26,6 +28,9 @@ func TestTermsInOrder(t *testing.T) {
 		if got != text {
 			t.Errorf("hit %d: %q, want %q", i, got, text)
 		}
+	}
+	if n := fault.Caught("a"); n != 4 {
+		t.Errorf("%d hits met a fault, want 4", n)
 	}
 	for range 3 {
 		if fault.Hit(t.Context(), "b") == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package feed_test
 
 import (
@@ -15,10 +17,12 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/feed/feedtest"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	"github.com/sextant-node/sextant/test/feedtest"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -64,20 +68,20 @@ func serve(t *testing.T) *served {
 // inProcess pulls from whichever owner is started.
 type inProcess struct {
 	mu    sync.Mutex
-	local feed.Local
+	local feedtest.Local
 }
 
 func (p *inProcess) start(name string, owner feed.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.local = feed.Local{name: owner}
+	p.local = feedtest.Local{name: owner}
 }
 
-func (p *inProcess) Pull(ctx context.Context, name string, since feed.Revision) (*feedv1.ChangesResponse, error) {
+func (p *inProcess) Pull(ctx context.Context, req *feedv1.ChangesRequest) (*feedv1.ChangesResponse, error) {
 	p.mu.Lock()
 	local := p.local
 	p.mu.Unlock()
-	return local.Pull(ctx, name, since)
+	return local.Pull(ctx, req)
 }
 
 // startBus starts a NATS server and a client for each of two services.
@@ -91,7 +95,10 @@ func startBus(t *testing.T, owner, reader house.Service) (announce, listen *bus.
 	server := bus.NewServer(bus.ServerConfig{Keys: dir, AddressFile: address, Log: quiet})
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- server.Run(ctx, sync.OnceFunc(func() { close(ready) })) }()
+	go func() {
+		ended <- server.Run(ctx, sync.OnceFunc(func() { close(ready) }))
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -128,11 +135,10 @@ func startBus(t *testing.T, owner, reader house.Service) (announce, listen *bus.
 func TestEveryFeed(t *testing.T) {
 	remote := serve(t)
 	for _, f := range house.Feeds() {
-		message := func() proto.Message { return house.NewMessage(f.Name) }
 		local := &inProcess{}
 		t.Run(f.Name+"/in process", func(t *testing.T) {
 			feedtest.Conformance(t, feedtest.Subject{
-				Feed: f.Name, Message: message, Puller: local,
+				Feed: f.Name, Message: f.Message, Puller: local,
 				Start: func(_ *testing.T, epoch string) *feed.Owner[proto.Message] {
 					o := feed.NewOwner[proto.Message](f.Name, epoch, nil)
 					local.start(f.Name, o)
@@ -142,7 +148,7 @@ func TestEveryFeed(t *testing.T) {
 		})
 		t.Run(f.Name+"/socket", func(t *testing.T) {
 			feedtest.Conformance(t, feedtest.Subject{
-				Feed: f.Name, Message: message, Puller: remote.conn,
+				Feed: f.Name, Message: f.Message, Puller: remote.conn,
 				Start: func(_ *testing.T, epoch string) *feed.Owner[proto.Message] {
 					o := feed.NewOwner[proto.Message](f.Name, epoch, nil)
 					remote.server.Add(o)
@@ -157,7 +163,7 @@ func TestEveryFeed(t *testing.T) {
 		t.Run(f.Name+"/socket and bus", func(t *testing.T) {
 			announce, listen := startBus(t, f.Owner, reader)
 			feedtest.Conformance(t, feedtest.Subject{
-				Feed: f.Name, Message: message, Puller: remote.conn, Listener: listen,
+				Feed: f.Name, Message: f.Message, Puller: remote.conn, Listener: listen,
 				Start: func(_ *testing.T, epoch string) *feed.Owner[proto.Message] {
 					o := feed.NewOwner[proto.Message](f.Name, epoch, announce)
 					remote.server.Add(o)
@@ -170,24 +176,75 @@ func TestEveryFeed(t *testing.T) {
 
 func TestStrangersAndUnknownFeeds(t *testing.T) {
 	s := serve(t)
-	s.server.Add(feed.NewOwner[proto.Message](house.ConfigSecrets, "e", nil))
-	if _, err := s.conn.Pull(t.Context(), "no.feed", feed.Revision{}); !rpc.Is(err, rpc.NotFound) {
+	s.server.Add(feed.NewOwner[proto.Message](house.ConfigSecrets.Name, "e", nil))
+	if _, err := s.conn.Pull(t.Context(), &feedv1.ChangesRequest{Feed: "no.feed"}); !rpc.Is(err, rpc.NotFound) {
 		t.Errorf("unknown feed: %v, want not found", err)
 	}
 	// Root is the operator and may not read secrets; here it also is every
 	// service, so the rule is asked for directly.
-	if house.MayRead(house.Operator, house.ConfigSecrets) || house.MayRead(house.NodeAPI, house.ConfigSecrets) {
+	if house.MayRead(house.Operator, house.ConfigSecrets.Name) || house.MayRead(house.NodeAPI, house.ConfigSecrets.Name) {
 		t.Error("secrets are readable by who must not read them")
 	}
-	if !house.MayRead(house.Volume, house.ConfigSecrets) {
+	if !house.MayRead(house.Volume, house.ConfigSecrets.Name) {
 		t.Error("volume cannot read secrets")
 	}
 }
 
+// TestAmendedItems: readers that have an item learn nothing of an amendment; those that
+// start, and those that take the item's next change, have the newest value.
+func TestAmendedItems(t *testing.T) {
+	owner := feed.NewOwner[*configv1.Object](house.ConfigObjects.Name, "e", nil)
+	set := func(name, text string) {
+		t.Helper()
+		if _, err := owner.Set(t.Context(), name, &configv1.Object{Name: name, Error: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	amend := func(name, text string) {
+		t.Helper()
+		if err := owner.Amend(name, &configv1.Object{Name: name, Error: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := []string{}
+	reader := func() *feed.Replica[*configv1.Object] {
+		m := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigObjects.Name, Puller: feedtest.Local{house.ConfigObjects.Name: owner}}, feed.Message[*configv1.Object])
+		m.Watch(func(keys []string) { changed = append(changed, keys...) })
+		return m
+	}
+	says := func(m *feed.Replica[*configv1.Object], want string) {
+		t.Helper()
+		if err := m.Pull(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if o, _ := m.Get("a"); o.GetError() != want {
+			t.Errorf("the reader has %q, want %q", o.GetError(), want)
+		}
+	}
+	set("a", "1")
+	running := reader()
+	says(running, "1")
+	before, _, _ := owner.State()
+	changed = nil
+	amend("a", "2")
+	amend("missing", "2")
+	says(running, "1")
+	if after, _, items := owner.State(); after != before || items != 1 || len(changed) > 0 {
+		t.Errorf("revision %v after %v, %d items, changes %v", after, before, items, changed)
+	}
+	says(reader(), "2")
+	set("b", "1")
+	says(running, "1")
+	set("a", "3")
+	amend("a", "4")
+	says(running, "4")
+}
+
 func TestEventsAreABoundedLog(t *testing.T) {
 	e := feed.NewEvents("config.events", "e", nil)
-	for range 1500 {
-		if err := e.Emit(t.Context(), nil); err != nil {
+	for i := range 1500 {
+		event := &eventv1.Event{Message: "Readiness probe failed: caf" + []string{"\xc3\xa9", "\xe9"}[i%2]}
+		if err := e.Emit(t.Context(), event); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,12 +254,30 @@ func TestEventsAreABoundedLog(t *testing.T) {
 	}
 }
 
+// TestItemChangesWhateverItsText: text that is not UTF-8 neither freezes an item
+// nor keeps it from its readers.
+func TestItemChangesWhateverItsText(t *testing.T) {
+	owner := feed.NewOwner[*eventv1.Event]("f", "e", nil)
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: feedtest.Local{"f": owner}}, feed.Message[*eventv1.Event])
+	for text, want := range map[string]string{"whole": "whole", "caf\xe9": "caf\uFFFD", "\xe6\x97": "\uFFFD"} {
+		if _, err := owner.Set(t.Context(), "pod", &eventv1.Event{Message: text}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Pull(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := m.Get("pod"); got.GetMessage() != want {
+			t.Errorf("%q arrived as %q, want %q", text, got.GetMessage(), want)
+		}
+	}
+}
+
 // TestItemsOfAFormerLife: what a new life of the owner has not listed stays while
 // it is not complete, and is not taken for its word.
 func TestItemsOfAFormerLife(t *testing.T) {
 	ctx := t.Context()
-	local := feed.Local{}
-	m := feed.NewMirror(feed.MirrorConfig{Feed: "f", Puller: local}, feed.Message[*feedv1.Revision])
+	local := feedtest.Local{}
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: local}, feed.Message[*feedv1.Revision])
 	owner := func(epoch string, keys ...string) {
 		o := feed.NewOwner[*feedv1.Revision]("f", epoch, nil)
 		for _, key := range keys {
@@ -229,20 +304,20 @@ type unreliable struct {
 	last        *feedv1.ChangesResponse
 }
 
-func (u *unreliable) Pull(ctx context.Context, name string, since feed.Revision) (*feedv1.ChangesResponse, error) {
+func (u *unreliable) Pull(ctx context.Context, req *feedv1.ChangesRequest) (*feedv1.ChangesResponse, error) {
 	if u.lose {
 		return nil, rpc.Unavailable.Errorf("lost")
 	}
-	if u.stale && u.last != nil && feed.RevisionFrom(u.last.GetRevision()) == since {
+	if u.stale && u.last != nil && proto.Equal(u.last.GetRevision(), req.GetSince()) {
 		return proto.CloneOf(u.last), nil // the former answer once more
 	}
-	resp, err := u.Puller.Pull(ctx, name, since)
+	resp, err := u.Puller.Pull(ctx, req)
 	u.last = resp
 	return resp, err
 }
 
-// FuzzModel drives an owner and a mirror by a script and compares them with a
-// map: whatever is lost or doubled, the mirror ends equal to the owner, and
+// FuzzModel drives an owner and a replica by a script and compares them with a
+// map: whatever is lost or doubled, the replica ends equal to the owner, and
 // never lets an item go that no owner has deleted or completely left out.
 func FuzzModel(f *testing.F) {
 	f.Add("saSbPdaPrPcP")
@@ -250,7 +325,7 @@ func FuzzModel(f *testing.F) {
 	f.Add("sasbcPrlPLPkPsacP")
 	f.Fuzz(func(t *testing.T, script string) {
 		ctx := t.Context()
-		local := feed.Local{}
+		local := feedtest.Local{}
 		epoch := 0
 		var owner *feed.Owner[*feedv1.Revision]
 		start := func() {
@@ -260,7 +335,7 @@ func FuzzModel(f *testing.F) {
 		}
 		start()
 		link := &unreliable{Puller: local}
-		mirror := feed.NewMirror(feed.MirrorConfig{Feed: "f", Puller: link}, feed.Message[*feedv1.Revision])
+		replica := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link}, feed.Message[*feedv1.Revision])
 		model, deleted := map[string]uint64{}, map[string]bool{}
 		complete := false
 		set := func(key string, n uint64) {
@@ -296,9 +371,9 @@ func FuzzModel(f *testing.F) {
 			case 'L':
 				link.lose, link.stale = false, !link.stale
 			case 'P':
-				before := mirror.Items()
-				err := mirror.Pull(ctx)
-				after := mirror.Items()
+				before := replica.Items()
+				err := replica.Pull(ctx)
+				after := replica.Items()
 				for key := range before {
 					_, kept := after[key]
 					_, wanted := model[key]
@@ -311,13 +386,13 @@ func FuzzModel(f *testing.F) {
 		link.lose, link.stale = false, false
 		owner.SetComplete(ctx, true)
 		for range 3 { // a stale answer may cost a pull or two
-			if err := mirror.Pull(ctx); err != nil {
+			if err := replica.Pull(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
-		got := mirror.Items()
+		got := replica.Items()
 		if len(got) != len(model) {
-			t.Fatalf("%q: mirror %v, model %v", script, got, model)
+			t.Fatalf("%q: replica %v, model %v", script, got, model)
 		}
 		for key, n := range model {
 			if got[key].GetN() != n {

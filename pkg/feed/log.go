@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package feed
 
 import (
@@ -31,10 +33,10 @@ func NewEvents(name, epoch string, announce Announcer) *Events {
 func (e *Events) Emit(ctx context.Context, event *eventv1.Event) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.last++
-	if _, err := e.Set(ctx, fmt.Sprintf("%016d", e.last), event); err != nil {
+	if _, err := e.Set(ctx, fmt.Sprintf("%016d", e.last+1), event); err != nil {
 		return err
 	}
+	e.last++
 	if e.last > maxEvents {
 		e.Delete(ctx, fmt.Sprintf("%016d", e.last-maxEvents))
 	}

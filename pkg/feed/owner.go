@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package feed
 
 import (
@@ -9,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sextant-node/sextant/pkg/wire"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 )
 
@@ -16,10 +19,16 @@ import (
 // behind gets a snapshot.
 const maxTombstones = 1024
 
-// Announcer tells readers that a key changed. It must not block; losing an
-// announcement is allowed. The trace of ctx travels with it.
+// maxPage bounds one answer to a reader that knows pages, in bytes of keys and
+// values: the owner's lock is held, and its memory taken, for no more than that.
+const maxPage = 8 << 20
+
+// Announcer tells readers that a key changed. Announce must not block; losing an
+// announcement is allowed. The trace of ctx travels with it. Connected tells
+// whether announcements travel at present.
 type Announcer interface {
 	Announce(ctx context.Context, feed, key string, revision Revision)
+	Connected() bool
 }
 
 // Owner holds the items of one feed. Its service is the only writer. Safe for
@@ -62,12 +71,11 @@ func NewOwner[M proto.Message](name, epoch string, announce Announcer) *Owner[M]
 // Name of the feed.
 func (o *Owner[M]) Name() string { return o.name }
 
-var deterministic = proto.MarshalOptions{Deterministic: true}
-
 // Set stores an item and announces it; an equal value is not a change. The
-// revision returned holds the value either way.
+// revision returned holds the value either way. Text that is not UTF-8 does not
+// keep an item from changing: what is none of it is replaced (pkg/wire).
 func (o *Owner[M]) Set(ctx context.Context, key string, message M) (Revision, error) {
-	value, err := deterministic.Marshal(message)
+	value, err := wire.Marshal(message)
 	if err != nil {
 		return Revision{}, fmt.Errorf("feed %s: item %s: %w", o.name, key, err)
 	}
@@ -89,6 +97,23 @@ func (o *Owner[M]) Set(ctx context.Context, key string, message M) (Revision, er
 	o.mu.Unlock()
 	o.tell(ctx, key, revision)
 	return revision, nil
+}
+
+// Amend replaces the value of an item without a new revision: readers that have the item
+// keep the value they have, and those that take it from now on, at their start or with its
+// next change, get this one. It is for a part of the item that a reader takes once. A
+// missing item stays missing.
+func (o *Owner[M]) Amend(key string, message M) error {
+	value, err := wire.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("feed %s: item %s: %w", o.name, key, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e, ok := o.items[key]; ok {
+		e.Value.(*ownedItem).value = value
+	}
+	return nil
 }
 
 // Delete removes an item; a missing one is not a change.
@@ -163,35 +188,55 @@ func (o *Owner[M]) State() (revision Revision, complete bool, items int) {
 	return o.revision, o.complete, len(o.items)
 }
 
-// Changes answers a reader (see feed.proto).
-func (o *Owner[M]) Changes(since Revision) *feedv1.ChangesResponse {
+// Changes answers a reader (see feed.proto). Items come in the order of their last
+// change, so that one which changes while a reader takes page after page comes on
+// a later page; what was deleted comes with the last one.
+func (o *Owner[M]) Changes(req *feedv1.ChangesRequest) *feedv1.ChangesResponse {
+	announced := o.announce != nil && o.announce.Connected()
+	since := RevisionFrom(req.GetSince())
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	resp := &feedv1.ChangesResponse{Revision: o.revision.Proto(), Complete: o.complete}
+	resp := &feedv1.ChangesResponse{Revision: o.revision.Proto(), Complete: o.complete, Announced: announced}
 	resp.Snapshot = since.Epoch != o.revision.Epoch || since.N < o.floor || since.N > o.revision.N
 	from := since.N
-	if resp.Snapshot {
+	switch {
+	case resp.Snapshot:
 		from = 0
+	case req.GetAfter() > 0:
+		from = req.GetAfter()
 	}
-	// The newest changes are at the back: walk only as far as needed.
-	first := o.order.Back()
-	for e := first; e != nil && e.Value.(*ownedItem).n > from; e = e.Prev() {
-		first = e
-	}
-	for e := first; e != nil; e = e.Next() {
-		if item := e.Value.(*ownedItem); item.n > from {
-			resp.Upserts = append(resp.Upserts, &feedv1.Item{Key: item.key, Value: item.value, N: item.n})
-		}
-	}
-	if resp.Snapshot {
+	o.upserts(resp, from, int(min(req.GetPageBytes(), maxPage)))
+	if resp.Snapshot || resp.GetMore() {
 		return resp
 	}
-	for i := len(o.tombstones) - 1; i >= 0 && o.tombstones[i].n > from; i-- {
+	for i := len(o.tombstones) - 1; i >= 0 && o.tombstones[i].n > since.N; i-- {
 		if _, back := o.items[o.tombstones[i].key]; !back {
 			resp.Deletes = append(resp.Deletes, o.tombstones[i].key)
 		}
 	}
 	return resp
+}
+
+// upserts adds the items that changed after from, as many as a page of that many
+// bytes holds; callers hold Owner.mu.
+func (o *Owner[M]) upserts(resp *feedv1.ChangesResponse, from uint64, page int) {
+	// The newest changes are at the back: walk only as far as needed.
+	first := o.order.Back()
+	for e := first; e != nil && e.Value.(*ownedItem).n > from; e = e.Prev() {
+		first = e
+	}
+	size := 0
+	for e := first; e != nil; e = e.Next() {
+		item := e.Value.(*ownedItem)
+		if item.n <= from {
+			continue
+		}
+		size += len(item.key) + len(item.value)
+		if resp.More = page > 0 && size > page && len(resp.Upserts) > 0; resp.More {
+			return
+		}
+		resp.Upserts = append(resp.Upserts, &feedv1.Item{Key: item.key, Value: item.value, N: item.n})
+	}
 }
 
 func (o *Owner[M]) tell(ctx context.Context, key string, revision Revision) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package feed
 
 import (
@@ -24,7 +26,7 @@ func (r Revision) Proto() *feedv1.Revision {
 
 func (r Revision) String() string { return fmt.Sprintf("%s/%d", r.Epoch, r.N) }
 
-// Reached tells whether a reader at r has seen want. A reader in another epoch
+// Reached reports whether a reader at r has seen want. A reader in another epoch
 // has not: it must wait for the owner it asked.
 func (r Revision) Reached(want Revision) bool {
 	return r.Epoch == want.Epoch && r.N >= want.N

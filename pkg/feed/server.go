@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package feed
 
 import (
@@ -15,7 +17,7 @@ import (
 // Source is a feed that can be served; Owner is one.
 type Source interface {
 	Name() string
-	Changes(since Revision) *feedv1.ChangesResponse
+	Changes(req *feedv1.ChangesRequest) *feedv1.ChangesResponse
 	State() (revision Revision, complete bool, items int)
 }
 
@@ -63,5 +65,5 @@ func (s *Server) Changes(ctx context.Context, req *feedv1.ChangesRequest) (*feed
 	if !peer.Any(func(p house.Service) bool { return house.MayRead(p, req.GetFeed()) }) {
 		return nil, rpc.Denied.Errorf("feed %s is not for this caller", req.GetFeed())
 	}
-	return f.Changes(RevisionFrom(req.GetSince())), nil
+	return f.Changes(req), nil
 }

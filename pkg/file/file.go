@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package file writes small files that must be whole after kill -9 and a power
 // cut, and sets damaged ones aside.
 //
@@ -12,10 +14,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 )
+
+// damaged comes between the name of a file and since when it is damaged.
+const damaged = ".damaged-"
 
 // Half is what follows the name of a file that is being written. The kubelet passes
 // over such names in the folders that both use.
@@ -56,8 +62,10 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return fault.Hit(context.Background(), "file.written")
 }
 
+// write writes a file that must not exist yet: an existing name could be a link to
+// another place, or a file of another user, who could read what is written.
 func write(path string, data []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
@@ -83,13 +91,18 @@ func Sync(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// copies is how many damaged files of one name are kept: they may hold secrets, and
+// fill a disk.
+const copies = 3
+
 // Aside gives a file or folder a name that says that it is damaged, and since
 // when, and returns that name. Nothing is ever overwritten.
 func Aside(path string, now time.Time) (string, error) { return aside(path, now, os.Rename) }
 
 // KeepAside gives a damaged file such a name in addition, so that the file that
 // replaces it can take the old one in a single step. What can have one name only
-// loses the old one: a folder, and another user's file.
+// loses the old one: a folder, and another user's file. The newest three damaged files
+// of a name are kept.
 func KeepAside(path string, now time.Time) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -100,13 +113,34 @@ func KeepAside(path string, now time.Time) (string, error) {
 	}
 	kept, err := aside(path, now, os.Link)
 	if err != nil {
-		return Aside(path, now)
+		kept, err = Aside(path, now)
 	}
+	if err != nil {
+		return "", err
+	}
+	prune(path, kept)
+	return kept, nil
+}
+
+// CopyAside copies a file that goes on under its own name to such a name, mode 0600. The
+// newest three damaged files of a name are kept.
+func CopyAside(path string, now time.Time) (string, error) {
+	kept, err := aside(path, now, func(from, to string) error {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		return Replace(to, data, 0o600)
+	})
+	if err != nil {
+		return "", err
+	}
+	prune(path, kept)
 	return kept, nil
 }
 
 func aside(path string, now time.Time, name func(from, to string) error) (string, error) {
-	first := fmt.Sprintf("%s.damaged-%s", path, now.UTC().Format("20060102-150405"))
+	first := path + damaged + now.UTC().Format("20060102-150405")
 	to := first
 	for n := 2; ; n++ {
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
@@ -120,4 +154,24 @@ func aside(path string, now time.Time, name func(from, to string) error) (string
 		return "", err
 	}
 	return to, nil
+}
+
+// prune removes damaged files of a name, as far as it can, but for the newest ones and
+// for the last one, whatever the clock says. Folders stay.
+func prune(path, last string) {
+	entries, err := os.ReadDir(filepath.Dir(path)) // by name, and so by time
+	if err != nil {
+		return // may be written to, and not read
+	}
+	var all []string
+	for _, e := range entries {
+		name := filepath.Join(filepath.Dir(path), e.Name())
+		if strings.HasPrefix(e.Name(), filepath.Base(path)+damaged) && e.Type().IsRegular() && name != last {
+			all = append(all, name)
+		}
+	}
+	for len(all) > copies-1 {
+		_ = os.Remove(all[0]) // the next one tries again
+		all = all[1:]
+	}
 }

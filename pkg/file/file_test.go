@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package file_test
 
 import (
@@ -111,6 +113,43 @@ func TestReplaceKilled(t *testing.T) {
 		if got := read(t, path); got != want {
 			t.Errorf("%s: %q", point, got)
 		}
+	}
+}
+
+// TestDamagedCopiesAreFew: the newest three of a name stay, and what is not one of them.
+func TestDamagedCopiesAreFew(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	for _, other := range []string{"ab.damaged-20200101-000000", "a.tmp", "b.damaged-20200101-000000"} {
+		if err := os.WriteFile(filepath.Join(dir, other), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(path+".damaged-20200101-000000", 0o700); err != nil { // a folder that had the name
+		t.Fatal(err)
+	}
+	last := ""
+	for i, minute := range []int{1, 2, 3, 4, 5, 0} { // the clock is set back
+		if err := os.WriteFile(path, []byte(fmt.Sprint(i)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := file.KeepAside(path, time.Date(2026, 1, 2, 3, minute, 0, 0, time.UTC))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = kept
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	want := "a a.damaged-20200101-000000 a.damaged-20260102-030000 a.damaged-20260102-030400 a.damaged-20260102-030500 a.tmp ab.damaged-20200101-000000 b.damaged-20200101-000000"
+	if got := strings.Join(names, " "); got != want || read(t, last) != "5" {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

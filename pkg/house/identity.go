@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package house
 
 import (
@@ -38,7 +40,7 @@ func ReadIdentities(path string, self uint32) (Identities, error) {
 	return ids, nil
 }
 
-// IsService tells whether s is a process of the house.
+// IsService reports whether s is a process of the house.
 func IsService(s Service) bool {
 	for _, have := range Services() {
 		if have == s {

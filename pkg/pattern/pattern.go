@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pattern has regular expressions that are compiled when they are first
 // used. Every process of the node is the same program: what a package prepares at
 // start, each of them pays for, whether it needs it or not.

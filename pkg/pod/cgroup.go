@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -48,6 +50,23 @@ func ParseCgroupRoot(root string) (CgroupName, error) {
 	return name, nil
 }
 
+// ParseCgroup reads the name of a cgroup that is there already, as systemReservedCgroup and
+// kubeReservedCgroup have it: a path, or with systemd a slice, of which the last part
+// counts.
+func ParseCgroup(text string, d CgroupDriver) (CgroupName, error) {
+	if d != Systemd {
+		return ParseCgroupRoot(text)
+	}
+	var name CgroupName
+	for part := range strings.SplitSeq(strings.TrimSuffix(path.Base(text), slice), "-") {
+		if part == "" || part == "." || part == "/" {
+			return nil, fmt.Errorf("%q is not the name of a slice", text)
+		}
+		name = append(name, strings.ReplaceAll(part, "_", "-"))
+	}
+	return name, nil
+}
+
 // KubepodsCgroup is the parent of all pods. With cgroupsPerQOS off use root itself.
 func KubepodsCgroup(root CgroupName) CgroupName { return root.Child(kubepods) }
 
@@ -64,14 +83,27 @@ func QOSCgroup(root CgroupName, class v1.PodQOSClass) CgroupName {
 	}
 }
 
-// PodCgroup is the cgroup of a pod.
-func PodCgroup(root CgroupName, p *v1.Pod) CgroupName {
-	return PodCgroupOf(root, QOS(p), p.UID)
-}
-
 // PodCgroupOf is PodCgroup from its parts.
 func PodCgroupOf(root CgroupName, class v1.PodQOSClass, uid types.UID) CgroupName {
 	return QOSCgroup(root, class).Child(podPrefix + string(uid))
+}
+
+// PodOf is the UID of the pod whose cgroup a folder right below n is; false for any
+// other folder.
+func (n CgroupName) PodOf(folder string, d CgroupDriver) (uid types.UID, ok bool) {
+	prefix := podPrefix
+	if d == Systemd {
+		if folder, ok = strings.CutSuffix(folder, slice); !ok {
+			return "", false
+		}
+		prefix = n.joined(len(n)) + "-" + podPrefix
+	}
+	rest, ok := strings.CutPrefix(folder, prefix)
+	if d == Systemd {
+		rest = strings.ReplaceAll(rest, "_", "-")
+	}
+	uid = types.UID(rest)
+	return uid, ok && CheckUID(uid) == nil
 }
 
 // Child is the cgroup of that name below n.
@@ -87,8 +119,8 @@ func (n CgroupName) Path(d CgroupDriver) string {
 	return "/" + path.Join(n...)
 }
 
-// Parent is how a runtime is told the cgroup as a parent (CRI cgroup_parent): the path
-// for cgroupfs, the name of the slice for systemd.
+// Parent is the cgroup as the CRI's cgroup_parent: the path for cgroupfs, the name of
+// the slice for systemd.
 func (n CgroupName) Parent(d CgroupDriver) string {
 	if d == Systemd {
 		return n.Slice()
@@ -124,38 +156,4 @@ func (n CgroupName) systemdPath() string {
 		b.WriteString(slice)
 	}
 	return b.String()
-}
-
-// ParseCgroupPath is the inverse of Path.
-func ParseCgroupPath(p string, d CgroupDriver) CgroupName {
-	p = strings.Trim(p, "/")
-	if p == "" || p == systemdEmpty {
-		return nil
-	}
-	if d != Systemd {
-		return strings.Split(p, "/")
-	}
-	unit := strings.TrimSuffix(path.Base(p), slice)
-	parts := strings.Split(unit, "-")
-	for i := range parts {
-		parts[i] = strings.ReplaceAll(parts[i], "_", "-")
-	}
-	return parts
-}
-
-// ParsePodCgroup returns the UID of the pod the cgroup belongs to; ok is false for
-// cgroups that are no pod's.
-func ParsePodCgroup(n CgroupName) (uid types.UID, ok bool) {
-	if len(n) < 2 {
-		return "", false
-	}
-	id, found := strings.CutPrefix(n[len(n)-1], podPrefix)
-	if !found || id == "" || id == "s" {
-		return "", false
-	}
-	switch n[len(n)-2] {
-	case kubepods, burstable, besteffort:
-		return types.UID(id), true
-	}
-	return "", false
 }

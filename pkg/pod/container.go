@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
-	"fmt"
 	"iter"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,21 +23,6 @@ const (
 	// Ephemeral containers are added to a running pod and never restarted.
 	Ephemeral
 )
-
-// String names the kind.
-func (k ContainerKind) String() string {
-	switch k {
-	case Regular:
-		return "container"
-	case Init:
-		return "init container"
-	case Sidecar:
-		return "sidecar"
-	case Ephemeral:
-		return "ephemeral container"
-	}
-	return fmt.Sprintf("ContainerKind(%d)", int(k))
-}
 
 // IsSidecar reports whether an init container is a sidecar (KEP-753).
 func IsSidecar(c *v1.Container) bool {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -59,7 +61,8 @@ func ContainerResources(p *v1.Pod, c *v1.Container, o ResourceOptions) *runtimea
 	return out
 }
 
-// SandboxResources are what the runtime is told of the sums of a pod, overhead apart.
+// SandboxResources are the sums of a pod's resources as the runtime gets them, and its
+// overhead.
 func SandboxResources(p *v1.Pod, o ResourceOptions) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	requests, limits := RequestsWithoutOverhead(p), LimitsWithoutOverhead(p)
 	request, ok := requests[v1.ResourceCPU]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pod holds the rules about pods that every service of the node shares: pure
 // functions on core/v1 objects, values in and values out.
 //

@@ -1,8 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +40,26 @@ const (
 	SystemNodeCritical = "system-node-critical"
 )
 
+// maxUID bounds a UID, in bytes, so that it is the name of a folder with room for more.
+const maxUID = 200
+
+// CheckUID makes sure that a UID can be the name of a folder, and a part of the names
+// of a log folder and of a cgroup: all three are removed with what is below them in the
+// end. The API server's are UUIDs; a manifest may bring its own.
+func CheckUID(uid types.UID) error {
+	switch {
+	case uid == "":
+		return errors.New("required")
+	case len(uid) > maxUID:
+		return fmt.Errorf("has %d bytes, at most %d are allowed", len(uid), maxUID)
+	case strings.HasPrefix(string(uid), "."), !utf8.ValidString(string(uid)), strings.ContainsFunc(string(uid), func(r rune) bool {
+		return r == '/' || r == '_' || !unicode.IsPrint(r)
+	}):
+		return fmt.Errorf("%q cannot be part of a file's name: it must be printable, without / and _, and not begin with a dot", uid)
+	}
+	return nil
+}
+
 // FullName is <name>_<namespace>: unique on a node at any time, unlike the UID it
 // survives the replacement of a static pod by its next version.
 func FullName(p *v1.Pod) string {
@@ -44,15 +69,6 @@ func FullName(p *v1.Pod) string {
 // BuildFullName is FullName from its parts.
 func BuildFullName(name, namespace string) string {
 	return name + "_" + namespace
-}
-
-// ParseFullName takes a full name apart.
-func ParseFullName(fullName string) (name, namespace string, err error) {
-	name, namespace, ok := strings.Cut(fullName, "_")
-	if !ok || name == "" || namespace == "" || strings.Contains(namespace, "_") {
-		return "", "", fmt.Errorf("parse pod full name %q: want <name>_<namespace>", fullName)
-	}
-	return name, namespace, nil
 }
 
 // String names a pod for people: name_namespace(uid), the form the kubelet uses in
@@ -67,11 +83,6 @@ func String(p *v1.Pod) string {
 // FormatString is String from its parts.
 func FormatString(name, namespace string, uid types.UID) string {
 	return name + "_" + namespace + "(" + string(uid) + ")"
-}
-
-// Source returns where the pod comes from, "" when it does not say.
-func Source(p *v1.Pod) string {
-	return p.Annotations[ConfigSourceAnnotation]
 }
 
 // IsStatic reports whether the pod comes from a manifest rather than the API server.
@@ -97,19 +108,7 @@ func IsNodeCritical(p *v1.Pod) bool {
 	return IsCritical(p) && p.Spec.PriorityClassName == SystemNodeCritical
 }
 
-// IsPreemptable reports whether preemptor may take the place of victim.
-func IsPreemptable(preemptor, victim *v1.Pod) bool {
-	if IsCritical(preemptor) && !IsCritical(victim) {
-		return true
-	}
-	return preemptor.Spec.Priority != nil && victim.Spec.Priority != nil &&
-		*preemptor.Spec.Priority > *victim.Spec.Priority
-}
-
 // IsTerminalPhase reports whether the phase is one that is never left.
 func IsTerminalPhase(p v1.PodPhase) bool {
 	return p == v1.PodSucceeded || p == v1.PodFailed
 }
-
-// IsHostNetwork reports whether the pod shares the node's network namespace.
-func IsHostNetwork(p *v1.Pod) bool { return p.Spec.HostNetwork }

@@ -1,14 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
+
+func TestCheckUID(t *testing.T) {
+	for uid, ok := range map[string]bool{
+		"8f6a7b1e-2c3d-4e5f-8a9b-0c1d2e3f4a5b": true, "a0c1f1d2e3": true, "my-pod.1": true, strings.Repeat("u", 200): true,
+		"": false, ".": false, "..": false, "../../etc": false, "a/b": false, "a\x00b": false, "a\nb": false, "a_b": false,
+		".hidden": false, "\xff": false, "\u202e": false, strings.Repeat("u", 201): false,
+	} {
+		if err := CheckUID(types.UID(uid)); (err == nil) != ok {
+			t.Errorf("%q: %v", uid, err)
+		}
+	}
+}
 
 func TestFullName(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop", UID: "u-1"}}
@@ -17,15 +33,6 @@ func TestFullName(t *testing.T) {
 	}
 	if got := String(p); got != "web-1_shop(u-1)" {
 		t.Errorf("String = %q", got)
-	}
-	name, namespace, err := ParseFullName("web-1_shop")
-	if name != "web-1" || namespace != "shop" || err != nil {
-		t.Errorf("ParseFullName = %q, %q, %v", name, namespace, err)
-	}
-	for _, bad := range []string{"", "web", "_shop", "web_", "a_b_c"} {
-		if _, _, err := ParseFullName(bad); err == nil {
-			t.Errorf("ParseFullName(%q) accepts it", bad)
-		}
 	}
 }
 
@@ -52,13 +59,6 @@ func TestKindsOfPods(t *testing.T) {
 			t.Errorf("%s: static, mirror, critical, node critical:\n%s", tt.name, diff)
 		}
 	}
-	low, high := with(nil, ptr.To[int32](1), ""), with(nil, ptr.To[int32](2), "")
-	if !IsPreemptable(high, low) || IsPreemptable(low, high) || IsPreemptable(low, low) {
-		t.Error("preemption does not follow priority")
-	}
-	if critical := with(nil, ptr.To(SystemCriticalPriority), ""); !IsPreemptable(critical, with(nil, nil, "")) {
-		t.Error("a critical pod may not preempt one without priority")
-	}
 }
 
 func TestContainers(t *testing.T) {
@@ -67,11 +67,15 @@ func TestContainers(t *testing.T) {
 		Containers:          []v1.Container{{Name: "c"}},
 		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e"}}},
 	}}
-	var got []string
-	for kind, c := range Containers(p) {
-		got = append(got, kind.String()+" "+c.Name)
+	type part struct {
+		Kind ContainerKind
+		Name string
 	}
-	want := []string{"init container i", "sidecar s", "container c", "ephemeral container e"}
+	var got []part
+	for kind, c := range Containers(p) {
+		got = append(got, part{kind, c.Name})
+	}
+	want := []part{{Init, "i"}, {Sidecar, "s"}, {Regular, "c"}, {Ephemeral, "e"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

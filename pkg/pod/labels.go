@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -12,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 	"k8s.io/utils/dump"
+
+	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
 // Labels of sandboxes and containers.
@@ -185,7 +189,8 @@ type reader struct {
 }
 
 func (r *reader) fail(key string, err error) error {
-	err = fmt.Errorf("annotation %s: %w", key, err)
+	// The errors of these parsers quote what they read.
+	err = fmt.Errorf("annotation %s: %s", key, quiet.Cut(err.Error(), 256))
 	r.err = errors.Join(r.err, err)
 	return err
 }
@@ -208,12 +213,12 @@ func (r *reader) int(key string) int {
 	if !ok {
 		return 0
 	}
-	n, err := strconv.Atoi(s)
+	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil {
 		_ = r.fail(key, err)
 		return 0
 	}
-	return n
+	return int(n)
 }
 
 func (r *reader) seconds(key string) *int64 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -70,21 +72,6 @@ func LegacyLogLink(dir, podName, namespace, container, containerID string) strin
 		name = name[:limit]
 	}
 	return path.Join(dir, name+legacyLogSuffix)
-}
-
-// ParseLegacyLogLink returns the container id at the end of a legacy link's name. An id
-// shorter than six characters was cut off and names nothing.
-func ParseLegacyLogLink(link string) (containerID string, ok bool) {
-	base, found := strings.CutSuffix(path.Base(link), legacyLogSuffix)
-	if !found {
-		return "", false
-	}
-	i := strings.LastIndexByte(base, '-')
-	if i < 0 {
-		return "", false
-	}
-	id := base[i+1:]
-	return id, len(id) >= 6
 }
 
 // Layout knows where things lie below the node's state directory.
@@ -184,6 +171,3 @@ func (l Layout) Seccomp() string { return l.join("seccomp") }
 
 // EscapePluginName makes a directory name of a plugin name.
 func EscapePluginName(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
-
-// UnescapePluginName is the inverse of EscapePluginName.
-func UnescapePluginName(dir string) string { return strings.ReplaceAll(dir, "~", "/") }

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -22,14 +24,6 @@ func TestLogPaths(t *testing.T) {
 	long := LegacyLogLink("/l", strings.Repeat("p", 253), "ns", "c", "abcdef0123456789")
 	if got := len(long) - len("/l/"); got != 255 || !strings.HasSuffix(long, ".log") {
 		t.Errorf("link name of %d bytes: %s", got, long)
-	}
-	if id, ok := ParseLegacyLogLink("/var/log/containers/web_ns_c-d-abcdef.log"); !ok || id != "abcdef" {
-		t.Errorf("ParseLegacyLogLink = %q, %v", id, ok)
-	}
-	for _, bad := range []string{"web_ns_c-abcde.log", "web_ns_c-abcdef", "noid.log", ""} {
-		if _, ok := ParseLegacyLogLink(bad); ok {
-			t.Errorf("ParseLegacyLogLink(%q) accepts it", bad)
-		}
 	}
 }
 
@@ -74,10 +68,27 @@ func TestLayout(t *testing.T) {
 		{l.Checkpoints(), "/r/checkpoints"},
 		{l.PKI(), "/r/pki"},
 		{l.Seccomp(), "/r/seccomp"},
-		{UnescapePluginName("kubernetes.io~csi"), "kubernetes.io/csi"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}
+
+// TestParseCgroup: a path with cgroupfs, a slice with systemd, whatever is before it.
+func TestParseCgroup(t *testing.T) {
+	for _, tt := range []struct {
+		text   string
+		driver CgroupDriver
+		path   string // empty: refused
+	}{
+		{"/system", Cgroupfs, "/system"}, {"a/b-c", Cgroupfs, "/a/b-c"}, {"/a/../b", Cgroupfs, ""},
+		{"system.slice", Systemd, "/system.slice"}, {"/system.slice", Systemd, "/system.slice"},
+		{"/my.slice/my-kube_x.slice", Systemd, "/my.slice/my-kube_x.slice"}, {"/", Systemd, ""}, {"-.slice", Systemd, ""},
+	} {
+		name, err := ParseCgroup(tt.text, tt.driver)
+		if (err == nil) != (tt.path != "") || err == nil && name.Path(tt.driver) != tt.path {
+			t.Errorf("ParseCgroup(%q, %s) = %v, %v, want %s", tt.text, tt.driver, name, err, tt.path)
 		}
 	}
 }
@@ -104,24 +115,17 @@ func TestCgroupNames(t *testing.T) {
 		if got := tt.name.Path(Cgroupfs); got != tt.cgroupfs {
 			t.Errorf("cgroupfs %q, want %q", got, tt.cgroupfs)
 		}
+		for path, driver := range map[string]CgroupDriver{tt.cgroupfs: Cgroupfs, tt.systemd: Systemd} {
+			uid, ok := tt.name[:max(0, len(tt.name)-1)].PodOf(filepath.Base(path), driver)
+			if want := strings.HasSuffix(path, "pod12-ab") || strings.HasSuffix(path, "-pod12_ab.slice"); ok != want || ok && uid != "12-ab" {
+				t.Errorf("PodOf(%s) = %q, %t", path, uid, ok)
+			}
+		}
 		if got := tt.name.Path(Systemd); got != tt.systemd {
 			t.Errorf("systemd %q, want %q", got, tt.systemd)
 		}
 		if got := tt.name.Parent(Systemd); got != tt.parent {
 			t.Errorf("parent %q, want %q", got, tt.parent)
-		}
-		for _, d := range []CgroupDriver{Cgroupfs, Systemd} {
-			if diff := cmp.Diff([]string(tt.name), []string(ParseCgroupPath(tt.name.Path(d), d))); diff != "" {
-				t.Errorf("%s: parsed back:\n%s", d, diff)
-			}
-		}
-	}
-	if uid, ok := ParsePodCgroup(PodCgroupOf(mine, v1.PodQOSBurstable, "12-ab")); !ok || uid != "12-ab" {
-		t.Errorf("ParsePodCgroup = %q, %v", uid, ok)
-	}
-	for _, not := range []CgroupName{nil, {"kubepods"}, {"kubepods", "burstable"}, {"other", "podx"}, {"kubepods", "pod"}} {
-		if uid, ok := ParsePodCgroup(not); ok {
-			t.Errorf("ParsePodCgroup(%v) = %q", not, uid)
 		}
 	}
 	for _, bad := range []string{"/a_b", "/a/../b", "."} {

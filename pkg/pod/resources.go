@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ func Limits(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodLimits(own(p), resourcehelper.PodResourcesOptions{})
 }
 
-// RequestsWithoutOverhead and LimitsWithoutOverhead are what the sandbox is told.
+// RequestsWithoutOverhead and LimitsWithoutOverhead are the resources of the sandbox.
 func RequestsWithoutOverhead(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(own(p), resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 }
@@ -45,9 +46,9 @@ func LimitsWithoutOverhead(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodLimits(own(p), resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 }
 
-// own returns a pod whose quantities nobody else holds. The helpers hand pod-level
-// quantities out as they are and add the overhead to them; one that is kept as a decimal
-// (1.5Gi) would be changed in the pod itself.
+// own returns a pod that shares no quantities with p. The helpers hand pod-level
+// quantities out as they are and add the overhead to them; one that is kept as a
+// decimal (1.5Gi) would be changed in the pod itself.
 func own(p *v1.Pod) *v1.Pod {
 	if p.Spec.Resources == nil {
 		return p
@@ -163,24 +164,4 @@ func HugePageSize(name v1.ResourceName) (resource.Quantity, bool) {
 	}
 	q, err := resource.ParseQuantity(s)
 	return q, err == nil && q.Sign() > 0
-}
-
-// MemoryHigh is memory.high of a container with MemoryQoS (KEP-2570): the request plus
-// factor of what lies between it and the limit, or the node's allocatable memory without
-// a limit, rounded down to a page. 0 means none is set.
-func MemoryHigh(request, limit, allocatable int64, factor float64, pageSize int64) int64 {
-	if request == limit || pageSize <= 0 {
-		return 0
-	}
-	if limit == 0 {
-		limit = allocatable
-	}
-	if limit <= 0 {
-		return 0
-	}
-	high := int64(math.Floor((float64(request)+float64(limit-request)*factor)/float64(pageSize))) * pageSize
-	if high <= request {
-		return 0
-	}
-	return high
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -212,19 +214,5 @@ func TestContainerResources(t *testing.T) {
 	resources, overhead := SandboxResources(p, ResourceOptions{CPUQuota: true})
 	if resources.CpuShares != 1024 || overhead.CpuShares != 102 || overhead.MemoryLimitInBytes != 64<<20 || resources.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("sandbox %v, overhead %v", resources, overhead)
-	}
-}
-
-func TestMemoryHigh(t *testing.T) {
-	for _, tt := range []struct{ request, limit, allocatable, want int64 }{
-		{100 << 20, 200 << 20, 0, 199229440},
-		{100 << 20, 100 << 20, 0, 0},
-		{100 << 20, 0, 1 << 30, 976850944},
-		{0, 0, 1 << 30, 0},
-		{0, 0, 0, 0},
-	} {
-		if got := MemoryHigh(tt.request, tt.limit, tt.allocatable, 0.9, 4096); got != tt.want {
-			t.Errorf("MemoryHigh(%d, %d, %d) = %d, want %d", tt.request, tt.limit, tt.allocatable, got, tt.want)
-		}
 	}
 }

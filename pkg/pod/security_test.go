@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -187,27 +189,6 @@ func TestSysctls(t *testing.T) {
 }
 
 func TestTerminationMessages(t *testing.T) {
-	if got := len(TailTerminationMessage(make([]byte, 5000))); got != 4096 {
-		t.Errorf("message of %d bytes", got)
-	}
-	lines := strings.Repeat("line\n", 100)
-	if got := string(TailTerminationLog([]byte(lines))); got != strings.Repeat("line\n", 80) {
-		t.Errorf("log of %d lines", strings.Count(got, "\n"))
-	}
-	if got := string(TailTerminationLog([]byte("a\nb"))); got != "a\nb" {
-		t.Errorf("short log %q", got)
-	}
-	if got := len(TailTerminationLog([]byte(strings.Repeat("x", 3000)))); got != 2048 {
-		t.Errorf("log of %d bytes", got)
-	}
-	if got := TailTerminationLog(nil); len(got) != 0 {
-		t.Errorf("empty log %q", got)
-	}
-	info := ContainerInfo{TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}
-	if !FallbackToLogs(info, 1, "Error", nil) || FallbackToLogs(info, 0, "", nil) || FallbackToLogs(info, 1, "ContainerCannotRun", nil) ||
-		FallbackToLogs(info, 1, "Error", []byte("x")) || FallbackToLogs(ContainerInfo{}, 1, "Error", nil) {
-		t.Error("fall back to logs at the wrong time")
-	}
 	if a, b := JoinTerminationMessage("r", "o"), JoinTerminationMessage("", "o"); a != "r: o" || b != "o" {
 		t.Errorf("joined %q, %q", a, b)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -50,7 +52,7 @@ func Sized(c *v1.Container, s Size) *v1.Container {
 	return &out
 }
 
-// RestartsFor tells whether a container is restarted when its size changes from one to
+// RestartsFor reports whether a container is restarted when its size changes from one to
 // the other (container.resizePolicy; none means it is not).
 func RestartsFor(c *v1.Container, from, to Size) bool {
 	changed := map[v1.ResourceName]bool{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -10,8 +12,8 @@ import (
 	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls are namespaced and harm nobody outside the pod; since says which kernel
-// first had them namespaced.
+// safeSysctls are namespaced and have no effect outside the pod; since says which
+// kernel first had them namespaced.
 var safeSysctls = []struct{ name, since string }{
 	{name: "kernel.shm_rmid_forced"},
 	{name: "net.ipv4.ip_local_port_range"},

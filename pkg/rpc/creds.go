@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rpc
 
 import (
@@ -26,10 +28,10 @@ type Peer struct {
 // AuthType implements credentials.AuthInfo.
 func (*Peer) AuthType() string { return "unix-peer" }
 
-// Is tells whether the peer may speak for a service.
+// Is reports whether the peer may speak for a service.
 func (p *Peer) Is(s house.Service) bool { return p != nil && slices.Contains(p.Services, s) }
 
-// Any tells whether any of the peer's services passes.
+// Any reports whether any of the peer's services passes.
 func (p *Peer) Any(ok func(house.Service) bool) bool {
 	return p != nil && slices.ContainsFunc(p.Services, ok)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rpc is gRPC between processes of one node: Unix sockets, peers known
 // by their socket credentials, one set of interceptors on both sides, and one
 // translation each way between errors and codes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rpc
 
 import (
@@ -84,7 +86,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// Is tells whether err is of a kind.
+// Is reports whether err is of a kind.
 func Is(err error, k Kind) bool { return err != nil && KindOf(err) == k }
 
 func kindOfCode(c codes.Code) Kind {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rpc_test
 
 import (
@@ -11,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,8 +37,8 @@ type node struct {
 	hello func(context.Context) error
 }
 
-func (n *node) Hello(ctx context.Context, _ *nodev1.HelloRequest) (*nodev1.HelloResponse, error) {
-	return &nodev1.HelloResponse{Service: "here"}, n.hello(ctx)
+func (n *node) Hello(ctx context.Context, req *nodev1.HelloRequest) (*nodev1.HelloResponse, error) {
+	return &nodev1.HelloResponse{Service: "here", HealthReason: req.GetService() + " caf\xe9"}, n.hello(ctx)
 }
 
 func everybody(uid int) house.Identities {
@@ -48,6 +52,11 @@ func everybody(uid int) house.Identities {
 // serve runs a server and returns its socket.
 func serve(t *testing.T, ids house.Identities, hello func(context.Context) error) string {
 	t.Helper()
+	return serveAndLog(t, quiet, ids, hello)
+}
+
+func serveAndLog(t *testing.T, log *slog.Logger, ids house.Identities, hello func(context.Context) error) string {
+	t.Helper()
 	dir := t.TempDir()
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) { // strangers must get as far as the socket
 		if err := os.Chmod(d, 0o755); err != nil {
@@ -55,7 +64,7 @@ func serve(t *testing.T, ids house.Identities, hello func(context.Context) error
 		}
 	}
 	socket := filepath.Join(dir, "s")
-	server, err := rpc.NewServer(rpc.ServerConfig{Socket: socket, Identities: ids, Log: quiet})
+	server, err := rpc.NewServer(rpc.ServerConfig{Socket: socket, Identities: ids, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +73,10 @@ func serve(t *testing.T, ids house.Identities, hello func(context.Context) error
 	plegv1.RegisterPlegServiceServer(server, n)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
+	go func() {
+		ended <- server.Run(ctx)
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -94,6 +106,15 @@ func dial(t *testing.T, cfg rpc.ClientConfig) nodev1.NodeServiceClient {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return nodev1.NewNodeServiceClient(conn)
+}
+
+// TestTextThatIsNotUTF8: neither a request nor an answer is refused because of it.
+func TestTextThatIsNotUTF8(t *testing.T) {
+	client := dial(t, rpc.ClientConfig{Socket: serve(t, everybody(os.Geteuid()), func(context.Context) error { return nil })})
+	resp, err := client.Hello(t.Context(), &nodev1.HelloRequest{Service: "\xff end"})
+	if want := "\uFFFD end caf\uFFFD"; err != nil || resp.GetHealthReason() != want {
+		t.Errorf("answer %q, %v; want %q", resp.GetHealthReason(), err, want)
+	}
 }
 
 func TestKindsCrossTheSocket(t *testing.T) {
@@ -179,6 +200,24 @@ func TestMethodsAreGrantedByName(t *testing.T) {
 	}
 }
 
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 // TestWrongUIDIsRefused runs this test's program as another user, who then tries
 // the socket.
 func TestWrongUIDIsRefused(t *testing.T) {
@@ -193,13 +232,23 @@ func TestWrongUIDIsRefused(t *testing.T) {
 			t.Fatal("a stranger was answered")
 		}
 		fmt.Println("refused:", rpc.KindOf(err))
+		for range 300 {
+			conn, err := net.Dial("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = conn.Read(make([]byte, 1)) // the server closes it
+			_ = conn.Close()
+		}
 		return
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}
-	called := false
-	socket := serve(t, everybody(4711), func(context.Context) error { called = true; return nil })
+	called, began := false, time.Now()
+	var written journal
+	log := slog.New(slog.NewTextHandler(&written, nil))
+	socket := serveAndLog(t, log, everybody(4711), func(context.Context) error { called = true; return nil })
 	dial(t, rpc.ClientConfig{Socket: socket}).Hello(t.Context(), nil) // only waits until it listens
 	if !called {
 		t.Fatal("root, the operator, was refused")
@@ -223,6 +272,10 @@ func TestWrongUIDIsRefused(t *testing.T) {
 	}
 	if called {
 		t.Errorf("the call of a stranger ran\n%s", out)
+	}
+	minutes := int(time.Since(began)/time.Minute) + 1
+	if n := strings.Count(written.String(), "peer refused"); n == 0 || n > minutes {
+		t.Errorf("%d lines about a stranger in %d minutes:\n%s", n, minutes, written.String())
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rpc
 
 import (
@@ -19,10 +21,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
-// MaxMessage bounds one message either way, in bytes. A snapshot of a thousand
-// pods of 17 KB fits several times.
+// MaxMessage bounds one message either way, in bytes. Feeds come in pages of 8 MiB.
 const MaxMessage = 64 << 20
 
 // ReadBuffer is what either end of a connection between services reads into, in
@@ -44,6 +46,11 @@ type ServerConfig struct {
 	Identities house.Identities
 	Log        *slog.Logger
 	Metrics    prometheus.Registerer
+	// MaxRequest bounds a request, in bytes; MaxMessage when zero.
+	MaxRequest int
+	// MaxCalls bounds the calls of one connection that are under way; the caller
+	// waits with others. No bound when zero.
+	MaxCalls uint32
 	// Options are added to the gRPC server (the broker's codec, for example).
 	Options []grpc.ServerOption
 }
@@ -58,6 +65,9 @@ type Server struct {
 // NewServer builds a server; it listens only in Run. Services register on it
 // before that.
 func NewServer(cfg ServerConfig) (*Server, error) {
+	if cfg.MaxRequest == 0 {
+		cfg.MaxRequest = MaxMessage
+	}
 	metrics := grpcprom.NewServerMetrics()
 	if cfg.Metrics != nil {
 		if err := cfg.Metrics.Register(metrics); err != nil {
@@ -80,12 +90,15 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		logging.WithLogOnEvents(logging.FinishCall),
 		logging.WithLevels(callLevel),
 	}
+	refusals := quiet.NewLog(cfg.Log) // any local user may knock, as often as they like
 	creds := &peerCreds{ids: cfg.Identities, refused: func(uid uint32, pid int32) {
-		cfg.Log.Warn("peer refused", "uid", uid, "pid", pid, "socket", cfg.Socket)
+		refusals.Say(slog.LevelWarn, fmt.Sprint(uid), "peer refused", "uid", uid, "pid", pid, "socket", cfg.Socket)
 	}}
 	options := append([]grpc.ServerOption{
 		grpc.Creds(creds),
-		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(cfg.MaxRequest),
+		grpc.MaxConcurrentStreams(cfg.MaxCalls),
 		grpc.MaxSendMsgSize(MaxMessage),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.ReadBufferSize(ReadBuffer),

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -14,8 +16,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/rpc"
 )
 
-// serveDebug answers /metrics and /debug/pprof on the process's debug socket,
-// to root and to nodeapi, which merges the metrics of all.
+// serveDebug answers /metrics and /debug/pprof on the process's debug socket, for root,
+// and for nodeapi, which merges the metrics of all services.
 func (k *Kit) serveDebug(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(k, promhttp.HandlerOpts{EnableOpenMetrics: true}))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -12,7 +14,7 @@ import (
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 )
 
-// helloPeriod is how often a service says on the bus that it lives.
+// helloPeriod is how often a service publishes its Hello on the bus.
 const helloPeriod = 10 * time.Second
 
 type hello struct {
@@ -20,7 +22,8 @@ type hello struct {
 	kit *Kit
 }
 
-// Hello answers who this is; a caller of a protocol too far away is refused.
+// Hello answers with the process's identity and health; a caller with an incompatible
+// protocol is refused.
 func (h *hello) Hello(_ context.Context, req *nodev1.HelloRequest) (*nodev1.HelloResponse, error) {
 	if p := req.GetProtocol(); p != 0 && !Speaks(p) {
 		return nil, rpc.Conflict.Errorf("%s speaks protocol %d, caller %q speaks %d", h.kit.Service, house.Protocol, req.GetService(), p)
@@ -28,13 +31,13 @@ func (h *hello) Hello(_ context.Context, req *nodev1.HelloRequest) (*nodev1.Hell
 	return h.kit.Hello(), nil
 }
 
-// Speaks tells whether this build understands a neighbour's protocol: its own
+// Speaks reports whether this build understands a neighbour's protocol: its own
 // version, the one before and the one after.
 func Speaks(protocol uint32) bool {
 	return protocol+1 >= house.Protocol && protocol <= house.Protocol+1
 }
 
-// Hello is what the process says of itself now.
+// Hello is the process's answer to Hello now.
 func (k *Kit) Hello() *nodev1.HelloResponse {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -49,7 +52,7 @@ func (k *Kit) Hello() *nodev1.HelloResponse {
 			Name: f.Name(), Revision: revision.Proto(), Complete: complete, Items: uint64(items),
 		})
 	}
-	for _, m := range k.mirrors {
+	for _, m := range k.replicas {
 		revision, complete, items, err := m.State()
 		state := &nodev1.MirrorState{Name: m.Feed(), Revision: revision.Proto(), Complete: complete, Items: uint64(items)}
 		if err != nil {
@@ -57,7 +60,7 @@ func (k *Kit) Hello() *nodev1.HelloResponse {
 		}
 		resp.Mirrors = append(resp.Mirrors, state)
 	}
-	resp.StateFiles = k.stateFiles()
+	resp.StateFiles = k.files.list()
 	return resp
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -19,19 +21,27 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
-	"github.com/sextant-node/sextant/pkg/store"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 )
 
 // Version of the program, set at link time.
 var Version = "dev"
+
+// config is asked on behalf of any client of the node's port: the requests in flight of
+// its callers are bounded before they are read. All its requests are small.
+const (
+	configRequest = 256 << 10
+	configCalls   = 256
+)
 
 // BusOff as Options.Bus runs without a bus.
 const BusOff = "off"
@@ -43,7 +53,7 @@ type Options struct {
 	// Bus is empty for the node's own, BusOff, or the URL of a user's NATS.
 	Bus string
 	Log *slog.Logger
-	// Level is what Log goes by, for those who may change it; nil if nobody may.
+	// Level is the level of Log, to change it at run time; nil if it is fixed.
 	Level *slog.LevelVar
 	// Grace bounds an orderly stop; 5 s when zero.
 	Grace time.Duration
@@ -68,24 +78,22 @@ type Kit struct {
 	dialing *grpcprom.ClientMetrics
 	started time.Time
 
-	mu      sync.Mutex
-	state   nodev1.Health
-	reason  string
-	tasks   []Task
-	peers   map[house.Service]*grpc.ClientConn
-	mirrors []mirrorState
-	hearts  []*heart
-	states  map[string]store.State // by path
-	tell    func(kind, reason, message string)
-	untold  []notice
+	notices *notices
+	files   *stateFiles
+	hearts  hearts
 
-	events       *feed.Events
-	stateMetrics stateMetrics
+	mu       sync.Mutex
+	state    nodev1.Health
+	reason   string
+	tasks    []Task
+	peers    map[house.Service]*grpc.ClientConn
+	replicas []replicaState
 }
 
-type mirrorState interface {
+type replicaState interface {
 	Feed() string
 	State() (revision feed.Revision, complete bool, items int, err error)
+	Counts() feed.Counts
 }
 
 // New makes a kit. It connects nowhere and listens nowhere yet.
@@ -101,21 +109,22 @@ func New(opts Options) (*Kit, error) {
 		return nil, fmt.Errorf("identities: %w", err)
 	}
 	otel.SetTextMapPropagator(propagation.TraceContext{})
+	metrics, notices := prometheus.NewRegistry(), &notices{}
 	k := &Kit{
-		Options: opts, Epoch: uuid.NewString(), Identities: ids,
-		Metrics: prometheus.NewRegistry(),
-		feeds:   feed.NewServer(), health: health.NewServer(),
+		Options: opts, Epoch: uuid.NewString(), Identities: ids, Metrics: metrics,
+		notices: notices, files: newStateFiles(opts.Service, notices, metrics),
+		feeds: feed.NewServer(), health: health.NewServer(),
 		dialing: grpcprom.NewClientMetrics(),
 		started: time.Now(),
 		state:   nodev1.Health_HEALTH_STARTING,
 		peers:   map[house.Service]*grpc.ClientConn{},
-		states:  map[string]store.State{},
 	}
-	k.stateMetrics = newStateMetrics(k.Metrics, opts.Service)
-	k.Metrics.MustRegister(k.dialing, proportional())
-	k.Server, err = rpc.NewServer(rpc.ServerConfig{
-		Socket: opts.Paths.Socket(opts.Service), Identities: ids, Log: opts.Log, Metrics: k.Metrics,
-	})
+	k.Metrics.MustRegister(k.dialing, proportional(), cleaned(opts.Service), build(opts.Service), commits(opts.Service), newWork(k))
+	cfg := rpc.ServerConfig{Socket: opts.Paths.Socket(opts.Service), Identities: ids, Log: opts.Log, Metrics: k.Metrics}
+	if opts.Service == house.Config {
+		cfg.MaxRequest, cfg.MaxCalls = configRequest, configCalls
+	}
+	k.Server, err = rpc.NewServer(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +180,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// announceAll tells the readers of every feed to look: what changed before the
-// bus was there was not announced.
+// announceAll announces every feed: changes before the bus was connected were not
+// announced.
 func (k *Kit) announceAll(client *bus.Client) {
 	for _, f := range k.feeds.Sources() {
 		revision, _, _ := f.State()
@@ -224,13 +233,13 @@ func (k *Kit) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving says that the service does its work.
+// Serving sets the health SERVING.
 func (k *Kit) Serving() { k.setHealth(nodev1.Health_HEALTH_SERVING, "") }
 
-// Waiting says what the service waits for.
+// Waiting sets the health STARTING, with what the service waits for.
 func (k *Kit) Waiting(reason string) { k.setHealth(nodev1.Health_HEALTH_STARTING, reason) }
 
-// Failing says that, and why, the service cannot do its work.
+// Failing sets the health FAILING, with the reason.
 func (k *Kit) Failing(reason string) { k.setHealth(nodev1.Health_HEALTH_FAILING, reason) }
 
 func (k *Kit) setHealth(state nodev1.Health, reason string) {
@@ -250,48 +259,55 @@ func (k *Kit) setHealth(state nodev1.Health, reason string) {
 }
 
 // Owner makes a feed of the process and serves it.
-func Owner[M proto.Message](k *Kit, name string) *feed.Owner[M] {
-	o := feed.NewOwner[M](name, k.Epoch, k.Bus)
+func Owner[M proto.Message](k *Kit, f house.FeedOf[M]) *feed.Owner[M] {
+	o := feed.NewOwner[M](f.Name, k.Epoch, k.Bus)
 	k.feeds.Add(o)
 	return o
 }
 
 // Events makes the process's feed of Kubernetes Events and serves it.
 func (k *Kit) Events() *feed.Events {
-	k.events = feed.NewEvents(string(k.Service)+".events", k.Epoch, k.Bus)
-	k.feeds.Add(k.events)
-	k.TellBy(k.tellByFeed)
-	return k.events
+	events := feed.NewEvents(string(k.Service)+".events", k.Epoch, k.Bus)
+	k.feeds.Add(events)
+	k.TellBy(func(kind, reason, message string) {
+		err := events.Emit(context.Background(), &eventv1.Event{
+			Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Node"},
+			Type:   kind, Reason: reason, Message: message, Time: timestamppb.Now(),
+		})
+		if err != nil {
+			k.Log.Warn("event lost", "reason", reason, KeyError, err.Error())
+		}
+	})
+	return events
 }
 
-// MirrorOption is what a reader wants of a mirror beyond its feed.
-type MirrorOption func(*feed.MirrorConfig)
+// ReplicaOption is an option of a replica.
+type ReplicaOption func(*feed.ReplicaConfig)
 
-// Since is for a reader that remembers how far it had come.
-func Since(r feed.Revision) MirrorOption { return func(c *feed.MirrorConfig) { c.Since = r } }
+// Since starts a replica at a revision that the reader has kept.
+func Since(r feed.Revision) ReplicaOption { return func(c *feed.ReplicaConfig) { c.Since = r } }
 
-// Unhurried is for a reader that nobody waits for: several changes are pulled
-// at once.
-func Unhurried(c *feed.MirrorConfig) { c.Settle = 100 * time.Millisecond }
+// Unhurried batches announcements, for a reader on which no other service waits.
+func Unhurried(c *feed.ReplicaConfig) { c.Settle = 100 * time.Millisecond }
 
-// Mirror makes a mirror of a neighbour's feed and runs it with the process.
-func Mirror[T any](k *Kit, name string, decode func(key string, value []byte) (T, error), options ...MirrorOption) (*feed.Mirror[T], error) {
-	f, ok := house.FeedNamed(name)
-	if !ok {
-		return nil, fmt.Errorf("no feed %q in the house", name)
-	}
+// OnDemand is for a reader that pulls by itself, before it reads, and is not to be woken
+// by changes.
+func OnDemand(c *feed.ReplicaConfig) { c.OnDemand, c.Listener = true, nil }
+
+// Replica makes a replica of a neighbour's feed and runs it with the process.
+func Replica[M proto.Message, T any](k *Kit, f house.FeedOf[M], decode func(key string, value []byte) (T, error), options ...ReplicaOption) (*feed.Replica[T], error) {
 	conn, err := k.Dial(f.Owner)
 	if err != nil {
 		return nil, err
 	}
-	cfg := feed.MirrorConfig{Feed: name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}, Listener: k.Bus, Log: k.Log}
+	cfg := feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}, Listener: k.Bus, Log: k.Log}
 	for _, o := range options {
 		o(&cfg)
 	}
-	m := feed.NewMirror(cfg, decode)
+	m := feed.NewReplica(cfg, decode)
 	k.mu.Lock()
-	k.mirrors = append(k.mirrors, m)
+	k.replicas = append(k.replicas, m)
 	k.mu.Unlock()
-	k.Go("mirror "+name, m.Run)
+	k.Go("replica "+f.Name, m.Run)
 	return m, nil
 }

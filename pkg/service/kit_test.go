@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service_test
 
 import (
@@ -59,7 +61,7 @@ func hello(t *testing.T, paths house.Paths, name house.Service, protocol uint32)
 func TestHello(t *testing.T) {
 	paths := house.Paths{Run: t.TempDir(), State: t.TempDir()}
 	k := newKit(t, paths, house.Pleg)
-	records := service.Owner[*plegv1.PodRecord](k, house.PlegPods)
+	records := service.Owner(k, house.PlegPods)
 	run(t, k)
 	k.Waiting("the runtime")
 	resp, err := hello(t, paths, house.Pleg, house.Protocol)
@@ -85,17 +87,17 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestAReaderOutlivesItsOwner: a mirror keeps what it had while the owner is
+// TestAReaderOutlivesItsOwner: a replica keeps what it had while the owner is
 // away, and follows the next one.
 func TestAReaderOutlivesItsOwner(t *testing.T) {
 	paths := house.Paths{Run: t.TempDir(), State: t.TempDir()}
 	changed := make(chan struct{}, 1)
 	reader := newKit(t, paths, house.Prober)
-	mirror, err := service.Mirror(reader, house.PlegPods, feed.Message[*plegv1.PodRecord])
+	replica, err := service.Replica(reader, house.PlegPods, feed.Message[*plegv1.PodRecord])
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror.Watch(func([]string) {
+	replica.Watch(func([]string) {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -115,7 +117,7 @@ func TestAReaderOutlivesItsOwner(t *testing.T) {
 	}
 	start := func(name string) (stop func()) {
 		owner := newKit(t, paths, house.Pleg)
-		records := service.Owner[*plegv1.PodRecord](owner, house.PlegPods)
+		records := service.Owner(owner, house.PlegPods)
 		if _, err := records.Set(t.Context(), "a", &plegv1.PodRecord{Uid: "a", Name: name}); err != nil {
 			t.Fatal(err)
 		}
@@ -123,13 +125,13 @@ func TestAReaderOutlivesItsOwner(t *testing.T) {
 		return run(t, owner)
 	}
 	has := func(name string) func() bool {
-		return func() bool { r, ok := mirror.Get("a"); return ok && r.GetName() == name }
+		return func() bool { r, ok := replica.Get("a"); return ok && r.GetName() == name }
 	}
 	stop := start("first")
 	until("the first owner's item", has("first"))
 	stop()
 	if !has("first")() {
-		t.Error("the owner's end emptied the mirror")
+		t.Error("the owner's end emptied the replica")
 	}
 	start("second")
 	until("the second owner's item", has("second"))

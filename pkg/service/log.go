@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -20,10 +22,20 @@ const (
 	KeyTrace     = "trace"
 )
 
-// NewLogger writes JSON lines with the service's name, and the trace of the
-// context where there is one.
-func NewLogger(w io.Writer, service string, level slog.Leveler) *slog.Logger {
-	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+// Formats of logs.
+const (
+	JSON = "json"
+	Text = "text" // key=value
+)
+
+// NewLogger writes lines, in JSON or as text, with the service's name, and the trace of
+// the context where there is one.
+func NewLogger(w io.Writer, format, service string, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewJSONHandler(w, options)
+	if format == Text {
+		handler = slog.NewTextHandler(w, options)
+	}
 	return slog.New(traced{handler}).With(KeyService, service)
 }
 

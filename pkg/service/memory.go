@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -10,27 +13,46 @@ import (
 
 const (
 	// collectAt is the growth of the heap, in percent of what is in use, at which
-	// garbage is collected. Go's own 100 keeps as much garbage as there are
-	// values; services are many, mostly idle, and their heaps small.
+	// garbage is collected at the latest. Go's own 100 keeps as much garbage as there are
+	// values; services are many and mostly idle.
 	collectAt = 50
-	// tidyPeriod is how often a process looks at what it keeps.
+	// room is how much a heap may grow in any case while there is work, and mostAt the most
+	// in percent: half of a small heap is garbage in no time, and collecting it is then a
+	// fifth of the work. Afterwards it goes back to the system.
+	room, mostAt = 8 << 20, 200
+	// tidyPeriod is how often a process checks its heap.
 	tidyPeriod = 10 * time.Second
 	// tidyAgain is the least time between two collections for tidiness' sake, as
 	// Go's own between two that nothing but time calls for.
 	tidyAgain = 2 * time.Minute
 	// worthIt is how much must come back for a collection to be worth its time.
 	worthIt = 1 << 20
-	// busy is how much a process allocates in a tidyPeriod when it has work to do.
+	// busy is how much a process allocates in a tidyPeriod, at the least, when it has work to
+	// do: as much as it has in use, but not less than this. What it does at rest, relisting
+	// and looking at the pods it has, grows with what it has in use.
 	busy = 1 << 20
+	// processors are the most that run a process's Go code at a time. For each, Go's runtime
+	// keeps memory of every size to hand out: a node of many processors would pay for them
+	// in every process, and none has work for so many.
+	processors = 4
 )
 
 // Tidy keeps a process as small as what it works on: when work has come to a
 // rest, garbage is collected and unused memory goes back to the system at once,
-// which Go's runtime would take its time for and do in part. It ends with ctx.
+// which Go's runtime would take its time for and do in part. It also bounds the processors
+// that the process uses. It ends with ctx.
 func Tidy(ctx context.Context) error {
-	if os.Getenv("GOGC") == "" { // an operator's word counts
-		debug.SetGCPercent(collectAt)
+	if runtime.GOMAXPROCS(0) > processors && os.Getenv("GOMAXPROCS") == "" { // the operator's setting counts
+		runtime.GOMAXPROCS(processors)
 	}
+	percent := 0
+	adjust := func(next int) {
+		if next != percent && os.Getenv("GOGC") == "" { // the operator's setting counts
+			debug.SetGCPercent(next)
+			percent = next
+		}
+	}
+	adjust(collectAt)
 	tick := time.NewTicker(tidyPeriod)
 	defer tick.Stop()
 	t := tidier{working: true}
@@ -39,16 +61,19 @@ func Tidy(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			if t.due(now, readHeap()) {
+			h := readHeap()
+			if t.due(now, h) {
 				debug.FreeOSMemory()
 			}
+			adjust(t.growth(h.live))
 		}
 	}
 }
 
-// heap is what the runtime says of its memory, in bytes.
+// heap is the Go runtime's account of its memory, in bytes.
 type heap struct {
 	allocated uint64 // since the start
+	live      uint64 // in use at the last collection
 	spare     uint64 // free, garbage or unused, and not given back
 }
 
@@ -61,7 +86,7 @@ func readHeap() heap {
 	}
 	metrics.Read(samples)
 	live, objects := samples[1].Value.Uint64(), samples[2].Value.Uint64()
-	return heap{samples[0].Value.Uint64(), samples[3].Value.Uint64() + objects - min(live, objects)}
+	return heap{samples[0].Value.Uint64(), live, samples[3].Value.Uint64() + objects - min(live, objects)}
 }
 
 // tidier decides when to collect.
@@ -71,12 +96,12 @@ type tidier struct {
 	last      time.Time // collection
 }
 
-// due tells whether to collect now: at the first rest after work, else when
+// due reports whether to collect now: at the first rest after work, else when
 // enough has gathered and the last time is long ago.
 func (t *tidier) due(now time.Time, h heap) bool {
 	fresh := h.allocated - t.allocated
 	t.allocated = h.allocated
-	if fresh >= busy {
+	if fresh >= max(busy, h.live) {
 		t.working = true
 		return false
 	}
@@ -85,4 +110,13 @@ func (t *tidier) due(now time.Time, h heap) bool {
 	}
 	t.working, t.last = false, now
 	return true
+}
+
+// growth is by how much, in percent, a heap with so many bytes in use may grow until garbage
+// is collected.
+func (t *tidier) growth(live uint64) int {
+	if !t.working {
+		return collectAt
+	}
+	return int(min(max(collectAt, 100*room/max(live, 1)), mostAt))
 }

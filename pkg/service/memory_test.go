@@ -1,6 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
+	"context"
+	"runtime"
 	"runtime/debug"
 	"testing"
 	"time"
@@ -27,8 +31,67 @@ func TestTidierWaitsForRest(t *testing.T) {
 		{320 * time.Second, 31 * mib, 9 * mib, false, "more work"},
 		{330 * time.Second, 31*mib + 1000, 9 * mib, true, "the work is done"},
 	} {
-		if got := decide.due(start.Add(step.after), heap{step.allocated, step.spare}); got != step.want {
+		if got := decide.due(start.Add(step.after), heap{allocated: step.allocated, spare: step.spare}); got != step.want {
 			t.Errorf("step %d: collect %v, want %v: %s", i, got, step.want, step.why)
+		}
+	}
+}
+
+func TestTidierKnowsRestOfManyPods(t *testing.T) {
+	const mib = 1 << 20
+	now := time.Unix(1000, 0)
+	decide := tidier{working: true}
+	h := heap{live: 9 * mib, spare: 4 * mib}
+	for i, step := range []struct {
+		fresh uint64
+		want  bool
+		why   string
+	}{
+		{9 * mib, false, "it allocates as much as it has in use: work"},
+		{3 * mib, true, "it looks at the pods it has"},
+		{3 * mib, false, "it was done a moment ago"},
+	} {
+		now, h.allocated = now.Add(10*time.Second), h.allocated+step.fresh
+		if got := decide.due(now, h); got != step.want {
+			t.Errorf("step %d: collect %v, want %v: %s", i, got, step.want, step.why)
+		}
+	}
+	if got := decide.growth(h.live); got != collectAt {
+		t.Errorf("at rest the heap may grow by %d percent, want %d", got, collectAt)
+	}
+}
+
+func TestTidyBoundsProcessors(t *testing.T) {
+	had := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { runtime.GOMAXPROCS(had) })
+	percent := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, step := range []struct {
+		has, want int
+		setting   string
+	}{{32, processors, ""}, {2, 2, ""}, {32, 32, "32"}} {
+		runtime.GOMAXPROCS(step.has)
+		t.Setenv("GOMAXPROCS", step.setting)
+		if err := Tidy(ended); err != nil {
+			t.Fatal(err)
+		}
+		if got := runtime.GOMAXPROCS(0); got != step.want {
+			t.Errorf("%d processors, GOMAXPROCS=%q: the process uses %d, want %d", step.has, step.setting, got, step.want)
+		}
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	const mib = 1 << 20
+	for live, want := range map[uint64]int{0: 200, 4 * mib: 200, 8 * mib: 100, 16 * mib: 50, 200 * mib: 50} {
+		at, rest := tidier{working: true}, tidier{}
+		if got := at.growth(live); got != want {
+			t.Errorf("%d MiB in use: %d percent, want %d", live/mib, got, want)
+		}
+		if got := rest.growth(live); got != collectAt {
+			t.Errorf("%d MiB in use at rest: %d percent, want %d", live/mib, got, collectAt)
 		}
 	}
 }

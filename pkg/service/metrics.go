@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -11,6 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/store"
+	"github.com/sextant-node/sextant/pkg/wire"
 )
 
 // processFamilies are what Kubernetes' libraries measure of any process they are
@@ -42,7 +48,81 @@ func proportional() prometheus.Collector {
 	}, func() float64 { return pss("/proc/self/smaps_rollup") })
 }
 
-// pss is NaN where the kernel does not tell.
+// cleaned counts the messages of the process that had text which was not UTF-8.
+func cleaned(s house.Service) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "sextant_cleaned_messages_total",
+		Help:        "Messages whose text was not UTF-8, and was replaced before they were sent or kept.",
+		ConstLabels: prometheus.Labels{"service": string(s)},
+	}, func() float64 { return float64(wire.Cleaned()) })
+}
+
+// build says which version of the program runs a service: one by one they are upgraded and
+// rolled back.
+func build(s house.Service) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "sextant_build_info",
+		Help:        "The version of the program that runs a service. The value is always 1.",
+		ConstLabels: prometheus.Labels{"service": string(s), "version": Version},
+	}, func() float64 { return 1 })
+}
+
+// commits counts what the process wrote to its durable file.
+func commits(s house.Service) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "sextant_state_file_commits_total",
+		Help:        "Transactions of the durable file, each of which waited for the disk.",
+		ConstLabels: prometheus.Labels{"service": string(s)},
+	}, func() float64 { return float64(store.Commits()) })
+}
+
+// work counts what feeds give a process to do; it asks them at the scrape.
+type work struct {
+	kit                                *Kit
+	changes, pulls, decodings, volumes *prometheus.Desc
+}
+
+func newWork(k *Kit) *work {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("sextant_feed_"+name, help, []string{"feed"}, prometheus.Labels{"service": string(k.Service)})
+	}
+	return &work{
+		kit:       k,
+		changes:   desc("changes_total", "Changes of a feed that the service serves."),
+		pulls:     desc("pulls_total", "Answers to this reader of a feed."),
+		decodings: desc("decodings_total", "Items of a feed that this reader decoded."),
+		volumes:   desc("bytes_total", "Size of the items of a feed that this reader was given."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (w *work) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{w.changes, w.pulls, w.decodings, w.volumes} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *work) Collect(to chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, n uint64, feed string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), feed)
+	}
+	for _, f := range w.kit.feeds.Sources() {
+		revision, _, _ := f.State()
+		count(w.changes, revision.N, f.Name())
+	}
+	w.kit.mu.Lock()
+	replicas := slices.Clone(w.kit.replicas)
+	w.kit.mu.Unlock()
+	for _, r := range replicas {
+		c := r.Counts()
+		count(w.pulls, c.Pulls, r.Feed())
+		count(w.decodings, c.Decodings, r.Feed())
+		count(w.volumes, c.Bytes, r.Feed())
+	}
+}
+
+// pss is NaN where the kernel does not report it.
 func pss(path string) float64 {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -11,7 +13,6 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/store"
-	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 )
 
@@ -25,89 +26,103 @@ const (
 	ReasonWritten = "StateFileWritten"
 )
 
-// notice is an event about the node that nobody has heard yet.
-type notice struct{ kind, reason, message string }
-
 // StateDir is the folder of the process's durable state.
 func (k *Kit) StateDir() string { return k.Paths.StateOf(k.Service) }
 
-// StoreConfig is how the process opens a durable file below its state folder. What
-// is wrong with the file, then and later, is told by an event about the Node, in
-// the metrics and in Hello; the caller adds the schema.
+// StoreConfig is how the process opens a durable file below its state folder. Faults of
+// the file, then and later, are reported by an event about the Node, in the metrics and
+// in Hello; the caller adds the schema.
 func (k *Kit) StoreConfig(name string) store.Config {
-	return store.Config{Path: filepath.Join(k.StateDir(), name), Log: k.Log, Changed: k.stateChanged}
-}
-
-// stateChanged takes in how a durable file fares.
-func (k *Kit) stateChanged(now store.State) {
-	k.mu.Lock()
-	before := k.states[now.Path]
-	k.states[now.Path] = now
-	k.mu.Unlock()
-	if now.Damage != nil && now.Damage != before.Damage {
-		k.stateMetrics.damaged.Inc()
-		k.Tell(v1.EventTypeWarning, ReasonDamaged, fmt.Sprintf("%s: %s", k.Service, now.Damage))
-	}
-	switch {
-	case now.Trouble != nil && before.Trouble == nil:
-		k.stateMetrics.unwritable.Set(1)
-		k.Tell(v1.EventTypeWarning, ReasonNotWritten, fmt.Sprintf("%s: state file %s cannot be written, going on in memory: %v", k.Service, now.Path, now.Trouble))
-	case now.Trouble == nil && before.Trouble != nil:
-		k.stateMetrics.unwritable.Set(0)
-		k.Tell(v1.EventTypeNormal, ReasonWritten, fmt.Sprintf("%s: state file %s is written again", k.Service, now.Path))
-	}
+	return store.Config{Path: filepath.Join(k.StateDir(), name), Log: k.Log, Changed: k.files.changed}
 }
 
 // Tell emits an event about the Node, whose name status fills in. Before Events or
-// TellBy was called it is put by.
-func (k *Kit) Tell(kind, reason, message string) {
-	k.mu.Lock()
-	tell := k.tell
-	if tell == nil {
-		k.untold = append(k.untold, notice{kind, reason, message})
-	}
-	k.mu.Unlock()
-	if tell != nil {
-		tell(kind, reason, message)
-	}
-}
+// TellBy was called it is queued.
+func (k *Kit) Tell(kind, reason, message string) { k.notices.emit(notice{kind, reason, message}) }
 
 // TellBy is for the service that writes events itself.
-func (k *Kit) TellBy(tell func(kind, reason, message string)) {
-	k.mu.Lock()
-	k.tell = tell
-	untold := k.untold
-	k.untold = nil
-	k.mu.Unlock()
-	for _, n := range untold {
-		tell(n.kind, n.reason, n.message)
+func (k *Kit) TellBy(tell func(kind, reason, message string)) { k.notices.by(tell) }
+
+// notice is an event about the node.
+type notice struct{ kind, reason, message string }
+
+// notices emit events about the node, once there is a way to. Safe for concurrent use.
+type notices struct {
+	mu     sync.Mutex
+	send   func(kind, reason, message string) // nil: none yet
+	queued []notice
+}
+
+func (n *notices) emit(one notice) {
+	n.mu.Lock()
+	send := n.send
+	if send == nil {
+		n.queued = append(n.queued, one)
+	}
+	n.mu.Unlock()
+	if send != nil {
+		send(one.kind, one.reason, one.message)
 	}
 }
 
-// tellByFeed emits events about the Node on the process's own feed.
-func (k *Kit) tellByFeed(kind, reason, message string) {
-	err := k.events.Emit(context.Background(), &eventv1.Event{
-		Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Node"},
-		Type:   kind, Reason: reason, Message: message, Time: timestamppb.Now(),
-	})
-	if err != nil {
-		k.Log.Warn("event lost", "reason", reason, KeyError, err.Error())
+// by sets the way, and emits what was queued.
+func (n *notices) by(send func(kind, reason, message string)) {
+	n.mu.Lock()
+	queued := n.queued
+	n.send, n.queued = send, nil
+	n.mu.Unlock()
+	for _, one := range queued {
+		send(one.kind, one.reason, one.message)
 	}
 }
 
-// stateFiles are the files with which something is or was wrong; callers hold
-// Kit.mu.
-func (k *Kit) stateFiles() []*nodev1.StateFile {
-	var files []*nodev1.StateFile
-	for _, s := range k.states {
-		f := &nodev1.StateFile{Path: s.Path}
+// stateFiles are the durable files of the process. Safe for concurrent use.
+type stateFiles struct {
+	service house.Service
+	notices *notices
+	metrics stateMetrics
+
+	mu     sync.Mutex
+	states map[string]store.State // by path
+}
+
+func newStateFiles(s house.Service, n *notices, r prometheus.Registerer) *stateFiles {
+	return &stateFiles{service: s, notices: n, metrics: newStateMetrics(r, s), states: map[string]store.State{}}
+}
+
+// changed takes in the state of a file.
+func (f *stateFiles) changed(now store.State) {
+	f.mu.Lock()
+	before := f.states[now.Path]
+	f.states[now.Path] = now
+	f.mu.Unlock()
+	if now.Damage != nil && now.Damage != before.Damage {
+		f.metrics.damaged.Inc()
+		f.notices.emit(notice{v1.EventTypeWarning, ReasonDamaged, fmt.Sprintf("%s: %s", f.service, now.Damage)})
+	}
+	switch {
+	case now.Trouble != nil && before.Trouble == nil:
+		f.metrics.unwritable.Set(1)
+		f.notices.emit(notice{v1.EventTypeWarning, ReasonNotWritten, fmt.Sprintf("%s: state file %s cannot be written, going on in memory: %v", f.service, now.Path, now.Trouble)})
+	case now.Trouble == nil && before.Trouble != nil:
+		f.metrics.unwritable.Set(0)
+		f.notices.emit(notice{v1.EventTypeNormal, ReasonWritten, fmt.Sprintf("%s: state file %s is written again", f.service, now.Path)})
+	}
+}
+
+// list are the files as Hello shows them.
+func (f *stateFiles) list() (files []*nodev1.StateFile) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.states {
+		one := &nodev1.StateFile{Path: s.Path}
 		if s.Damage != nil {
-			f.Damage = s.Damage.String()
+			one.Damage = s.Damage.String()
 		}
 		if s.Trouble != nil {
-			f.Trouble, f.Since = s.Trouble.Error(), timestamppb.New(s.Since)
+			one.Trouble, one.Since = s.Trouble.Error(), timestamppb.New(s.Since)
 		}
-		files = append(files, f)
+		files = append(files, one)
 	}
 	return files
 }

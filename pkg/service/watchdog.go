@@ -1,37 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// heart is one loop that must come round.
+// heart is one loop that must beat.
 type heart struct {
 	name  string
 	limit time.Duration
 	last  atomic.Int64 // unix nanoseconds
 }
 
-// Heart registers a loop with the watchdog: the loop calls beat each time it
-// comes round, and the process is reported stuck when it has not for limit.
+// hearts are the loops of the process. Safe for concurrent use.
+type hearts struct {
+	mu  sync.Mutex
+	all []*heart
+}
+
+// Heart registers a loop with the watchdog: the loop calls beat at each iteration, and
+// the process is reported stuck when it has not called it for limit.
 func (k *Kit) Heart(name string, limit time.Duration) (beat func()) {
 	h := &heart{name: name, limit: limit}
 	h.last.Store(time.Now().UnixNano())
-	k.mu.Lock()
-	k.hearts = append(k.hearts, h)
-	k.mu.Unlock()
+	k.hearts.mu.Lock()
+	k.hearts.all = append(k.hearts.all, h)
+	k.hearts.mu.Unlock()
 	return func() { h.last.Store(time.Now().UnixNano()) }
 }
 
-// stuck names the loops that have not come round in time.
-func (k *Kit) stuck(now time.Time) []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// stuck names the loops without a beat within their limit.
+func (hs *hearts) stuck(now time.Time) []string {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
 	var names []string
-	for _, h := range k.hearts {
+	for _, h := range hs.all {
 		if now.Sub(time.Unix(0, h.last.Load())) > h.limit {
 			names = append(names, h.name)
 		}
@@ -39,9 +48,9 @@ func (k *Kit) stuck(now time.Time) []string {
 	return names
 }
 
-// watchdog tells systemd that the process is up once its socket listens, goes on
-// telling it as long as every heart beats, and says when the process stops
-// (sd_notify(3): READY=1, WATCHDOG=1, STOPPING=1). Without systemd it does nothing.
+// watchdog notifies systemd that the process is up once its socket listens, then
+// periodically as long as every heart beats, and when the process stops (sd_notify(3):
+// READY=1, WATCHDOG=1, STOPPING=1). Without systemd it does nothing.
 func (k *Kit) watchdog(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -62,7 +71,7 @@ func (k *Kit) watchdog(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			if names := k.stuck(now); len(names) > 0 {
+			if names := k.hearts.stuck(now); len(names) > 0 {
 				k.Log.Error("loops are stuck: watchdog not fed", "loops", names)
 				continue
 			}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package store_test
 
 import (
@@ -12,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/store"
@@ -104,6 +108,138 @@ func TestAFullDisk(t *testing.T) {
 			_, table, _ = watched(t, path)
 			want()
 		})
+	}
+}
+
+// soon fails the test when a call does not come back.
+func soon(t *testing.T, what string, call func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatalf("%s hangs", what)
+		return nil
+	}
+}
+
+// TestPagesThatCannotBeRead: the file gets shorter while it is open, so that its pages
+// fault as those of a bad disk do. Neither a write nor a read hangs, what is read is
+// never "not there", what is written meanwhile is kept, and the next life has it.
+func TestPagesThatCannotBeRead(t *testing.T) {
+	for _, reads := range []bool{false, true} { // what meets the pages first
+		path := filepath.Join(t.TempDir(), "state.db")
+		s, table, changed := watched(t, path)
+		long := strings.Repeat("k", 200)
+		for i := range 200 {
+			if err := table.Put(fmt.Sprint(long, i), record{i}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Truncate(path, 2*int64(os.Getpagesize())); err != nil { // the heads stay
+			t.Fatal(err)
+		}
+		if reads {
+			err := soon(t, "a read", func() error { _, err := table.All(); return err })
+			if state := s.State(); err == nil && state.Damage == nil {
+				t.Errorf("no error of what cannot be read; state %+v", state)
+			}
+		}
+		for i := range 3 {
+			if err := soon(t, "a write", func() error { return table.Put(fmt.Sprint("later", i), record{i}) }); err != nil {
+				t.Error(err)
+			}
+		}
+		until(t, changed, "trouble", troubled)
+		until(t, changed, "the end of it", well)
+		if d := s.State().Damage; d == nil || d.Aside == "" {
+			t.Errorf("damage %v", d)
+		}
+		want := func() {
+			t.Helper()
+			var all map[string]record
+			err := soon(t, "a read", func() (err error) { all, err = table.All(); return err })
+			if err != nil || all["later0"].N != 0 || all["later2"].N != 2 {
+				t.Errorf("%d records, %v", len(all), err)
+			}
+		}
+		want()
+		if err := soon(t, "closing", s.Close); err != nil {
+			t.Error(err)
+		}
+		_, table, _ = watched(t, path)
+		want()
+	}
+}
+
+// TestAFileThatIsOpenedLate: what a service went on without at its start does not come
+// back behind its back.
+func TestAFileThatIsOpenedLate(t *testing.T) {
+	dir := t.TempDir()
+	there, moved := filepath.Join(dir, "there"), filepath.Join(dir, "moved")
+	path := filepath.Join(there, "state.db")
+	s, table, _ := open(t, config(path))
+	if err := table.Put("old", record{1}); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	// The folder's name stands for a disk that does not let the file be opened.
+	if err := errors.Join(os.Rename(there, moved), os.WriteFile(there, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s, table, changed := watched(t, path)
+	if _, ok, err := table.Get("old"); ok || err != nil {
+		t.Errorf("%v, %v", ok, err)
+	}
+	if err := table.Put("new", record{2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(there), os.Rename(moved, there)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, changed, "the end of the trouble", func(s store.State) bool { return well(s) && s.Damage != nil })
+	damage := s.State().Damage
+	if !strings.Contains(damage.String(), "could not be opened at the start") {
+		t.Errorf("damage %v", damage)
+	}
+	if _, err := os.Stat(damage.Aside); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		all, err := table.All()
+		if err != nil || len(all) != 1 || all["new"].N != 2 {
+			t.Errorf("%v, %v", all, err)
+		}
+		closeStore(t, s)
+		s, table, _ = watched(t, path)
+	}
+}
+
+// TestAFileThatCanBeOpenedInAMoment is read, and nothing of it is lost.
+func TestAFileThatCanBeOpenedInAMoment(t *testing.T) {
+	dir := t.TempDir()
+	there, moved := filepath.Join(dir, "there"), filepath.Join(dir, "moved")
+	path := filepath.Join(there, "state.db")
+	s, table, _ := open(t, config(path))
+	if err := table.Put("old", record{1}); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	if err := errors.Join(os.Rename(there, moved), os.WriteFile(there, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	back := make(chan error, 1)
+	time.AfterFunc(100*time.Millisecond, func() {
+		back <- unix.Renameat2(unix.AT_FDCWD, moved, unix.AT_FDCWD, there, unix.RENAME_EXCHANGE)
+	})
+	_, table, _ = watched(t, path)
+	if err := <-back; err != nil {
+		t.Fatal(err)
+	}
+	if r, ok, err := table.Get("old"); !ok || err != nil || r.N != 1 {
+		t.Errorf("%v, %v, %v", r, ok, err)
 	}
 }
 
@@ -356,6 +492,70 @@ func TestAFaultyDisk(t *testing.T) {
 	}
 }
 
+// TestCompactingFails: where the former file has its name still nothing changes, and
+// writes go on; else the records stay, and reach the disk when it takes writes again.
+func TestCompactingFails(t *testing.T) {
+	for point, trouble := range map[string]bool{"store.write": false, "store.written": true} {
+		path := filepath.Join(t.TempDir(), "state.db")
+		s, table, changed := watched(t, path)
+		if err := table.Put("old", record{1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := fault.Set(point + "=1*error(no)"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = fault.Set("") })
+		if err := s.Compact(); err == nil {
+			t.Errorf("%s: compacted", point)
+		}
+		if got := s.State().Trouble != nil; got != trouble {
+			t.Errorf("%s: trouble %v", point, got)
+		}
+		if err := table.Put("new", record{2}); err != nil {
+			t.Fatal(err)
+		}
+		if trouble {
+			until(t, changed, "trouble", troubled)
+			until(t, changed, "the end of it", well)
+		}
+		if all, err := table.All(); err != nil || len(all) != 2 {
+			t.Errorf("%s: %v, %v", point, all, err)
+		}
+		if err := s.Compact(); err != nil {
+			t.Errorf("%s: %v", point, err)
+		}
+		closeStore(t, s)
+		_, table, _ = watched(t, path)
+		if all, err := table.All(); err != nil || len(all) != 2 {
+			t.Errorf("%s: the next life has %v, %v", point, all, err)
+		}
+	}
+}
+
+// TestCompactOnAFullDisk: without room for a second file the first one stays, and no
+// trouble is reported of a disk that takes writes.
+func TestCompactOnAFullDisk(t *testing.T) {
+	d := disk.Small(t, "1m")
+	path := filepath.Join(d.Dir, "state.db")
+	s, table, _ := watched(t, path)
+	if err := table.Put("old", record{1}); err != nil {
+		t.Fatal(err)
+	}
+	d.Fill()
+	if err := s.Compact(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("compacted: %v", err)
+	}
+	if state := s.State(); state.Trouble != nil {
+		t.Errorf("trouble %v", state.Trouble)
+	}
+	if r, ok, err := table.Get("old"); !ok || err != nil || r.N != 1 {
+		t.Errorf("%v %v %v", r, ok, err)
+	}
+	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half a file was left: %v", err)
+	}
+}
+
 // TestAnotherProcessHasIt: two writers would be worse than none.
 func TestAnotherProcessHasIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -366,28 +566,13 @@ func TestAnotherProcessHasIt(t *testing.T) {
 	}
 }
 
-// TestAFileWithoutChecksums is of a version that knew none: it is read, and has
-// them from then on.
+// TestAFileWithoutChecksums is damaged: nothing proves its records.
 func TestAFileWithoutChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	withoutSums(t, path, map[string]string{"a": `{"N":4}`})
-	for range 2 {
-		s, table, damage := open(t, config(path))
-		if r, ok, err := table.Get("a"); damage != nil || !ok || err != nil || r.N != 4 {
-			t.Errorf("%v %v %v %v", r, ok, err, damage)
-		}
-		closeStore(t, s)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(data), `{"N":4}`, `{"N":5}`)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, _, damage := open(t, config(path))
+	s, table, damage := open(t, config(path))
 	defer closeStore(t, s)
-	if damage == nil {
-		t.Error("a changed record was not noticed")
+	if _, ok, err := table.Get("a"); damage == nil || damage.Aside == "" || ok || err != nil {
+		t.Errorf("%v %v %v", ok, err, damage)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package store
 
 import (
@@ -36,10 +38,9 @@ var order = binary.NativeEndian
 type image struct {
 	// records that are proven whole, by table and key.
 	records map[string]map[string][]byte
-	// unsummed: the file has no checksums, so that only its pages were checked.
-	unsummed bool
-	// damage is everything that is wrong with the file.
+	// damage is what is wrong with the file: the first few faults, of as many.
 	damage []error
+	faults int
 
 	data []byte
 	size uint64 // of a page
@@ -50,16 +51,25 @@ type image struct {
 // head is what a head says of the file.
 type head struct{ root, freelist, pages, tx uint64 }
 
-// readImage reads a file. It never fails: what is damaged is left out and told.
-func readImage(data []byte) (m *image) {
-	m = &image{records: map[string]map[string][]byte{}, data: data, seen: map[uint64]bool{0: true, 1: true}}
+// readImage reads a file. It never fails: damaged records are left out and reported.
+func readImage(data []byte) *image {
+	m := newImage(data)
 	defer func() {
 		if p := recover(); p != nil { // not expected: every access is checked
 			m.damaged("damaged: %v", p)
 		}
 	}()
+	m.read()
+	return m
+}
+
+func newImage(data []byte) *image {
+	return &image{records: map[string]map[string][]byte{}, data: data, seen: map[uint64]bool{0: true, 1: true}}
+}
+
+func (m *image) read() {
 	if !m.readHeads() {
-		return m
+		return
 	}
 	tables := map[string][]byte{}
 	m.walk(m.head.root, nil, nil, func(flags uint32, key, value []byte) {
@@ -81,18 +91,21 @@ func readImage(data []byte) (m *image) {
 	}
 	m.checkFree()
 	m.checkSums()
-	return m
 }
+
+// mostFaults is how many faults are reported one by one.
+const mostFaults = 5
 
 func (m *image) damaged(format string, args ...any) {
-	m.damage = append(m.damage, fmt.Errorf(format, args...))
+	if m.faults++; m.faults <= mostFaults {
+		m.damage = append(m.damage, fmt.Errorf(format, args...))
+	}
 }
 
-// cause joins what is wrong, the first few of it.
+// cause joins what is wrong.
 func (m *image) cause() error {
-	const most = 5
-	if n := len(m.damage); n > most {
-		return errors.Join(append(slices.Clone(m.damage[:most]), fmt.Errorf("and %d more", n-most))...)
+	if more := m.faults - len(m.damage); more > 0 {
+		return errors.Join(append(slices.Clone(m.damage), fmt.Errorf("and %d more", more))...)
 	}
 	return errors.Join(m.damage...)
 }
@@ -129,6 +142,7 @@ func (m *image) readHeads() bool {
 	m.size = size
 	if whole := uint64(len(m.data)) / size; m.head.pages > whole {
 		m.damaged("the file has %d pages of %d", whole, m.head.pages)
+		m.head.pages = whole
 	}
 	return true
 }
@@ -197,17 +211,20 @@ func (m *image) branches(id uint64, body []byte, count uint16, low, high []byte,
 		page uint64
 	}
 	var all []branch
+	end := uint64(0)
 	for i := range uint64(count) {
 		at := pageHeader + i*element
 		if at+element > uint64(len(body)) {
 			m.damaged("page %d: %d branches", id, count)
 			break
 		}
-		key, ok := part(body, at, order.Uint32(body[at:]), order.Uint32(body[at+4:]))
-		if !ok || i > 0 && bytes.Compare(all[i-1].key, key) >= 0 {
+		pos, keys := order.Uint32(body[at:]), order.Uint32(body[at+4:])
+		key, ok := part(body, at, pos, keys)
+		if !ok || at+uint64(pos) < end || i > 0 && bytes.Compare(all[i-1].key, key) >= 0 {
 			m.damaged("page %d: branch %d", id, i)
 			break
 		}
+		end = at + uint64(pos) + uint64(keys)
 		all = append(all, branch{key, order.Uint64(body[at+8:])})
 	}
 	for i, b := range all {
@@ -224,6 +241,7 @@ func (m *image) branches(id uint64, body []byte, count uint16, low, high []byte,
 
 func (m *image) leaves(id uint64, body []byte, count uint16, low, high []byte, visit func(flags uint32, key, value []byte)) {
 	var last []byte
+	end := uint64(0) // of the record before: they do not overlap
 	for i := range uint64(count) {
 		at := pageHeader + i*element
 		if at+element > uint64(len(body)) {
@@ -234,11 +252,12 @@ func (m *image) leaves(id uint64, body []byte, count uint16, low, high []byte, v
 		key, ok := part(body, at, pos, keys)
 		value, whole := part(body, at, pos+keys, values)
 		switch {
-		case !ok || !whole || uint64(pos)+uint64(keys) > math.MaxUint32:
+		case !ok || !whole || uint64(pos)+uint64(keys) > math.MaxUint32 || at+uint64(pos) < end:
 			m.damaged("page %d: record %d is not in it", id, i)
 		case i > 0 && bytes.Compare(last, key) >= 0, bytes.Compare(key, low) < 0, high != nil && bytes.Compare(key, high) >= 0:
 			m.damaged("page %d: record %d is out of order", id, i)
 		default:
+			end = at + uint64(pos) + uint64(keys) + uint64(values)
 			visit(order.Uint32(body[at:]), key, value)
 		}
 		last = key
@@ -308,14 +327,12 @@ func (m *image) checkFree() {
 	}
 }
 
-// checkSums keeps the records that are as they were written. A file without any
-// checksum is of a version that knew none.
+// checkSums keeps the records that are as they were written.
 func (m *image) checkSums() {
 	sums, ok := m.records[sumTable]
 	if !ok {
-		if m.unsummed = true; len(m.damage) > 0 {
-			m.records = nil // nothing proves them whole
-		}
+		m.damaged("it has no checksums")
+		m.records = nil // nothing proves them whole
 		return
 	}
 	delete(m.records, sumTable)

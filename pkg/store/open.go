@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package store
 
 import (
@@ -9,12 +11,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/fault"
@@ -27,16 +27,33 @@ var (
 	errNoFile = errors.New("something else has the name")
 )
 
-// lockWait is how long a former process may take to let go of the file.
-const lockWait = 2 * time.Second
+// lockWait is how long a former process may take to let go of the file, and openWait
+// how long a disk that does not let it be opened is waited for.
+const (
+	lockWait = 2 * time.Second
+	openWait = 2 * time.Second
+)
+
+// openPatiently opens the file, and waits a moment for a disk that does not let it be
+// read: what a service does without its file cannot be undone.
+func (c Config) openPatiently() opened {
+	for limit := time.Now().Add(openWait); ; time.Sleep(50 * time.Millisecond) {
+		o := c.open()
+		if !o.unread || errors.Is(o.err, errLocked) || time.Now().After(limit) {
+			return o
+		}
+	}
+}
 
 // opened is what came of opening a file: a database, or records for the memory and
 // why there is no database.
 type opened struct {
-	db      *bbolt.DB
+	db      *database
 	records map[string]map[string][]byte
 	damage  *Damage
 	err     error
+	// unread: there may be a file, and what it holds is not known.
+	unread bool
 }
 
 // open opens the file, makes it where there is none, and replaces it where it is
@@ -46,15 +63,15 @@ func (c Config) open() opened {
 	f, err := c.openFile()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c.fresh(nil, nil)
+		return c.first()
 	case errors.Is(err, syscall.EROFS):
 		return c.readOnly(err)
 	case dirErr != nil:
-		return opened{err: dirErr}
+		return opened{err: dirErr, unread: true}
 	case errors.Is(err, errNoFile), errors.Is(err, fs.ErrPermission):
 		return c.replace(nil, err)
 	case err != nil: // says nothing of the file
-		return opened{err: err}
+		return opened{err: err, unread: true}
 	}
 	o, keep := c.use(f)
 	if !keep {
@@ -64,6 +81,24 @@ func (c Config) open() opened {
 		}
 	}
 	return o
+}
+
+// openLate replaces a file that could not be opened when the process began, which
+// went on without it: the file is set aside, or it would say later what the process
+// no longer held to.
+func (c Config) openLate(cause error) opened {
+	f, err := c.openFile()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.first()
+	case err != nil:
+		return opened{err: err, unread: true}
+	}
+	defer f.Close() //nolint:errcheck // only locked
+	if err := lock(f); err != nil {
+		return opened{err: err, unread: true}
+	}
+	return c.replace(nil, fmt.Errorf("could not be opened at the start: %w", cause))
 }
 
 // openFile opens the file to be written. Where its rights are in the way, they are
@@ -99,87 +134,60 @@ func (c Config) openFile() (*os.File, error) {
 // use opens a file that is there. keep: the database has taken f over.
 func (c Config) use(f *os.File) (o opened, keep bool) {
 	if err := lock(f); err != nil {
-		return opened{err: err}, false
+		return opened{err: err, unread: true}, false
 	}
-	data, err := io.ReadAll(f)
+	info, err := f.Stat()
 	if err != nil {
-		return c.replace(nil, err), false
+		return opened{err: err, unread: true}, false
 	}
+	data, bad := readPages(f, info.Size())
 	m := readImage(data)
-	from, err := c.schemaOf(m)
-	if err != nil {
+	if bad != nil {
+		m.damaged("%w", bad)
+	}
+	if err := c.checkSchema(m); err != nil {
 		return c.replace(nil, err), false
 	}
 	if len(m.damage) > 0 {
-		if from != c.Schema {
-			m.records = nil // of another schema
-		}
 		return c.replace(m.records, m.cause()), false
 	}
-	if o.db, err = bolt(c.Path, f); err != nil {
-		if from != c.Schema {
-			m.records = nil
-		}
+	if o.db, err = openDatabase(c.Path, f); err != nil {
 		return opened{records: m.records, err: err}, true
-	}
-	if from == c.Schema && !m.unsummed {
-		return o, true
-	}
-	if err := c.migrate(o.db, from); err != nil {
-		if err := guarded(o.db.Close); err != nil {
-			c.Log.Error("close", "path", c.Path, "error", err.Error())
-		}
-		if diskError(err) { // the file stays, and is migrated when there is room
-			return opened{err: err}, true
-		}
-		return c.replace(nil, err), true
 	}
 	return o, true
 }
 
-// diskError tells whether a disk was at fault, rather than what was asked of it.
-func diskError(err error) bool {
-	var errno syscall.Errno
-	return errors.As(err, &errno)
+// page is how much of a file is read at a time where the disk fails, in bytes.
+const page = 4 << 10
+
+// readPages reads a file. Where the disk fails there are zeros, and bad tells.
+func readPages(f io.ReaderAt, size int64) (data []byte, bad error) {
+	data = make([]byte, size)
+	if n, err := f.ReadAt(data, 0); int64(n) == size || errors.Is(err, io.EOF) {
+		return data[:n], nil
+	}
+	for at := int64(0); at < size; at += page {
+		part := data[at:min(at+page, size)]
+		if _, err := f.ReadAt(part, at); err != nil && !errors.Is(err, io.EOF) {
+			clear(part)
+			bad = fmt.Errorf("at byte %d: %w", at, err)
+		}
+	}
+	return data, bad
 }
 
-// schemaOf is the schema of a file; an error says that it is of no use.
-func (c Config) schemaOf(m *image) (uint64, error) {
+// checkSchema says why a file is of no use to this code.
+func (c Config) checkSchema(m *image) error {
 	was, ok := m.records[metaTable][schemaKey]
-	if !ok {
-		return c.Schema, nil // damaged, or not written yet
-	}
-	if len(was) != 8 {
-		return 0, fmt.Errorf("schema version has %d bytes", len(was))
-	}
-	from := binary.BigEndian.Uint64(was)
 	switch {
-	case from > c.Schema:
-		return 0, fmt.Errorf("schema %d is newer than %d", from, c.Schema)
-	case from < c.Schema && c.Migrate == nil:
-		return 0, fmt.Errorf("schema %d is older than %d and cannot be migrated", from, c.Schema)
+	case !ok: // damaged, or not written yet
+		return nil
+	case len(was) != 8:
+		return fmt.Errorf("schema version has %d bytes", len(was))
+	case binary.BigEndian.Uint64(was) != c.Schema:
+		return fmt.Errorf("schema %d, and this version knows %d", binary.BigEndian.Uint64(was), c.Schema)
 	}
-	return from, nil
-}
-
-// migrate brings a file to the schema, and gives every record its checksum.
-func (c Config) migrate(db *bbolt.DB, from uint64) error {
-	return guarded(func() error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			if from != c.Schema {
-				if err := c.Migrate(tx, from); err != nil {
-					return fmt.Errorf("migrate from schema %d: %w", from, err)
-				}
-			}
-			if err := tx.DeleteBucket([]byte(sumTable)); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
-				return err
-			}
-			if err := put(tx, metaTable, schemaKey, schemaBytes(c.Schema)); err != nil {
-				return err
-			}
-			return sumAll(tx)
-		})
-	})
+	return nil
 }
 
 func sumAll(tx *bbolt.Tx) error {
@@ -210,14 +218,10 @@ func (c Config) readOnly(cause error) opened {
 		return o
 	}
 	m := readImage(data)
-	from, err := c.schemaOf(m)
-	if err == nil && from != c.Schema {
-		err = fmt.Errorf("schema %d cannot be migrated where nothing can be written", from)
-	}
-	if err == nil && len(m.damage) > 0 {
-		err = m.cause()
-	} else if err != nil {
+	if err = c.checkSchema(m); err != nil {
 		m.records = nil
+	} else if len(m.damage) > 0 {
+		err = m.cause()
 	}
 	o.records = m.records
 	if err != nil {
@@ -247,17 +251,39 @@ func (c Config) replace(records map[string]map[string][]byte, cause error) opene
 	return c.fresh(records, d)
 }
 
+// first makes a file where there was none. One that has come since, with a file system
+// that was mounted late, is left as it is: what it holds is not known.
+func (c Config) first() opened {
+	o := c.named(nil, nil, func(from, to string) error {
+		err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+		if info, statErr := os.Lstat(to); errors.Is(err, fs.ErrExist) && statErr == nil && info.Mode().Type() == fs.ModeSymlink {
+			return os.Rename(from, to) // a link to nowhere
+		}
+		if errors.Is(err, unix.EINVAL) { // the file system has no such call
+			return os.Rename(from, to)
+		}
+		return err
+	})
+	o.unread = errors.Is(o.err, fs.ErrExist)
+	return o
+}
+
 // fresh makes a file with records. It takes its name in one step, when it is whole:
 // a power cut leaves what was there before, or the new file.
 func (c Config) fresh(records map[string]map[string][]byte, damage *Damage) opened {
+	return c.named(records, damage, os.Rename)
+}
+
+// named makes a file with records and gives it its name when it is whole.
+func (c Config) named(records map[string]map[string][]byte, damage *Damage, rename func(from, to string) error) opened {
 	path := c.Path + ".new"
 	err := fault.Hit(context.Background(), "store.write")
-	var db *bbolt.DB
+	var db *database
 	if err == nil {
 		db, err = c.build(path, records)
 	}
 	if err == nil {
-		err = os.Rename(path, c.Path)
+		err = rename(path, c.Path)
 	}
 	if err == nil {
 		err = file.Sync(filepath.Dir(c.Path))
@@ -269,12 +295,12 @@ func (c Config) fresh(records map[string]map[string][]byte, damage *Damage) open
 		return opened{db: db, damage: damage}
 	}
 	if db != nil {
-		err = errors.Join(err, guarded(db.Close))
+		err = errors.Join(err, db.close())
 	}
 	return opened{records: records, damage: damage, err: errors.Join(err, os.RemoveAll(path))}
 }
 
-func (c Config) build(path string, records map[string]map[string][]byte) (*bbolt.DB, error) {
+func (c Config) build(path string, records map[string]map[string][]byte) (*database, error) {
 	if err := os.RemoveAll(path); err != nil {
 		return nil, err
 	}
@@ -282,37 +308,23 @@ func (c Config) build(path string, records map[string]map[string][]byte) (*bbolt
 	if err != nil {
 		return nil, err
 	}
-	db, err := bolt(path, f)
+	db, err := openDatabase(path, f)
 	if err != nil {
 		return nil, err
 	}
-	return db, guarded(func() error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			for table, all := range records {
-				for name, data := range all {
-					if err := put(tx, table, name, data); err != nil {
-						return err
-					}
+	return db, db.update(func(tx *bbolt.Tx) error {
+		for table, all := range records {
+			for name, data := range all {
+				if err := put(tx, table, name, data); err != nil {
+					return err
 				}
 			}
-			if err := put(tx, metaTable, schemaKey, schemaBytes(c.Schema)); err != nil {
-				return err
-			}
-			return sumAll(tx)
-		})
+		}
+		if err := put(tx, metaTable, schemaKey, schemaBytes(c.Schema)); err != nil {
+			return err
+		}
+		return sumAll(tx)
 	})
-}
-
-// bolt makes a database of an open file, which is closed if that fails.
-func bolt(path string, f *os.File) (db *bbolt.DB, err error) {
-	err = guarded(func() error {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
-			Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
-			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f, nil },
-		})
-		return err
-	})
-	return db, err
 }
 
 // lock waits for the file; it is the process's as long as the file is open.
@@ -328,16 +340,4 @@ func lock(f *os.File) error {
 			return errLocked
 		}
 	}
-}
-
-// guarded runs what touches the file: a page that cannot be read, or that bbolt
-// stumbles over, is an error and not the end of the process.
-func guarded(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("state file: %v", p)
-		}
-	}()
-	return f()
 }

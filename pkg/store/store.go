@@ -1,13 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package store keeps what a service cannot re-derive: one bbolt file per
 // service, with a schema version and a checksum for every record.
 //
-// What it promises. A write that returned survives kill -9 and a power cut, as
-// long as the disk takes writes. A file that is damaged or was written by a newer
-// schema is set aside under a name that says so, never deleted, and the service
-// starts with those of its records that are proven whole; Open tells. While the
-// disk takes no writes (full, read-only, failing) records are kept in memory, the
-// disk is tried again every few seconds, and State tells. One record that does not
-// decode is skipped and reported, the others stay.
+// What it promises. A write that returned survives kill -9 and a power cut, as long as
+// the disk takes writes. A file that is damaged or was written by another schema is set
+// aside as <file>.damaged-<time>, never deleted, and the service starts with those of
+// its records that are proven whole; Open reports it. While the disk takes no writes
+// (full, read-only, failing) records are kept in memory, the disk is tried again every
+// few seconds, and State reports it. A page that cannot be read while the file is open
+// is such a failure: the file is reopened. A file that cannot be opened when the
+// service starts is set aside when it can be: a service never finds records again that
+// it has gone on without. One record that does not decode is skipped and reported, the
+// others stay.
 //
 // Two fault points: store.write before a file is made and before each transaction,
 // store.written after it.
@@ -35,13 +40,9 @@ const (
 type Config struct {
 	// Path of the file; its folder is made.
 	Path string
-	// Schema is the version this code writes. An older file is handed to
-	// Migrate, a newer one is set aside.
+	// Schema is the version this code writes. A file of another one is set aside.
 	Schema uint64
-	// Migrate brings the file from a former schema to Schema, in one
-	// transaction. Nil sets older files aside.
-	Migrate func(tx *bbolt.Tx, from uint64) error
-	Log     *slog.Logger
+	Log    *slog.Logger
 	// Now names a file that is set aside.
 	Now func() time.Time
 	// Changed is called when State has changed; it must not call the store.
@@ -55,10 +56,12 @@ type Store struct {
 	cfg Config
 
 	mu     sync.Mutex
-	db     *bbolt.DB // nil while there is no file
+	db     *database // nil while there is no file
 	closed bool
-	// queue is what waits for the next transaction, writing tells that there is a
-	// goroutine that sees to it. Only that goroutine changes db.
+	// late is why the file could not be read when the process began; nil when it was.
+	late error
+	// queue is what waits for the next transaction; writing is set while a goroutine
+	// writes it. Only that goroutine changes db.
 	queue   []write
 	writing bool
 	// pending is what the disk did not take, by table and key.
@@ -132,12 +135,15 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	}
 	s = &Store{cfg: cfg, pending: map[key]change{}, state: State{Path: cfg.Path}}
 	s.idle = sync.NewCond(&s.mu)
-	o := cfg.open()
+	o := cfg.openPatiently()
 	if errors.Is(o.err, errLocked) {
 		return nil, nil, fmt.Errorf("state file %s: %w", cfg.Path, o.err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if o.unread {
+		s.late = o.err
+	}
 	s.take(o)
 	if o.err != nil {
 		s.troubled(o.err)
@@ -149,7 +155,9 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 
 // take takes over what was opened; callers hold Store.mu.
 func (s *Store) take(o opened) {
-	s.db = o.db
+	if !o.unread {
+		s.db = o.db
+	}
 	for table, records := range o.records {
 		for name, data := range records {
 			k := key{table, name}
@@ -159,12 +167,17 @@ func (s *Store) take(o opened) {
 		}
 	}
 	if o.damage != nil {
-		s.state.Damage = o.damage
-		s.cfg.Log.Error("state file damaged", "path", s.cfg.Path, "aside", o.damage.Aside, "kept", o.damage.Kept, "error", o.damage.Cause.Error())
+		s.damaged(o.damage)
 	}
 }
 
-// State tells how the file fares.
+// damaged notes what was found; callers hold Store.mu.
+func (s *Store) damaged(d *Damage) {
+	s.state.Damage = d
+	s.cfg.Log.Error("state file damaged", "path", s.cfg.Path, "aside", d.Aside, "kept", d.Kept, "error", d.Cause.Error())
+}
+
+// State is the state of the file.
 func (s *Store) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +239,11 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 	if s.db == nil {
 		return nil
 	}
-	return guarded(func() error { return s.db.View(read) })
+	err := s.db.view(read)
+	if err != nil && s.state.Trouble == nil && s.db.broken.Load() {
+		s.troubled(err)
+	}
+	return err
 }
 
 // Close closes the file; kill -9 does as well. What the disk did not take is tried
@@ -252,7 +269,7 @@ func (s *Store) Close() error {
 			s.cfg.Log.Error("records lost: the disk takes no writes", "path", s.cfg.Path, "records", len(s.pending), "error", err.Error())
 		}
 	}
-	return guarded(s.db.Close)
+	return s.db.close()
 }
 
 func schemaBytes(version uint64) []byte { return binary.BigEndian.AppendUint64(nil, version) }

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package store_test
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/sextant-node/sextant/pkg/store"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
 type record struct{ N int }
@@ -151,30 +155,118 @@ func freelistPage(file []byte) uint64 {
 	return page
 }
 
+// TestCompact: what was deleted or replaced is not in the file any more, what is there
+// stays, and writers go on meanwhile.
+func TestCompact(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, table, _ := open(t, config(path))
+	words, err := store.NewTable(s, "words", store.JSON[string]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := errors.Join(words.Put(fmt.Sprint(i), strings.Repeat("former", 50)), table.Put(fmt.Sprint(i), record{i})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		if i%2 == 0 {
+			err = words.Delete(fmt.Sprint(i))
+		} else {
+			err = words.Put(fmt.Sprint(i), "new")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	residue := func() bool {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Contains(data, []byte("former"))
+	}
+	if !residue() {
+		t.Fatal("nothing was left behind: the test shows nothing")
+	}
+	var writers sync.WaitGroup
+	for i := range 20 {
+		writers.Go(func() {
+			if err := table.Put(fmt.Sprint("later", i), record{i}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := s.Compact(); err != nil {
+		t.Fatal(err)
+	}
+	writers.Wait()
+	if residue() {
+		t.Error("what was deleted is in the file")
+	}
+	for range 2 {
+		kept, err := words.All()
+		if err != nil || len(kept) != 50 || kept["1"] != "new" {
+			t.Errorf("%d words, %v", len(kept), err)
+		}
+		all, err := table.All()
+		if err != nil || len(all) != 120 || all["later7"].N != 7 {
+			t.Errorf("%d records, %v", len(all), err)
+		}
+		closeStore(t, s)
+		var damage *store.Damage
+		if s, table, damage = open(t, config(path)); damage != nil {
+			t.Fatal(damage)
+		}
+		if words, err = store.NewTable(s, "words", store.JSON[string]()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeStore(t, s)
+	if err := s.Compact(); err == nil {
+		t.Error("a closed store was compacted")
+	}
+}
+
+// TestSchema: a file of an older or a newer version is set aside, not misread.
 func TestSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	cfg := config(path)
-	cfg.Schema = 1
-	s, table, _ := open(t, cfg)
-	if err := table.Put("a", record{1}); err != nil {
+	for i, schema := range []uint64{1, 2, 1} {
+		cfg.Schema = schema
+		s, table, damage := open(t, cfg)
+		if i > 0 {
+			want := fmt.Sprintf("schema %d, and this version knows %d", 3-schema, schema)
+			if damage == nil || !strings.Contains(damage.String(), want) || damage.Aside == "" {
+				t.Errorf("damage %v, want %s", damage, want)
+			}
+		}
+		if _, ok, err := table.Get("a"); ok || err != nil {
+			t.Errorf("schema %d: a record of another is there: %v, %v", schema, ok, err)
+		}
+		if err := table.Put("a", record{1}); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+	}
+}
+
+// TestARecordIsKeptWhateverItsText: text that is not UTF-8 keeps no record from the
+// disk.
+func TestARecordIsKeptWhateverItsText(t *testing.T) {
+	s, _, _ := open(t, config(filepath.Join(t.TempDir(), "state.db")))
+	defer closeStore(t, s)
+	table, err := store.NewTable(s, "events", store.Proto[*eventv1.Event]())
+	if err != nil {
 		t.Fatal(err)
 	}
-	closeStore(t, s)
-
-	cfg = config(path)
-	from := uint64(0)
-	cfg.Migrate = func(_ *bbolt.Tx, was uint64) error { from = was; return nil }
-	s, table, damage := open(t, cfg)
-	if _, ok, _ := table.Get("a"); damage != nil || from != 1 || !ok {
-		t.Errorf("migration from %d, damage %v, record kept %v", from, damage, ok)
+	for _, text := range []string{"whole", "caf\xe9"} {
+		if err := table.Put("a", &eventv1.Event{Message: text}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	closeStore(t, s)
-
-	cfg.Schema = 1 // rolled back: the newer file is set aside, not misread
-	s, _, damage = open(t, cfg)
-	defer closeStore(t, s)
-	if damage == nil || !strings.Contains(damage.String(), "newer") {
-		t.Errorf("a newer file: %v", damage)
+	if got, ok, err := table.Get("a"); !ok || err != nil || got.GetMessage() != "caf\uFFFD" {
+		t.Errorf("record %v, %v, %v", got, ok, err)
 	}
 }
 

@@ -1,9 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package store
 
 import (
 	"encoding/json"
 	"fmt"
+
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sextant-node/sextant/pkg/wire"
 )
 
 // Table is one named set of records of one type in a store. Safe for
@@ -31,10 +36,10 @@ func JSON[T any]() Codec[T] {
 	}
 }
 
-// Proto is the codec for protobuf messages.
+// Proto is the codec for protobuf messages; text that is not UTF-8 is cleaned.
 func Proto[M proto.Message]() Codec[M] {
 	return Codec[M]{
-		Marshal: func(m M) ([]byte, error) { return proto.Marshal(m) },
+		Marshal: func(m M) ([]byte, error) { return wire.Marshal(m) },
 		Unmarshal: func(data []byte) (M, error) {
 			var zero M
 			m := zero.ProtoReflect().New().Interface().(M)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package store
 
 import (
@@ -5,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -12,8 +15,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/fault"
 )
 
-// write changes a record. When it returns nil the change is on the disk, or the
-// disk takes no writes and State says so.
+// write changes a record. When it returns nil the change is on the disk, or the disk
+// takes no writes and State reports it.
 func (s *Store) write(k key, c change) error {
 	if k.key == "" || len(k.key) > bbolt.MaxKeySize-len(k.table)-1 {
 		return fmt.Errorf("a key of %d bytes", len(k.key))
@@ -82,14 +85,23 @@ func (s *Store) drain() {
 	}
 }
 
-// retry tries the disk again; callers hold Store.mu, which is let go meanwhile.
-// Nobody else changes db and pending.
+// retry tries the disk again; callers hold Store.mu, which is released meanwhile. No
+// other goroutine changes db and pending.
 func (s *Store) retry() {
 	err := error(nil)
-	if s.db == nil {
+	if s.db == nil || s.db.broken.Load() {
+		late := s.late
 		s.mu.Unlock()
-		o := s.cfg.open()
+		var o opened
+		if late != nil {
+			o = s.cfg.openLate(late)
+		} else {
+			o = s.cfg.open()
+		}
 		s.mu.Lock()
+		if o.err == nil {
+			s.late = nil
+		}
 		if told := s.state.Damage; told != nil && told.Aside == "" && o.damage != nil && o.damage.Aside == "" {
 			o.damage = nil // it is where it was
 		}
@@ -135,32 +147,38 @@ func (s *Store) troubled(err error) {
 	s.timer.Reset(s.cfg.Retry)
 }
 
+// commits counts the transactions of the process.
+var commits atomic.Uint64
+
+// Commits is how many transactions the process has written, each of which waited for
+// the disk.
+func Commits() uint64 { return commits.Load() }
+
 // commit writes changes in one transaction.
-func commit(db *bbolt.DB, changes map[key]change) error {
+func commit(db *database, changes map[key]change) error {
 	if err := fault.Hit(context.Background(), "store.write"); err != nil {
 		return err
 	}
-	err := guarded(func() error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			sums, err := tx.CreateBucketIfNotExists([]byte(sumTable))
+	commits.Add(1)
+	err := db.update(func(tx *bbolt.Tx) error {
+		sums, err := tx.CreateBucketIfNotExists([]byte(sumTable))
+		if err != nil {
+			return err
+		}
+		for k, c := range changes {
+			if c.gone {
+				err = remove(tx, sums, k)
+			} else {
+				err = put(tx, k.table, k.key, c.data)
+				if err == nil {
+					err = sums.Put([]byte(sumKey(k.table, k.key)), checksum(c.data))
+				}
+			}
 			if err != nil {
-				return err
+				return fmt.Errorf("table %s: %s: %w", k.table, k.key, err)
 			}
-			for k, c := range changes {
-				if c.gone {
-					err = remove(tx, sums, k)
-				} else {
-					err = put(tx, k.table, k.key, c.data)
-					if err == nil {
-						err = sums.Put([]byte(sumKey(k.table, k.key)), checksum(c.data))
-					}
-				}
-				if err != nil {
-					return fmt.Errorf("table %s: %s: %w", k.table, k.key, err)
-				}
-			}
-			return stamp(tx, sums)
-		})
+		}
+		return stamp(tx, sums)
 	})
 	if err != nil {
 		return err

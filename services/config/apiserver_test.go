@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -12,10 +14,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
-	"github.com/sextant-node/sextant/services/config/internal/apitest"
+	"github.com/sextant-node/sextant/test/apitest"
 )
 
 // joined is a machine joined to an API server.
@@ -117,6 +121,100 @@ func keysOf[V any](all map[string]V) func(func(string) bool) {
 	}
 }
 
+// TestStatusesApart: a write of a status wakes the readers of config.statuses and no
+// others; a reader that starts has it in config.pods too. Of the status config.pods has
+// at once what the node decides by.
+func TestStatusesApart(t *testing.T) {
+	m, server := joined(t, folder)
+	m.write("manifests/etcd.yaml", manifest("etcd", "i:1"))
+	mirror := func(message string) {
+		server.Put("pods", apiPod("etcd-n1", "m1", func(p *v1.Pod) {
+			p.Namespace, p.Annotations = "default", map[string]string{pod.ConfigMirrorAnnotation: "h"}
+			p.Status.Message = message
+		}))
+	}
+	mirror("")
+	app := func(change ...func(*v1.Pod)) { server.Put("pods", apiPod("app", "u1", change...)) }
+	app()
+	m.start()
+	m.wants("default/etcd-n1+mirror", "ns/app")
+	m.until("statuses", func() bool { _, ok := m.stat.Get("u1"); return ok && m.stat.Complete() })
+	m.until("the API server's pods here", func() bool { return m.src.Items()[pod.SourceAPI].GetPodsRevision() != nil })
+	status := func(o *configv1.Object) *v1.Pod {
+		p := &v1.Pod{}
+		if err := p.Unmarshal(o.GetObject()); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	says := func(message string) {
+		t.Helper()
+		m.until("status "+message, func() bool { return status(m.stat.Items()["u1"]).Status.Message == message })
+	}
+	// fresh is the pod that a reader gets which starts now.
+	fresh := func() *v1.Pod {
+		t.Helper()
+		reader := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigPods.Name, Puller: m.puller}, feed.Message[*configv1.DesiredPod])
+		if err := reader.Pull(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d, _ := reader.Get("u1")
+		if !d.GetStatusApart() {
+			t.Error("the pod does not say where its status is")
+		}
+		return m.pod(d)
+	}
+	if err := m.pods.Pull(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, _, _, _ := m.pods.State()
+	quiet := func() {
+		t.Helper()
+		if err := m.pods.Pull(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if now, _, _, _ := m.pods.State(); now != before {
+			t.Errorf("config.pods is at %v, and was at %v: all of its readers were woken", now, before)
+			before = now
+		}
+	}
+	for _, message := range []string{"one", "two", "three"} {
+		mirror(message)
+		app(func(p *v1.Pod) {
+			p.Status = v1.PodStatus{Phase: v1.PodRunning, Message: message, HostIP: "192.0.2.1", PodIP: "192.0.2.7",
+				ContainerStatuses: []v1.ContainerStatus{{Name: "c", RestartCount: 7}}}
+		})
+		says(message)
+	}
+	m.until("status of the mirror pod", func() bool { return status(m.mir.Items()["default/etcd-n1"]).Status.Message == "three" })
+	quiet()
+	at := status(m.stat.Items()["u1"])
+	if at.UID != "u1" || at.Name != "app" || at.Namespace != "ns" || at.ResourceVersion == "" || len(at.Spec.Containers) > 0 {
+		t.Errorf("config.statuses has %v", at)
+	}
+	if p := fresh(); p.Status.ContainerStatuses[0].RestartCount != 7 || p.ResourceVersion != at.ResourceVersion || p.Spec.NodeName != "n1" {
+		t.Errorf("a reader that starts has %v", p)
+	}
+	// What the node decides by is a change of the pod, as everything else of it is.
+	for what, change := range map[string]func(*v1.Pod){
+		"over":                  func(p *v1.Pod) { p.Status.Phase = v1.PodFailed },
+		"on the host's network": func(p *v1.Pod) { p.Spec.HostNetwork = true },
+		"with the node's IP":    func(p *v1.Pod) { p.Spec.HostNetwork, p.Status.HostIP = true, "192.0.2.2" },
+		"labelled":              func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} },
+	} {
+		app(change)
+		m.until(what, func() bool {
+			got, want := m.pod(m.pods.Items()["u1"]), apiPod("app", "u1", change)
+			return got.Status.Phase == want.Status.Phase && got.Status.HostIP == want.Status.HostIP &&
+				got.Spec.HostNetwork == want.Spec.HostNetwork && len(got.Labels) == len(want.Labels)
+		})
+		app()
+		m.until("as before", func() bool { return len(m.pod(m.pods.Items()["u1"]).Labels) == 0 })
+	}
+	server.Delete("pods", "ns", "app")
+	m.until("status gone", func() bool { _, ok := m.stat.Get("u1"); return !ok })
+}
+
 // TestOfflineStart kills the service, takes the API server away, and starts
 // another on the same store: what was accepted runs on, nothing is complete,
 // and what was deleted meanwhile goes when the API server is back.
@@ -190,6 +288,50 @@ func TestAPIServerGoes(t *testing.T) {
 	server.Away(false)
 	m.wants("ns/app", "ns/more")
 	m.until("error gone", func() bool { return m.src.Items()[pod.SourceAPI].GetError() == "" })
+}
+
+// TestACrowdOfReviews: while the API server answers none, so many reviews are under way
+// and no more; a token is had meanwhile. One that is too large is not made.
+func TestACrowdOfReviews(t *testing.T) {
+	m, server := joined(t, "")
+	server.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa"}})
+	m.start()
+	m.until("serving", func() bool { return m.health() == "HEALTH_SERVING " })
+	release := server.Stall("create tokenreviews")
+	defer release()
+	data, err := (&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "good"}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 40
+	answers := make(chan error, maxReviews+more)
+	for range maxReviews + more {
+		go func() {
+			_, err := m.client.ReviewToken(t.Context(), &configv1.ReviewTokenRequest{Review: data})
+			answers <- err
+		}()
+	}
+	for range more {
+		if err := <-answers; !rpc.Is(err, rpc.Unavailable) || !strings.Contains(err.Error(), "under way") {
+			t.Errorf("one review too many: %v", err)
+		}
+	}
+	if _, err := m.client.Token(t.Context(), &configv1.TokenRequest{Namespace: "ns", ServiceAccount: "sa", PodName: "p", PodUid: "u"}); err != nil {
+		t.Errorf("a token meanwhile: %v", err)
+	}
+	release()
+	for range maxReviews {
+		if err := <-answers; err != nil {
+			t.Errorf("one that waited: %v", err)
+		}
+	}
+	large := make([]byte, maxReview+1)
+	if _, err := m.client.ReviewToken(t.Context(), &configv1.ReviewTokenRequest{Review: large}); !rpc.Is(err, rpc.Invalid) {
+		t.Errorf("a large review: %v", err)
+	}
+	if _, err := m.client.ReviewAccess(t.Context(), &configv1.ReviewAccessRequest{Review: make([]byte, 1<<20)}); err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("a request that is not to be read: %v", err)
+	}
 }
 
 func TestTokensAndReviews(t *testing.T) {

@@ -1,51 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
-	"github.com/sextant-node/sextant/services/config/internal/identity"
+	"github.com/sextant-node/sextant/services/config/internal/keep"
 	"github.com/sextant-node/sextant/services/config/internal/watch"
 )
 
 // kubeletItem is the key of the one item of config.kubelet.
 const kubeletItem = "kubelet"
 
-// reloadPeriod is how often the configuration files are read without being told.
+// reloadPeriod is how often the configuration files are read without a signal.
 const reloadPeriod = time.Minute
 
-// firstConfiguration puts the configuration in force that the process starts
+// configuration is the one in force.
+type configuration struct {
+	mu         sync.Mutex
+	current    *kubeletconfig.Config
+	encoded    []byte
+	generation uint64
+	refused    string // why the newest one is not in force, or empty
+}
+
+func (c *configuration) get() (current *kubeletconfig.Config, refused string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current, c.refused
+}
+
+// configurator puts configurations in force: those of the files, when they change and are
+// valid.
+type configurator struct {
+	cfg     Config
+	inForce *configuration
+	keeper  *keep.Keeper
+	feed    *feed.Owner[*configv1.KubeletConfig]
+	metrics *metrics
+	report  reporter
+	log     *slog.Logger
+	// apply arranges the rest of the service by a configuration, wake has pods merged soon.
+	apply func(*kubeletconfig.Config)
+	wake  signal.Signal
+}
+
+// first puts the configuration in force that the process starts
 // with: the one on disk now, or the last good one.
-func (s *Service) firstConfiguration(ctx context.Context) error {
-	kept, err := s.keptConfiguration()
+func (c *configurator) first(ctx context.Context) error {
+	kept, err := c.kept()
 	if err != nil {
 		return err
 	}
-	s.configuration.current = kept
-	next, warnings, err := s.cfg.Load()
-	s.logWarnings(warnings)
+	c.inForce.current = kept
+	next, warnings, err := c.cfg.Load()
+	c.logWarnings(warnings)
 	switch {
 	case err == nil:
-		return s.accept(ctx, next)
+		return c.accept(ctx, next, warnings)
 	case kept == nil:
 		return fmt.Errorf("configuration: %w", err)
 	}
-	s.publishConfiguration(ctx)
-	s.refuse(ctx, err)
+	c.publish(ctx)
+	c.refuse(ctx, err)
 	return nil
 }
 
-// keptConfiguration takes over what an earlier life had in force; nil if
+// kept takes over what an earlier life had in force; nil if
 // nothing of use was kept.
-func (s *Service) keptConfiguration() (*kubeconf.Config, error) {
-	all, err := s.keeper.Kubelet.All()
+func (c *configurator) kept() (*kubeletconfig.Config, error) {
+	all, err := c.keeper.Kubelet.All()
 	if err != nil {
 		return nil, err
 	}
@@ -53,142 +89,155 @@ func (s *Service) keptConfiguration() (*kubeconf.Config, error) {
 	if !ok {
 		return nil, nil
 	}
-	c := &s.configuration
-	c.generation, c.encoded = record.GetGeneration(), record.GetConfig()
-	kept, err := kubeconf.Unmarshal(c.encoded)
+	f := c.inForce
+	f.generation, f.encoded = record.GetGeneration(), record.GetConfig()
+	kept, err := kubeletconfig.Unmarshal(f.encoded)
 	if err != nil {
-		s.log.Warn("last good configuration is of no use", service.KeyError, err.Error())
+		c.log.Warn("last good configuration is of no use", service.KeyError, err.Error())
 		return nil, nil
 	}
 	return kept, nil
 }
 
 // accept puts a configuration in force; the same one again is no new
-// generation.
-func (s *Service) accept(ctx context.Context, next *kubeconf.Config) error {
+// generation. The warnings are those of loading it.
+func (c *configurator) accept(ctx context.Context, next *kubeletconfig.Config, warnings []kubeletconfig.Warning) error {
 	encoded, err := next.Marshal()
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	c := &s.configuration
-	c.mu.Lock()
-	before := c.current
-	c.current, c.refused = next, ""
-	changed := !bytes.Equal(c.encoded, encoded)
+	f := c.inForce
+	f.mu.Lock()
+	before := f.current
+	f.current, f.refused = next, ""
+	changed := !bytes.Equal(f.encoded, encoded)
 	if changed {
-		c.encoded = encoded
-		c.generation++
+		f.encoded = encoded
+		f.generation++
 	}
-	record := &configv1.KubeletConfig{Generation: c.generation, Config: c.encoded}
-	c.mu.Unlock()
+	record := &configv1.KubeletConfig{Generation: f.generation, Config: f.encoded}
+	f.mu.Unlock()
 	if changed {
 		// A disk that is full must not stop the node; it starts from the files then.
-		if err := s.keeper.Kubelet.Now(kubeletItem, record); err != nil {
-			s.log.Error("configuration not kept", service.KeyError, err.Error())
+		if err := c.keeper.Kubelet.Now(kubeletItem, record); err != nil {
+			c.log.Error("configuration not kept", service.KeyError, err.Error())
 		}
-		s.logAccepted(ctx, before, next, record.GetGeneration())
+		c.logAccepted(ctx, before, next, record.GetGeneration())
 	}
-	s.publishConfiguration(ctx)
+	c.reportNotHonoured(ctx, warnings, changed)
+	c.publish(ctx)
 	return nil
 }
 
-func (s *Service) logAccepted(ctx context.Context, before, next *kubeconf.Config, generation uint64) {
+func (c *configurator) logAccepted(ctx context.Context, before, next *kubeletconfig.Config, generation uint64) {
 	if before == nil {
-		s.log.Info("configuration in force", "generation", generation, "files", next.Files)
+		c.log.Info("configuration in force", "generation", generation, "files", next.Files)
 		return
 	}
-	fields := kubeconf.Changes(before, next)
-	s.log.Info("configuration changed", "generation", generation, "fields", fields)
+	fields := kubeletconfig.Changes(before, next)
+	c.log.Info("configuration changed", "generation", generation, "fields", fields)
 	if len(fields) > 0 {
-		s.tell(ctx, "KubeletConfigurationChanged", "generation "+fmt.Sprint(generation)+": "+strings.Join(fields, ", "))
+		c.report.tell(ctx, "KubeletConfigurationChanged", "generation "+fmt.Sprint(generation)+": "+strings.Join(fields, ", "))
 	}
 }
 
-// publishConfiguration serves what is in force and arranges the sources by it.
-func (s *Service) publishConfiguration(ctx context.Context) {
-	c := &s.configuration
-	c.mu.Lock()
-	current := c.current
-	record := &configv1.KubeletConfig{Generation: c.generation, Config: c.encoded}
-	c.mu.Unlock()
-	if _, err := s.feeds.kubelet.Set(ctx, kubeletItem, record); err != nil {
-		s.log.Error("configuration not published", service.KeyError, err.Error())
+// publish serves what is in force and arranges the service by it.
+func (c *configurator) publish(ctx context.Context) {
+	f := c.inForce
+	f.mu.Lock()
+	current := f.current
+	record := &configv1.KubeletConfig{Generation: f.generation, Config: f.encoded}
+	f.mu.Unlock()
+	if _, err := c.feed.Set(ctx, kubeletItem, record); err != nil {
+		c.log.Error("configuration not published", service.KeyError, err.Error())
 		return
 	}
-	s.feeds.kubelet.SetComplete(ctx, true)
-	s.metrics.generation.Set(float64(record.GetGeneration()))
-	s.identity.Configure(identity.Settings{
-		Kubeconfig: current.Node.KubeConfig, Bootstrap: current.Node.BootstrapKubeConfig, Dir: current.Node.CertDir,
-		Node: current.Node.Name, Rotate: current.Kubelet.RotateCertificates,
-	})
-	s.serving.look()
-	s.sources.configure(current)
-	s.look()
+	c.feed.SetComplete(ctx, true)
+	c.metrics.generation.Set(float64(record.GetGeneration()))
+	c.apply(current)
 }
 
 // refuse keeps what is in force and says once why the new one is not.
-func (s *Service) refuse(ctx context.Context, err error) {
+func (c *configurator) refuse(ctx context.Context, err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	c := &s.configuration
-	c.mu.Lock()
-	known := c.refused == text
-	c.refused = text
-	generation := c.generation
-	c.mu.Unlock()
+	f := c.inForce
+	f.mu.Lock()
+	known := f.refused == text
+	f.refused = text
+	generation := f.generation
+	f.mu.Unlock()
 	if known {
 		return
 	}
-	for _, p := range kubeconf.Problems(err) {
-		s.log.Error("configuration refused", "source", p.Source.String(), "field", p.Field, service.KeyError, p.Error())
+	for _, p := range kubeletconfig.Problems(err) {
+		c.log.Error("configuration refused", "source", p.Source.String(), "field", p.Field, service.KeyError, p.Error())
 	}
-	s.warn(ctx, nil, "InvalidKubeletConfiguration", fmt.Sprintf("generation %d stays in force: %s", generation, text))
-	s.look()
+	c.report.warn(ctx, nil, "InvalidKubeletConfiguration", fmt.Sprintf("generation %d stays in force: %s", generation, text))
+	c.wake.Send()
 }
 
 // reload reads the configuration again.
-func (s *Service) reload(ctx context.Context) {
-	next, warnings, err := s.cfg.Load()
+func (c *configurator) reload(ctx context.Context) {
+	next, warnings, err := c.cfg.Load()
 	if err == nil {
-		if current, _ := s.configuration.get(); current.Node.Name != next.Node.Name {
+		if current, _ := c.inForce.get(); current.Node.Name != next.Node.Name {
 			err = fmt.Errorf("node name changed from %q to %q: takes effect when config is restarted", current.Node.Name, next.Node.Name)
 		}
 	}
 	if err != nil {
-		s.refuse(ctx, err)
+		c.refuse(ctx, err)
 		return
 	}
-	current, refused := s.configuration.get()
+	current, refused := c.inForce.get()
 	if refused == "" && sameConfiguration(current, next) {
 		return
 	}
-	s.logWarnings(warnings)
-	if err := s.accept(ctx, next); err != nil {
-		s.refuse(ctx, err)
+	c.logWarnings(warnings)
+	if err := c.accept(ctx, next, warnings); err != nil {
+		c.refuse(ctx, err)
 	}
 }
 
-func sameConfiguration(a, b *kubeconf.Config) bool {
+func sameConfiguration(a, b *kubeletconfig.Config) bool {
 	left, leftErr := a.Marshal()
 	right, rightErr := b.Marshal()
 	return leftErr == nil && rightErr == nil && bytes.Equal(left, right)
 }
 
-func (s *Service) logWarnings(warnings []kubeconf.Warning) {
+func (c *configurator) logWarnings(warnings []kubeletconfig.Warning) {
 	for _, w := range warnings {
-		s.log.Warn("configuration", "kind", string(w.Kind), "source", w.Source.String(), "name", w.Name, "message", w.Message)
+		c.log.Warn("configuration", "kind", string(w.Kind), "source", w.Source.String(), "name", w.Name, "message", w.Message)
 	}
 }
 
-// watchConfiguration reloads when a configuration file changes.
-func (s *Service) watchConfiguration(ctx context.Context) error {
+// reportNotHonoured sets the metric of what is not honoured. An event of the Node
+// lists it for each generation; the log has the reasons.
+func (c *configurator) reportNotHonoured(ctx context.Context, warnings []kubeletconfig.Warning, changed bool) {
+	var names []string
+	for _, w := range warnings {
+		if w.Kind == kubeletconfig.NotHonoured && !slices.Contains(names, w.Name) {
+			names = append(names, w.Name)
+		}
+	}
+	c.metrics.notHonoured.Reset()
+	for _, name := range names {
+		c.metrics.notHonoured.WithLabelValues(name).Set(1)
+	}
+	if changed && len(names) > 0 {
+		c.report.warn(ctx, nil, "KubeletConfigurationNotHonoured", "missing or honoured in part, the log of config says why: "+strings.Join(names, ", "))
+	}
+}
+
+// watch reloads when a configuration file changes.
+func (c *configurator) watch(ctx context.Context) error {
 	for ctx.Err() == nil {
-		paths := s.configurationPaths()
+		paths := c.paths()
 		round, end := context.WithCancel(ctx)
 		err := watch.Run(round, watch.Config{
-			Paths: paths, Period: reloadPeriod, Log: s.log,
+			Paths: paths, Period: reloadPeriod, Log: c.log,
 			Look: func() {
-				s.reload(ctx)
-				if !slices.Equal(paths, s.configurationPaths()) {
+				c.reload(ctx)
+				if !slices.Equal(paths, c.paths()) {
 					end()
 				}
 			},
@@ -201,7 +250,7 @@ func (s *Service) watchConfiguration(ctx context.Context) error {
 	return nil
 }
 
-func (s *Service) configurationPaths() []string {
-	current, _ := s.configuration.get()
-	return append(slices.Clone(s.cfg.Watch), current.Files...)
+func (c *configurator) paths() []string {
+	current, _ := c.inForce.get()
+	return append(slices.Clone(c.cfg.Watch), current.Files...)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -15,9 +17,11 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 )
@@ -57,6 +61,7 @@ func TestServingRequest(t *testing.T) {
 		"two requests":       {append(append([]byte{}, good...), good...), "one PEM"},
 		"a certificate":      {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}), "one PEM"},
 		"not PEM":            {[]byte("x"), "one PEM"},
+		"too long":           {append([]byte(strings.Repeat("\n", maxServingRequest)), good...), "longer than 16384 bytes"},
 		"nothing in it":      {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST"}), "request: "},
 	}
 	for name, c := range cases {
@@ -72,6 +77,63 @@ func TestServingRequest(t *testing.T) {
 	}
 	if servingName(good) != servingName(append([]byte{}, good...)) || servingName(good) == servingName(request(x509.CertificateRequest{Subject: node, IPAddresses: ips})) {
 		t.Error("the name does not follow the content")
+	}
+}
+
+// TestForeignName: a request names the node's own addresses and nothing else.
+func TestForeignName(t *testing.T) {
+	node := &v1.Node{Status: v1.NodeStatus{Addresses: []v1.NodeAddress{
+		{Type: v1.NodeHostName, Address: "n1"}, {Type: v1.NodeInternalDNS, Address: "n1.internal"},
+		{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeInternalIP, Address: "fd00:0:0::1"},
+	}}}
+	ip := net.ParseIP
+	for _, c := range []struct {
+		dns  []string
+		ips  []net.IP
+		node *v1.Node
+		want string
+	}{
+		{[]string{"n1"}, []net.IP{ip("10.0.0.1"), ip("fd00::1")}, node, ""},
+		{[]string{"n1", "n1.internal"}, nil, node, ""},
+		{[]string{"n1", "kubernetes.default.svc"}, nil, node, `"kubernetes.default.svc"`},
+		{[]string{"*"}, nil, node, `"*"`},
+		{[]string{"10.0.0.2"}, nil, node, `"10.0.0.2"`},
+		{nil, []net.IP{ip("10.0.0.1"), ip("10.0.0.2")}, node, `"10.0.0.2"`},
+		{nil, []net.IP{ip("::1")}, node, `"::1"`},
+		{[]string{"n1"}, nil, nil, `"n1"`}, // the Node was not read yet
+	} {
+		if got := foreignName(&x509.CertificateRequest{DNSNames: c.dns, IPAddresses: c.ips}, c.node); got != c.want {
+			t.Errorf("%v %v: %q, want %q", c.dns, c.ips, got, c.want)
+		}
+	}
+}
+
+// TestCertifyIsForOwnNames: what names another host never gets to the API server.
+func TestCertifyIsForOwnNames(t *testing.T) {
+	m, server := joined(t, "")
+	server.Put("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n1"}}}})
+	m.start()
+	m.until("the Node", func() bool { return strings.Contains(m.objects(), "Node//n1") && m.obj.Complete() })
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certify := func(name string) error {
+		csr, err := cert.MakeCSRFromTemplate(key, &x509.CertificateRequest{
+			Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}, DNSNames: []string{name},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.client.Certify(t.Context(), &configv1.CertifyRequest{Request: csr})
+		return err
+	}
+	asked := func() int { return server.Requests("get certificatesigningrequests") }
+	if err := certify("other"); !rpc.Is(err, rpc.Unavailable) || !strings.Contains(err.Error(), `"other" is no address`) || asked() != 0 {
+		t.Errorf("another host: %v, asked for %d times", err, asked())
+	}
+	if _ = certify("n1"); asked() != 1 {
+		t.Errorf("its own name: asked for %d times", asked())
 	}
 }
 
@@ -120,7 +182,7 @@ func TestReadServing(t *testing.T) {
 		}
 		return path
 	}
-	c := &kubeconf.Config{}
+	c := &kubeletconfig.Config{}
 	if s := readServing(c, &configv1.Serving{}); len(s.GetClientCa())+len(s.GetKey()) > 0 || s.GetClientCaError()+s.GetCertificateError() != "" {
 		t.Errorf("nothing configured: %v", s)
 	}

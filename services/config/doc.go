@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config is the service that knows what this node should run.
 //
 // # What it owns
 //
 // The desired pods, merged from the manifest folder, the manifest URL and the
-// API server (feed config.pods), what became of each source (config.sources),
+// API server (feed config.pods), the status of each at the API server
+// (config.statuses), what became of each source (config.sources),
 // the API objects the pods need (config.objects, config.secrets), the mirror
 // pods as the API server has them (config.mirrors), the validated
 // KubeletConfiguration with its generation (config.kubelet), and the answers
@@ -15,7 +18,7 @@
 //     whole since this process started: the API server's first list, the
 //     folder's first listing, the URL's first usable answer. Until then the pods
 //     last accepted are served, so the node starts with the API server away, and
-//     nobody ends a pod because of it.
+//     no pod is ended because of it.
 //   - A manifest that cannot be used is one problem, naming file and field, in
 //     config.sources, in the log and as one event on the Node. All other pods go
 //     on, and so does the pod last accepted from that file: while the file

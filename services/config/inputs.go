@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -6,15 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/config/internal/api"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/file"
-	"github.com/sextant-node/sextant/services/config/internal/http"
+	"github.com/sextant-node/sextant/services/config/internal/manifesturl"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
 
@@ -39,7 +40,7 @@ var userAgent = "sextant-config/" + service.Version
 type lister interface{ Listing() merge.Listing }
 
 // settings are what a source is made of; a source whose settings change is
-// replaced, and has to be heard anew.
+// replaced, and has to be read again.
 type settings struct {
 	path, url, header, node, strategy string
 	period                            time.Duration
@@ -62,18 +63,18 @@ type slot struct {
 // them.
 type sources struct {
 	s    *Service
-	kick chan struct{} // capacity 1
+	kick signal.Signal
 
 	mu    sync.Mutex
 	slots map[string]*slot
 }
 
 func newSources(s *Service) *sources {
-	return &sources{s: s, kick: make(chan struct{}, 1), slots: map[string]*slot{}}
+	return &sources{s: s, kick: signal.New(), slots: map[string]*slot{}}
 }
 
 // wanted are the sources a configuration names.
-func wanted(c *kubeconf.Config) map[string]settings {
+func wanted(c *kubeletconfig.Config) map[string]settings {
 	k := &c.Kubelet
 	all := map[string]settings{}
 	if k.StaticPodPath != "" {
@@ -113,7 +114,7 @@ func periodOf(d time.Duration) time.Duration {
 
 // configure brings the sources in line with a configuration. Those that stay
 // the same go on undisturbed.
-func (o *sources) configure(c *kubeconf.Config) {
+func (o *sources) configure(c *kubeletconfig.Config) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	want := wanted(c)
@@ -136,27 +137,24 @@ func (o *sources) configure(c *kubeconf.Config) {
 			o.slots[name] = sl
 		}
 	}
-	select {
-	case o.kick <- struct{}{}:
-	default:
-	}
+	o.kick.Send()
 }
 
 // newSlot makes a source; it does not run yet.
-func (s *Service) newSlot(name string, set settings, c *kubeconf.Config) *slot {
+func (s *Service) newSlot(name string, set settings, c *kubeletconfig.Config) *slot {
 	sl := &slot{settings: set, done: make(chan struct{})}
 	switch name {
 	case pod.SourceFile:
-		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: s.look, Now: s.now, Log: s.log})
+		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: s.wake.Send, Now: s.now, Log: s.log})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceHTTP:
-		source := http.New(http.Config{
+		source := manifesturl.New(manifesturl.Config{
 			URL: set.url, Header: c.Kubelet.StaticPodURLHeader, Node: set.node,
-			Period: set.period, Changed: s.look, Log: s.log,
+			Period: set.period, Changed: s.wake.Send, Log: s.log,
 		})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceAPI:
-		source := api.New(api.Config{Changed: s.look, Heard: s.identity.Heard, Patience: answerPatience, Log: s.log})
+		source := api.New(api.Config{Changed: s.wake.Send, Heard: s.identity.Heard, Patience: answerPatience, Log: s.log})
 		sl.lister = source
 		sl.run = func(ctx context.Context) error { return s.runAPI(ctx, source, set) }
 	}
@@ -169,17 +167,17 @@ func (s *Service) runAPI(ctx context.Context, source *api.Source, set settings) 
 	if set.strategy == "Get" || set.strategy == "Cache" {
 		ttl = objectTTL
 	}
-	defer s.client.Store(nil)
+	defer s.session.clients.Store(nil)
 	return cluster.Run(ctx, cluster.Config{
 		Settings: set.cluster, Log: s.log,
 		Credentials: s.credentials,
 		Report:      source.Report,
-		Use: func(ctx context.Context, client *kubernetes.Clientset) {
-			// The former one answers until here: nobody goes without.
-			s.client.Store(client)
+		Use: func(ctx context.Context, clients *cluster.Clients) {
+			// The former ones answer until here, so that no caller finds none.
+			s.session.clients.Store(clients)
 			var parts sync.WaitGroup
-			parts.Go(func() { source.Follow(ctx, client, set.node) })
-			parts.Go(func() { s.objects.Run(ctx, client, ttl) })
+			parts.Go(func() { source.Follow(ctx, clients, set.node) })
+			parts.Go(func() { s.objects.Run(ctx, clients, clients.Claims, ttl) })
 			parts.Wait()
 		},
 	})

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +20,7 @@ import (
 // tidyPeriod is how often expired tokens are forgotten (kubelet: 1 m).
 const tidyPeriod = time.Minute
 
-// loop is what the merging goroutine knows; nobody else touches it.
+// loop is the state of the merging goroutine; no other one touches it.
 type loop struct {
 	state     merge.State
 	published merge.State
@@ -38,6 +41,14 @@ type needed struct{ keep, standalone bool }
 type directRefs struct {
 	pod  *v1.Pod
 	refs []refs.Ref
+}
+
+// claims are the resource claims of a pod that runs, or is to run.
+func (d directRefs) claims() []refs.Ref {
+	if pod.IsTerminalPhase(d.pod.Status.Phase) || d.pod.DeletionTimestamp != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(d.refs), func(r refs.Ref) bool { return r.Kind != refs.ResourceClaim })
 }
 
 // run merges whenever a source has news, until ctx ends.
@@ -76,8 +87,8 @@ func (s *Service) step(ctx context.Context) {
 	l.published = l.state
 }
 
-// wantObjects says which API objects the pods need now. Most changes of pods
-// are changes of their status and need no look at this.
+// wantObjects says which API objects the pods need now. A change of a status
+// changes nothing of that.
 func (s *Service) wantObjects() {
 	l := &s.loop
 	current, _ := s.configuration.get()
@@ -88,22 +99,27 @@ func (s *Service) wantObjects() {
 		return
 	}
 	l.needed = need
-	set, namespaces := refs.Set{}, map[string]bool{}
+	set, namespaces, users := refs.Set{}, map[string]bool{}, map[refs.Ref][]types.UID{}
 	if !need.standalone {
 		all := [][]refs.Ref{{{Kind: refs.Node, Name: current.Node.Name}}}
-		for _, d := range l.direct {
+		for _, uid := range slices.Sorted(maps.Keys(l.direct)) {
+			d := l.direct[uid]
 			all = append(all, d.refs)
+			for _, claim := range d.claims() {
+				users[claim] = append(users[claim], uid)
+			}
 			if refs.WantsServices(d.pod) {
 				namespaces[d.pod.Namespace] = true
 			}
 		}
 		set = refs.Collect(current.Node.Name, all, s.objects.Lookup)
 	}
+	s.objects.Users(users)
 	s.objects.Want(set, need.keep)
 	s.objects.WantServices(namespaces, need.keep)
 }
 
-// rememberRefs brings what the pods name up to date and tells whether anything
+// rememberRefs brings what the pods name up to date and reports whether anything
 // differs.
 func (l *loop) rememberRefs() (moved bool) {
 	direct := make(map[types.UID]directRefs, len(l.state.Pods))
@@ -111,7 +127,7 @@ func (l *loop) rememberRefs() (moved bool) {
 		d, ok := l.direct[uid]
 		if d.pod != p.Pod {
 			next := directRefs{p.Pod, refs.OfPod(p.Pod)}
-			moved = moved || !ok || !slices.Equal(d.refs, next.refs) || refs.WantsServices(d.pod) != refs.WantsServices(next.pod)
+			moved = moved || !ok || !slices.Equal(d.refs, next.refs) || !slices.Equal(d.claims(), next.claims()) || refs.WantsServices(d.pod) != refs.WantsServices(next.pod)
 			d = next
 		}
 		direct[uid] = d
@@ -126,6 +142,7 @@ func (s *Service) publishComplete(ctx context.Context) {
 	state := s.loop.state
 	current, _ := s.configuration.get()
 	s.feeds.sources.SetComplete(ctx, true)
+	s.feeds.statuses.SetComplete(ctx, state.MirrorsKnown)
 	s.feeds.pods.SetComplete(ctx, state.Complete)
 	s.feeds.mirrors.SetComplete(ctx, state.MirrorsKnown)
 	s.feeds.secrets.SetComplete(ctx, state.Complete)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -9,32 +11,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
 
 // metrics of config. Those named kubelet_ carry the kubelet's names and labels.
 type metrics struct {
-	desired    *prometheus.GaugeVec
-	heard      *prometheus.GaugeVec
-	problems   *prometheus.GaugeVec
-	generation prometheus.Gauge
-	tokens     *prometheus.CounterVec
+	desired  *prometheus.GaugeVec
+	heard    *prometheus.GaugeVec
+	problems *prometheus.GaugeVec
+	// notHonoured has one series for each setting or behaviour that is missing.
+	notHonoured *prometheus.GaugeVec
+	generation  prometheus.Gauge
+	tokens      *prometheus.CounterVec
 	// renewErrors has the kubelet's name.
 	renewErrors prometheus.Counter
 	// authn and authz are reviews of callers and of what they may do.
 	authn, authz reviews
 }
 
-func newMetrics(r prometheus.Registerer, unwritten func() int, current func() *kubeconf.Config) *metrics {
+func newMetrics(r prometheus.Registerer, unwritten func() int, current func() *kubeletconfig.Config) *metrics {
 	vec := func(name, help, label string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 	}
 	m := &metrics{
-		desired:  vec("kubelet_desired_pods", "Pods this node should run; static is true or empty.", "static"),
-		heard:    vec("sextant_config_source_heard", "Whether a source of pods was read whole since the start.", "source"),
-		problems: vec("sextant_config_problems", "Manifests refused at present.", "source"),
+		desired:     vec("kubelet_desired_pods", "Pods this node should run; static is true or empty.", "static"),
+		heard:       vec("sextant_config_source_heard", "Whether a source of pods was read whole since the start.", "source"),
+		problems:    vec("sextant_config_problems", "Manifests refused at present.", "source"),
+		notHonoured: vec("sextant_not_honoured", "1 for each setting or default behaviour of a kubelet that this node does not honour, or in part.", "name"),
 		generation: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sextant_config_generation", Help: "Generation of the configuration in force.",
 		}),
@@ -49,7 +54,7 @@ func newMetrics(r prometheus.Registerer, unwritten func() int, current func() *k
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sextant_config_unwritten_records", Help: "Records published but not on disk yet.",
 	}, func() float64 { return float64(unwritten()) })
-	r.MustRegister(m.desired, m.heard, m.problems, m.generation, m.tokens, m.renewErrors, pending, gates(current))
+	r.MustRegister(m.desired, m.heard, m.problems, m.notHonoured, m.generation, m.tokens, m.renewErrors, pending, gates(current))
 	return m
 }
 
@@ -85,15 +90,15 @@ func (m *metrics) observe(state merge.State) {
 	}
 }
 
-// gates tells which feature gates are on, as every component of Kubernetes does.
-type gates func() *kubeconf.Config
+// gates says which feature gates are on, as every component of Kubernetes does.
+type gates func() *kubeletconfig.Config
 
 var gateDesc = prometheus.NewDesc("kubernetes_feature_enabled", "Feature gates: 1 for one that is on.", []string{"name", "stage"}, nil)
 
 // gateStages are the stages as the family words them; that of a gate which is
 // generally available is empty.
-var gateStages = map[kubeconf.GateStage]string{
-	kubeconf.StageAlpha: "ALPHA", kubeconf.StageBeta: "BETA", kubeconf.StageDeprecated: "DEPRECATED",
+var gateStages = map[kubeletconfig.GateStage]string{
+	kubeletconfig.StageAlpha: "ALPHA", kubeletconfig.StageBeta: "BETA", kubeletconfig.StageDeprecated: "DEPRECATED",
 }
 
 // Describe implements prometheus.Collector.
@@ -106,7 +111,7 @@ func (g gates) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	states := c.GateStates()
-	for _, gate := range kubeconf.Gates() {
+	for _, gate := range kubeletconfig.Gates() {
 		value := 0.0
 		if states[gate.Name] {
 			value = 1

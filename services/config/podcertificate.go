@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -17,7 +19,7 @@ import (
 )
 
 // CertifyPod implements ConfigService.
-func (s *Service) CertifyPod(ctx context.Context, req *configv1.CertifyPodRequest) (*configv1.CertifyPodResponse, error) {
+func (s *server) CertifyPod(ctx context.Context, req *configv1.CertifyPodRequest) (*configv1.CertifyPodResponse, error) {
 	for field, value := range map[string]string{
 		"namespace": req.GetNamespace(), "pod_name": req.GetPodName(), "pod_uid": req.GetPodUid(),
 		"service_account": req.GetServiceAccount(), "signer_name": req.GetSignerName(), "pkcs10": string(req.GetPkcs10()),
@@ -26,7 +28,7 @@ func (s *Service) CertifyPod(ctx context.Context, req *configv1.CertifyPodReques
 			return nil, rpc.Invalid.Errorf("%s: required", field)
 		}
 	}
-	client, err := s.apiClient()
+	client, err := s.session.client()
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +61,8 @@ func (s *Service) CertifyPod(ctx context.Context, req *configv1.CertifyPodReques
 
 // podCertificateRequest is the object for a request, by a name that is the same for the
 // same request. It goes with its pod.
-func (s *Service) podCertificateRequest(ctx context.Context, client kubernetes.Interface, req *configv1.CertifyPodRequest) (*certificatesv1beta1.PodCertificateRequest, error) {
-	current, _ := s.configuration.get()
+func (s *server) podCertificateRequest(ctx context.Context, client kubernetes.Interface, req *configv1.CertifyPodRequest) (*certificatesv1beta1.PodCertificateRequest, error) {
+	current, _ := s.session.inForce.get()
 	account, err := client.CoreV1().ServiceAccounts(req.GetNamespace()).Get(ctx, req.GetServiceAccount(), metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("service account %s/%s: %w", req.GetNamespace(), req.GetServiceAccount(), err)

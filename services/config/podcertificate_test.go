@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -55,7 +57,7 @@ func TestPodCertificateRequests(t *testing.T) {
 	if len(name) > 63 {
 		t.Errorf("name %s", name)
 	}
-	s := &Service{}
+	s := &server{}
 	if _, err := s.CertifyPod(t.Context(), req("u", "a")); !rpc.Is(err, rpc.Invalid) {
 		t.Errorf("a request that names no pod: %v", err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -7,11 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
-	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
@@ -28,38 +30,76 @@ func (s *Service) publishPods(ctx context.Context) {
 			delete(l.readAt, source) // it is further on now
 		}
 		s.feeds.pods.Delete(ctx, string(uid))
+		s.feeds.statuses.Delete(ctx, string(uid))
 		s.keeper.Pods.Delete(string(uid))
 		delete(l.kept, uid)
 		p := l.published.Pods[uid]
 		s.log.Info("pod not desired any more", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, string(uid), "source", p.Source)
 	}
 	for _, p := range diff.Changed {
-		uid := string(p.Pod.UID)
+		s.publishStatus(ctx, p)
+		s.publishPod(ctx, p)
+	}
+	for _, p := range diff.Reported {
+		s.publishStatus(ctx, p)
 		message, err := desired(p)
+		if err == nil {
+			err = s.feeds.pods.Amend(string(p.Pod.UID), message)
+		}
 		if err != nil {
-			s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
-			continue
+			s.log.Error("pod not published", service.KeyUID, string(p.Pod.UID), service.KeyError, err.Error())
 		}
-		if _, had := l.published.Pods[p.Pod.UID]; !had {
-			s.log.Info("pod desired", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, uid, "source", p.Source, "origin", p.Origin)
-		}
-		if was := l.kept[p.Pod.UID]; worthKeeping(was, p) {
-			kept := proto.Clone(message).(*configv1.DesiredPod)
-			kept.Mirror = nil
-			s.keepPod(uid, was, p, kept)
-			l.kept[p.Pod.UID] = p
-		}
-		if _, err := s.feeds.pods.Set(ctx, uid, message); err != nil {
-			s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
-		}
+	}
+}
+
+// publishPod publishes, and keeps, a pod that is new or has changed.
+func (s *Service) publishPod(ctx context.Context, p *merge.Pod) {
+	l, uid := &s.loop, string(p.Pod.UID)
+	message, err := desired(p)
+	if err != nil {
+		s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
+		return
+	}
+	if _, had := l.published.Pods[p.Pod.UID]; !had {
+		s.log.Info("pod desired", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, uid, "source", p.Source, "origin", p.Origin)
+	}
+	if was := l.kept[p.Pod.UID]; was != p {
+		kept := proto.Clone(message).(*configv1.DesiredPod)
+		kept.Mirror = nil
+		s.keepPod(uid, was, p, kept)
+		l.kept[p.Pod.UID] = p
+	}
+	if _, err := s.feeds.pods.Set(ctx, uid, message); err != nil {
+		s.log.Error("pod not published", service.KeyUID, uid, service.KeyError, err.Error())
+	}
+}
+
+// publishStatus publishes the status of a pod that the API server has listed.
+func (s *Service) publishStatus(ctx context.Context, p *merge.Pod) {
+	if !p.Listed() {
+		return
+	}
+	from := p.Pod
+	message, err := podObject(&v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: from.Namespace, Name: from.Name, UID: from.UID,
+			ResourceVersion: from.ResourceVersion, DeletionTimestamp: from.DeletionTimestamp,
+		},
+		Status: from.Status,
+	})
+	if err == nil {
+		_, err = s.feeds.statuses.Set(ctx, string(from.UID), message)
+	}
+	if err != nil {
+		s.log.Error("status of pod not published", service.KeyUID, string(from.UID), service.KeyError, err.Error())
 	}
 }
 
 // keepPod writes a pod soon; at once where its manifest was written again, which
 // no later reading of the folder shows.
 func (s *Service) keepPod(uid string, was, next *merge.Pod, kept *configv1.DesiredPod) {
-	s.keeper.Pods.Put(uid, kept)
 	if was == nil || !next.Begun.After(was.Begun) {
+		s.keeper.Pods.Put(uid, kept)
 		return
 	}
 	s.log.Info("manifest was removed and written again", service.KeyPod, next.Pod.Namespace+"/"+next.Pod.Name, service.KeyUID, uid, "origin", next.Origin)
@@ -80,7 +120,7 @@ func (s *Service) publishMirrors(ctx context.Context) {
 		if l.published.Mirrors[key] == m {
 			continue
 		}
-		message, err := mirrorObject(m)
+		message, err := podObject(m)
 		if err == nil {
 			_, err = s.feeds.mirrors.Set(ctx, key, message)
 		}
@@ -109,7 +149,7 @@ func (s *Service) publishSources(ctx context.Context) {
 			problems[key] = true
 			if !l.problems[key] {
 				s.log.Error("manifest refused", "origin", p.Origin, "field", p.Field, service.KeyError, p.Message)
-				s.warn(ctx, p.Pod, "FailedValidation", p.Origin+": "+p.Message)
+				s.report.warn(ctx, p.Pod, "FailedValidation", p.Origin+": "+p.Message)
 			}
 		}
 		if _, err := s.feeds.sources.Set(ctx, source.Name, message); err != nil {
@@ -171,38 +211,4 @@ func (s *Service) withdrawObject(ref refs.Ref) {
 		s.feeds.objects.Delete(ctx, key)
 	}
 	s.keeper.Objects.Delete(key)
-}
-
-// tell emits a Normal event about the node.
-func (s *Service) tell(ctx context.Context, reason, message string) {
-	s.emit(ctx, s.nodeReference(), v1.EventTypeNormal, reason, message)
-}
-
-// warn emits a Warning event about a pod, or the node when there is none.
-func (s *Service) warn(ctx context.Context, p *v1.Pod, reason, message string) {
-	about := s.nodeReference()
-	if p != nil {
-		about = &eventv1.ObjectReference{
-			ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID),
-		}
-	}
-	s.emit(ctx, about, v1.EventTypeWarning, reason, message)
-}
-
-// nodeReference names the node as the kubelet does: the name is the UID.
-func (s *Service) nodeReference() *eventv1.ObjectReference {
-	name := ""
-	if current, _ := s.configuration.get(); current != nil {
-		name = current.Node.Name
-	}
-	return &eventv1.ObjectReference{Kind: "Node", Name: name, Uid: name}
-}
-
-func (s *Service) emit(ctx context.Context, about *eventv1.ObjectReference, kind, reason, message string) {
-	err := s.feeds.events.Emit(ctx, &eventv1.Event{
-		Object: about, Type: kind, Reason: reason, Message: message, Time: timestamp(s.now()),
-	})
-	if err != nil {
-		s.log.Error("event not emitted", "reason", reason, service.KeyError, err.Error())
-	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -30,8 +32,8 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 			s.log.Error("kept pod skipped", service.KeyUID, key, service.KeyError, err.Error())
 			continue
 		}
-		if p.Spec.NodeName != current.Node.Name || string(p.UID) != key {
-			s.keeper.Pods.Delete(key) // the node was called otherwise then
+		if p.Spec.NodeName != current.Node.Name || string(p.UID) != key || pod.CheckUID(p.UID) != nil {
+			s.keeper.Pods.Delete(key) // the node was called otherwise then, or the pod would be refused now
 			continue
 		}
 		kept := &merge.Pod{Pod: p, Source: record.GetSource(), Origin: record.GetOrigin(), Seen: record.GetSeenAt().AsTime()}
@@ -48,7 +50,7 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
 	s.tokens = token.New(token.Config{
-		Issue: token.Patient(s.issue), Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
+		Issue: token.Patient(s.session.issue), Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
 		Renewal: func(r token.Request, err error) {
 			s.log.Warn("token not renewed", service.KeyPod, r.Namespace+"/"+r.PodName, service.KeyError, err.Error())
 		},
@@ -72,38 +74,13 @@ func (s *Service) restoreObjects() error {
 	return nil
 }
 
-// worthKeeping tells whether a pod differs from its former version in what
-// counts for a start without the API server: everything but the status, and of
-// the status whether the pod is over.
-func worthKeeping(was, next *merge.Pod) bool {
-	if was == nil || was.Origin != next.Origin || was.Source != next.Source || !was.Begun.Equal(next.Begun) {
-		return true
-	}
-	return fingerprint(was.Pod) != fingerprint(next.Pod)
-}
-
-// fingerprint is what is compared. The spec is compared by its bytes.
-func fingerprint(p *v1.Pod) string {
-	kept := *p
-	kept.ResourceVersion = ""
-	kept.Status = v1.PodStatus{}
-	if pod.IsTerminalPhase(p.Status.Phase) {
-		kept.Status.Phase = p.Status.Phase
-	}
-	data, err := kept.Marshal()
-	if err != nil {
-		return err.Error()
-	}
-	return string(data)
-}
-
 // desired is the wire form of an accepted pod.
 func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
 	data, err := p.Pod.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.String(p.Pod), err)
 	}
-	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen)}
+	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen), StatusApart: p.Source == pod.SourceAPI}
 	if !p.Begun.IsZero() {
 		message.BegunAt = timestamp(p.Begun)
 	}
@@ -115,11 +92,11 @@ func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
 	return message, nil
 }
 
-// mirrorObject is the wire form of a mirror pod.
-func mirrorObject(m *v1.Pod) (*configv1.Object, error) {
+// podObject is the wire form of a pod at the API server.
+func podObject(m *v1.Pod) (*configv1.Object, error) {
 	data, err := m.Marshal()
 	if err != nil {
-		return nil, fmt.Errorf("mirror pod %s: %w", pod.String(m), err)
+		return nil, fmt.Errorf("pod %s: %w", pod.String(m), err)
 	}
 	return &configv1.Object{Kind: "Pod", Namespace: m.Namespace, Name: m.Name, Object: data}, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -18,7 +20,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -36,14 +38,16 @@ type machine struct {
 	flags []string
 
 	client configv1.ConfigServiceClient
+	puller feed.Puller
 	node   nodev1.NodeServiceClient
-	pods   *feed.Mirror[*configv1.DesiredPod]
-	src    *feed.Mirror[*configv1.Source]
-	obj    *feed.Mirror[*configv1.Object]
-	sec    *feed.Mirror[*configv1.Object]
-	mir    *feed.Mirror[*configv1.Object]
-	conf   *feed.Mirror[*configv1.KubeletConfig]
-	ev     *feed.Mirror[*eventv1.Event]
+	pods   *feed.Replica[*configv1.DesiredPod]
+	stat   *feed.Replica[*configv1.Object]
+	src    *feed.Replica[*configv1.Source]
+	obj    *feed.Replica[*configv1.Object]
+	sec    *feed.Replica[*configv1.Object]
+	mir    *feed.Replica[*configv1.Object]
+	conf   *feed.Replica[*configv1.KubeletConfig]
+	ev     *feed.Replica[*eventv1.Event]
 	news   chan struct{}
 }
 
@@ -103,7 +107,7 @@ func build(dir string, flags []string, log *slog.Logger) (*service.Kit, *Service
 	if err != nil {
 		return nil, nil, err
 	}
-	parsed, err := kubeconf.ParseFlags(append([]string{
+	parsed, err := kubeletconfig.ParseFlags(append([]string{
 		"--hostname-override=n1", "--config=" + filepath.Join(dir, "config.yaml"),
 	}, flags...))
 	if err != nil {
@@ -111,12 +115,12 @@ func build(dir string, flags []string, log *slog.Logger) (*service.Kit, *Service
 	}
 	svc, err := New(Config{
 		Watch: []string{filepath.Join(dir, "config.yaml")},
-		Load: func() (*kubeconf.Config, []kubeconf.Warning, error) {
-			host, err := kubeconf.Host()
+		Load: func() (*kubeletconfig.Config, []kubeletconfig.Warning, error) {
+			host, err := kubeletconfig.Host()
 			if err != nil {
 				return nil, nil, err
 			}
-			return kubeconf.Load(parsed, host)
+			return kubeletconfig.Load(parsed, host)
 		},
 	}, Deps{Kit: kit})
 	return kit, svc, err
@@ -195,7 +199,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// listen mirrors the feeds over the service's socket, once.
+// listen reads the feeds over the service's socket, once.
 func (m *machine) listen() {
 	if m.client != nil {
 		return
@@ -208,17 +212,19 @@ func (m *machine) listen() {
 	m.t.Cleanup(func() { _ = conn.Close() })
 	m.client, m.node = configv1.NewConfigServiceClient(conn), nodev1.NewNodeServiceClient(conn)
 	puller := feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}
-	m.pods = mirror[*configv1.DesiredPod](m, puller, house.ConfigPods)
-	m.src = mirror[*configv1.Source](m, puller, house.ConfigSources)
-	m.obj = mirror[*configv1.Object](m, puller, house.ConfigObjects)
-	m.sec = mirror[*configv1.Object](m, puller, house.ConfigSecrets)
-	m.mir = mirror[*configv1.Object](m, puller, house.ConfigMirrors)
-	m.conf = mirror[*configv1.KubeletConfig](m, puller, house.ConfigKubelet)
-	m.ev = mirror[*eventv1.Event](m, puller, house.ConfigEvents)
+	m.puller = puller
+	m.pods = replica(m, puller, house.ConfigPods)
+	m.stat = replica(m, puller, house.ConfigStatuses)
+	m.src = replica(m, puller, house.ConfigSources)
+	m.obj = replica(m, puller, house.ConfigObjects)
+	m.sec = replica(m, puller, house.ConfigSecrets)
+	m.mir = replica(m, puller, house.ConfigMirrors)
+	m.conf = replica(m, puller, house.ConfigKubelet)
+	m.ev = replica(m, puller, house.ConfigEvents)
 }
 
-func mirror[M proto.Message](m *machine, puller feed.Puller, name string) *feed.Mirror[M] {
-	mir := feed.NewMirror(feed.MirrorConfig{Feed: name, Puller: puller, Poll: 20 * time.Millisecond}, feed.Message[M])
+func replica[M proto.Message](m *machine, puller feed.Puller, f house.FeedOf[M]) *feed.Replica[M] {
+	mir := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: puller, Poll: 20 * time.Millisecond}, feed.Message[M])
 	mir.Watch(func([]string) { m.tell() })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -1,24 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/cluster"
+	"github.com/sextant-node/sextant/services/config/internal/objects"
 	"github.com/sextant-node/sextant/services/config/internal/token"
 )
 
 // defaultExpiration of a token when the caller names none (API default, 1 h).
 const defaultExpiration = time.Hour
 
+// session is the way to the API server, while there is one.
+type session struct {
+	clients atomic.Pointer[cluster.Clients]
+	inForce *configuration
+}
+
+// server answers the other services.
+type server struct {
+	configv1.UnimplementedConfigServiceServer
+	session *session
+	objects *objects.Manager
+	tokens  *token.Cache
+	metrics *metrics
+	now     func() time.Time
+	// reviewing bounds the reviews under way.
+	reviewing *semaphore.Weighted
+}
+
 // Token implements ConfigService.
-func (s *Service) Token(ctx context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
+func (s *server) Token(ctx context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
 	for field, value := range map[string]string{
 		"namespace": req.GetNamespace(), "service_account": req.GetServiceAccount(),
 		"pod_name": req.GetPodName(), "pod_uid": req.GetPodUid(),
@@ -45,11 +68,11 @@ func (s *Service) Token(ctx context.Context, req *configv1.TokenRequest) (*confi
 }
 
 // ServiceAccount implements ConfigService.
-func (s *Service) ServiceAccount(ctx context.Context, req *configv1.ServiceAccountRequest) (*configv1.ServiceAccountResponse, error) {
+func (s *server) ServiceAccount(ctx context.Context, req *configv1.ServiceAccountRequest) (*configv1.ServiceAccountResponse, error) {
 	if req.GetNamespace() == "" || req.GetName() == "" {
 		return nil, rpc.Invalid.Errorf("namespace and name: required")
 	}
-	client, err := s.apiClient()
+	client, err := s.session.client()
 	if err != nil {
 		return nil, err
 	}
@@ -61,19 +84,20 @@ func (s *Service) ServiceAccount(ctx context.Context, req *configv1.ServiceAccou
 }
 
 // issue asks the API server for a token.
-func (s *Service) issue(ctx context.Context, r token.Request) (token.Token, error) {
-	client, err := s.apiClient()
+func (s *session) issue(ctx context.Context, r token.Request) (token.Token, error) {
+	client, err := s.client()
 	if err != nil {
 		return token.Token{}, err
 	}
 	return token.Issue(ctx, client, r)
 }
 
-func (s *Service) apiClient() (kubernetes.Interface, error) {
-	if client := s.client.Load(); client != nil {
-		return client, nil
+// client is the API server's; the error says why there is none.
+func (s *session) client() (*cluster.Clients, error) {
+	if clients := s.clients.Load(); clients != nil {
+		return clients, nil
 	}
-	if current, _ := s.configuration.get(); current.Standalone() {
+	if current, _ := s.inForce.get(); current.Standalone() {
 		return nil, rpc.Unavailable.Errorf("standalone: there is no API server")
 	}
 	return nil, rpc.Unavailable.Errorf("no credentials for the API server yet")

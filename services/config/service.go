@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -5,16 +7,18 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"sync"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/identity"
@@ -26,11 +30,23 @@ import (
 
 // Config says where the configuration is.
 type Config struct {
-	// Load reads the flags and configuration files anew (kubeconf.Load).
-	Load func() (*kubeconf.Config, []kubeconf.Warning, error)
+	// Load reads the flags and configuration files again (kubeletconfig.Load).
+	Load func() (*kubeletconfig.Config, []kubeletconfig.Warning, error)
 	// Watch names the files and folders whose change makes Load run again: those
 	// of --config and --config-dir. Files that Load read are watched anyway.
 	Watch []string
+	// KeepSecrets is how long Secrets and tokens are kept (keep.Mode): "disk", also over
+	// a restart of the machine, which "" stands for; "boot"; or "off", not at all.
+	KeepSecrets string
+}
+
+// CheckKeepSecrets refuses what is no value of Config.KeepSecrets.
+func CheckKeepSecrets(value string) error {
+	switch keep.Mode(value) {
+	case "", keep.Disk, keep.Boot, keep.Off:
+		return nil
+	}
+	return fmt.Errorf("--keep-secrets %q: want %s, %s or %s", value, keep.Disk, keep.Boot, keep.Off)
 }
 
 // Deps are what config runs on.
@@ -42,8 +58,6 @@ type Deps struct {
 
 // Service is config.
 type Service struct {
-	configv1.UnimplementedConfigServiceServer
-	cfg     Config
 	kit     *service.Kit
 	log     *slog.Logger
 	now     func() time.Time
@@ -52,31 +66,34 @@ type Service struct {
 	keeper  *keep.Keeper
 	feeds   feeds
 
-	configuration configuration
+	configuration *configuration // in force
+	report        reporter
+	session       *session
 	sources       *sources
 	objects       *objects.Manager
 	tokens        *token.Cache
 	identity      *identity.Holder
-	serving       serving
-	client        atomic.Pointer[kubernetes.Clientset]
+	serving       *serving
 
-	wake chan struct{} // capacity 1: merge soon
+	wake signal.Signal // merge soon
 	// objectsMoved is set when objects may name others than before.
 	objectsMoved atomic.Bool
 	loop         loop
-	// restoring is true within New: what is told then came from the store.
+	// restoring is true within New: what is published then came from the store.
 	restoring bool
 }
 
 // feeds are what config owns.
 type feeds struct {
-	pods    *feed.Owner[*configv1.DesiredPod]
-	sources *feed.Owner[*configv1.Source]
-	objects *feed.Owner[*configv1.Object]
-	secrets *feed.Owner[*configv1.Object]
-	mirrors *feed.Owner[*configv1.Object]
-	kubelet *feed.Owner[*configv1.KubeletConfig]
-	events  *feed.Events
+	pods *feed.Owner[*configv1.DesiredPod]
+	// statuses of the API server's pods, apart: each write of status comes back here.
+	statuses *feed.Owner[*configv1.Object]
+	sources  *feed.Owner[*configv1.Source]
+	objects  *feed.Owner[*configv1.Object]
+	secrets  *feed.Owner[*configv1.Object]
+	mirrors  *feed.Owner[*configv1.Object]
+	kubelet  *feed.Owner[*configv1.KubeletConfig]
+	events   *feed.Events
 	// credential and serving hold private keys.
 	credential *feed.Owner[*configv1.Credential]
 	serving    *feed.Owner[*configv1.Serving]
@@ -87,30 +104,42 @@ type feeds struct {
 // that the store cannot be opened. Everything else runs in the kit.
 func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
-	keeper, _, err := keep.Open(kit.StoreConfig(keep.File))
+	keys := keep.Keys{
+		Mode: keep.Mode(cfg.KeepSecrets), State: kit.StateDir(), Run: filepath.Dir(kit.Paths.Socket(house.Config)),
+		Credentials: os.Getenv("CREDENTIALS_DIRECTORY"),
+	}
+	if err := CheckKeepSecrets(cfg.KeepSecrets); err != nil {
+		return nil, err
+	}
+	keeper, _, err := keep.Open(kit.StoreConfig(keep.File), keys)
 	if err != nil {
 		return nil, err
 	}
+	now := deps.Now
+	if now == nil {
+		now = time.Now
+	}
+	inForce := &configuration{}
 	s := &Service{
-		cfg: cfg, kit: kit, log: kit.Log, now: deps.Now, keeper: keeper,
+		kit: kit, log: kit.Log, now: now, keeper: keeper, configuration: inForce, session: &session{inForce: inForce},
 		feeds: feeds{
-			pods:    service.Owner[*configv1.DesiredPod](kit, house.ConfigPods),
-			sources: service.Owner[*configv1.Source](kit, house.ConfigSources),
-			objects: service.Owner[*configv1.Object](kit, house.ConfigObjects),
-			secrets: service.Owner[*configv1.Object](kit, house.ConfigSecrets),
-			mirrors: service.Owner[*configv1.Object](kit, house.ConfigMirrors),
-			kubelet: service.Owner[*configv1.KubeletConfig](kit, house.ConfigKubelet),
-			events:  kit.Events(),
+			pods:     service.Owner(kit, house.ConfigPods),
+			statuses: service.Owner(kit, house.ConfigStatuses),
+			sources:  service.Owner(kit, house.ConfigSources),
+			objects:  service.Owner(kit, house.ConfigObjects),
+			secrets:  service.Owner(kit, house.ConfigSecrets),
+			mirrors:  service.Owner(kit, house.ConfigMirrors),
+			kubelet:  service.Owner(kit, house.ConfigKubelet),
+			events:   kit.Events(),
 
-			credential: service.Owner[*configv1.Credential](kit, house.ConfigCredential),
-			serving:    service.Owner[*configv1.Serving](kit, house.ConfigServing),
+			credential: service.Owner(kit, house.ConfigCredential),
+			serving:    service.Owner(kit, house.ConfigServing),
 		},
-		wake: make(chan struct{}, 1),
+		wake: signal.New(),
 	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	s.metrics = newMetrics(kit.Metrics, keeper.Unwritten, func() *kubeconf.Config {
+	s.report = reporter{events: s.feeds.events, inForce: inForce, now: now, log: kit.Log}
+	s.serving = &serving{inForce: inForce, feed: s.feeds.serving, log: kit.Log, wake: signal.New()}
+	s.metrics = newMetrics(kit.Metrics, keeper.Unwritten, func() *kubeletconfig.Config {
 		c, _ := s.configuration.get()
 		return c
 	})
@@ -118,26 +147,28 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Publish: s.publishObject, Withdraw: s.withdrawObject, Linger: linger, Log: kit.Log,
 		Changed: func() {
 			s.objectsMoved.Store(true)
-			s.look()
+			s.wake.Send()
 		},
 	})
 	s.sources = newSources(s)
-	s.serving.wake = make(chan struct{}, 1)
 	s.identity = identity.New(identity.Config{
 		Changed: s.publishCredential, RenewError: s.metrics.renewErrors.Inc,
 		UserAgent: userAgent, Now: s.now, Log: kit.Log,
 	})
 	s.metrics.observeCertificate(kit.Metrics, s.certificateTTL)
-	if err := s.wire(); err != nil {
+	if err := s.wire(cfg); err != nil {
 		return nil, fmt.Errorf("config: %w", closing(keeper, err))
 	}
 	return s, nil
 }
 
 // wire reads what was kept and adds the tasks.
-func (s *Service) wire() error {
-	ctx := context.Background()
-	if err := s.firstConfiguration(ctx); err != nil {
+func (s *Service) wire(cfg Config) error {
+	configurator := &configurator{
+		cfg: cfg, inForce: s.configuration, keeper: s.keeper, feed: s.feeds.kubelet, metrics: s.metrics,
+		report: s.report, log: s.log, apply: s.apply, wake: s.wake,
+	}
+	if err := configurator.first(context.Background()); err != nil {
 		return err
 	}
 	pods, err := s.restore()
@@ -149,11 +180,14 @@ func (s *Service) wire() error {
 	s.loop.readAt = map[string]*feedv1.Revision{}
 	s.objectsMoved.Store(true) // nothing was asked for yet
 	s.beat = s.kit.Heart("merge", time.Minute)
-	configv1.RegisterConfigServiceServer(s.kit.Server, s)
+	configv1.RegisterConfigServiceServer(s.kit.Server, &server{
+		session: s.session, objects: s.objects, tokens: s.tokens, metrics: s.metrics, now: s.now,
+		reviewing: semaphore.NewWeighted(maxReviews),
+	})
 	s.kit.Go("keep", s.keeper.Run)
-	s.kit.Go("configuration", s.watchConfiguration)
+	s.kit.Go("configuration", configurator.watch)
 	s.kit.Go("identity", s.identity.Run)
-	s.kit.Go("serving", s.watchServing)
+	s.kit.Go("serving", s.serving.watch)
 	s.kit.Go("sources", s.sources.run)
 	s.kit.Go("merge", s.run)
 	s.kit.Waiting("sources of pods")
@@ -168,25 +202,13 @@ func closing(k *keep.Keeper, err error) error {
 	return err
 }
 
-// look asks the loop to merge soon.
-func (s *Service) look() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// configuration is the one in force.
-type configuration struct {
-	mu         sync.Mutex
-	current    *kubeconf.Config
-	encoded    []byte
-	generation uint64
-	refused    string // why the newest one is not in force, or empty
-}
-
-func (c *configuration) get() (current *kubeconf.Config, refused string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.current, c.refused
+// apply arranges the parts by a configuration.
+func (s *Service) apply(c *kubeletconfig.Config) {
+	s.identity.Configure(identity.Settings{
+		Kubeconfig: c.Node.KubeConfig, Bootstrap: c.Node.BootstrapKubeConfig, Dir: house.CertDir(c.Node.CertDir, house.Config),
+		Node: c.Node.Name, Rotate: c.Kubelet.RotateCertificates,
+	})
+	s.serving.wake.Send()
+	s.sources.configure(c)
+	s.wake.Send()
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -18,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -104,19 +106,20 @@ func TestManifestFolder(t *testing.T) {
 	m.until("two problems", func() bool { return len(m.src.Items()[pod.SourceFile].GetProblems()) == 2 })
 	m.wants("default/db-n1", "default/web-n1")
 
+	// How far config.pods has to be read for what it lacks to be gone.
+	read := func() feed.Revision { return feed.RevisionFrom(m.src.Items()[pod.SourceFile].GetPodsRevision()) }
+	known := func() bool { at, _, _, _ := m.pods.State(); return at.Reached(read()) }
 	// The same over a restart, with its time of first sight.
 	seen = m.pod(m.pods.Items()[uid]).Annotations[pod.ConfigSeenAnnotation]
+	former := read().Epoch
 	stop()
 	m.start()
+	m.until("both feeds of this life", func() bool { return read().Epoch != former && known() })
 	m.until("two problems again", func() bool { return len(m.src.Items()[pod.SourceFile].GetProblems()) == 2 })
 	m.wants("default/db-n1", "default/web-n1")
 	if d := m.pods.Items()[uid]; d == nil || m.pod(d).Annotations[pod.ConfigSeenAnnotation] != seen {
 		t.Errorf("pod of the last good version is %v", d)
 	}
-	// How far config.pods has to be read for what it lacks to be gone.
-	read := func() feed.Revision { return feed.RevisionFrom(m.src.Items()[pod.SourceFile].GetPodsRevision()) }
-	known := func() bool { at, _, _, _ := m.pods.State(); return at.Reached(read()) }
-	m.until("both feeds of this life", known)
 	before := read()
 	m.remove("manifests/web.yaml")
 	m.wants("default/db-n1")
@@ -182,7 +185,7 @@ func TestConfiguration(t *testing.T) {
 			if !ok || item.GetGeneration() != generation || !m.conf.Complete() {
 				return false
 			}
-			c, err := kubeconf.Unmarshal(item.GetConfig())
+			c, err := kubeletconfig.Unmarshal(item.GetConfig())
 			return err == nil && c.Kubelet.MaxPods == maxPods && c.Node.Name == "n1"
 		}
 	}
@@ -194,10 +197,17 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("event %q does not name the field", text)
 	}
 
-	m.configure("maxPods: -1\nnonsense: true\n" + standalone)
+	if told := m.events("KubeletConfigurationNotHonoured"); len(told) != 2 || !strings.Contains(told[1].GetMessage(), "enableProfilingHandler, ") {
+		t.Errorf("events of what is not honoured: %v", told)
+	}
+	if text := m.metrics(); !strings.Contains(text, `sextant_not_honoured{name="enableProfilingHandler"} 1`) {
+		t.Errorf("no metric of what is not honoured in\n%s", text)
+	}
+
+	m.configure("maxPods: -1\npodsPerCore: -2\n" + standalone)
 	refused := func() bool {
 		h := m.health()
-		return strings.HasPrefix(h, "HEALTH_FAILING ") && strings.Contains(h, "nonsense")
+		return strings.HasPrefix(h, "HEALTH_FAILING ") && strings.Contains(h, "podsPerCore")
 	}
 	m.until("refused", refused)
 	m.until("event", func() bool { return len(m.events("InvalidKubeletConfiguration")) == 1 })
@@ -238,7 +248,7 @@ func TestSourcesFollowConfiguration(t *testing.T) {
 }
 
 // TestManifestWrittenAgain removes a manifest and writes the same at once, with
-// kills of config between: each time the pod begins anew under its UID, and never
+// kills of config between: each time the pod begins again under its UID, and never
 // because of a kill.
 func TestManifestWrittenAgain(t *testing.T) {
 	m := newMachine(t, folder+standalone)

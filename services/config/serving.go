@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -5,51 +7,50 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/watch"
 )
 
-// servingPeriod is how often the server's files are read without being told
+// servingPeriod is how often the server's files are read without a signal
 // (kubelet: 1 m).
 const servingPeriod = time.Minute
 
 // serving reads the files of the node's server: nodeapi has no right to, for
 // they may be root's alone.
 type serving struct {
-	wake chan struct{} // capacity 1: the configuration may name other files
+	inForce *configuration
+	feed    *feed.Owner[*configv1.Serving]
+	log     *slog.Logger
+	wake    signal.Signal // the configuration may name other files
 }
 
-func (s *serving) look() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// watchServing publishes the files when they change, until ctx ends.
-func (s *Service) watchServing(ctx context.Context) error {
+// watch publishes the files when they change, until ctx ends.
+func (s *serving) watch(ctx context.Context) error {
 	last := &configv1.Serving{}
 	for ctx.Err() == nil {
-		current, _ := s.configuration.get()
+		current, _ := s.inForce.get()
 		files := servingFiles(current)
 		round, end := context.WithCancel(ctx)
 		done := make(chan error, 1)
 		go func() {
 			done <- watch.Run(round, watch.Config{
 				Paths: files, Period: servingPeriod, Log: s.log,
-				Look: func() { last = s.publishServing(ctx, current, last) },
+				Look: func() { last = s.publish(ctx, current, last) },
 			})
 		}()
 		select {
 		case <-ctx.Done():
-		case <-s.serving.wake:
+		case <-s.wake:
 		}
 		end()
 		if err := <-done; err != nil {
@@ -59,27 +60,27 @@ func (s *Service) watchServing(ctx context.Context) error {
 	return nil
 }
 
-func servingFiles(c *kubeconf.Config) []string {
+func servingFiles(c *kubeletconfig.Config) []string {
 	return []string{c.Kubelet.Authentication.X509.ClientCAFile, c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile}
 }
 
-func (s *Service) publishServing(ctx context.Context, c *kubeconf.Config, last *configv1.Serving) *configv1.Serving {
+func (s *serving) publish(ctx context.Context, c *kubeletconfig.Config, last *configv1.Serving) *configv1.Serving {
 	next := readServing(c, last)
 	for field, err := range map[string]string{"clientCAFile": next.GetClientCaError(), "tlsCertFile": next.GetCertificateError()} {
 		if err != "" && !proto.Equal(next, last) {
 			s.log.Error("file of the node's server", "field", field, service.KeyError, err)
 		}
 	}
-	if _, err := s.feeds.serving.Set(ctx, nodeItem, next); err != nil {
+	if _, err := s.feed.Set(ctx, nodeItem, next); err != nil {
 		s.log.Error("files of the node's server not published", service.KeyError, err.Error())
 	}
-	s.feeds.serving.SetComplete(ctx, true)
+	s.feed.SetComplete(ctx, true)
 	return next
 }
 
 // readServing reads the files a configuration names. One that is of no use
 // leaves what it held before.
-func readServing(c *kubeconf.Config, last *configv1.Serving) *configv1.Serving {
+func readServing(c *kubeletconfig.Config, last *configv1.Serving) *configv1.Serving {
 	k := &c.Kubelet
 	next := &configv1.Serving{ClientCaFile: k.Authentication.X509.ClientCAFile, CertificateFile: k.TLSCertFile}
 	if next.ClientCaFile != "" {

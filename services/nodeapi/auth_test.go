@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -8,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/rpc"
 )
 
@@ -55,7 +57,7 @@ func TestWrongCredentialsAreNotAnonymous(t *testing.T) {
 	expect(t, "a bad certificate", r.do(bad, http.MethodGet, "/pods"), 401, "Unauthorized")
 	expect(t, "a bad token", r.do(who{token: "bad"}, http.MethodGet, "/pods"), 401, "Unauthorized")
 	// Nobody asks for tokens: one that is sent all the same is not looked at.
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		off := false
 		c.Kubelet.Authentication.Webhook.Enabled = &off

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -14,7 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
@@ -98,7 +100,7 @@ func (r *rig) signer() signer {
 	return r.reviews.signer
 }
 
-func bootstrapping(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.ServerTLSBootstrap = true }
+func bootstrapping(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.ServerTLSBootstrap = true }
 
 // TestServingCertificateByRequest: asked for with the node's addresses, shown
 // when it was signed, and again when addresses or the time ask for another.

@@ -1,21 +1,15 @@
-// Package nodeapi is the node's face on the network: the kubelet's HTTPS API on
-// port 10250 and its healthz on 10248.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeapi is the kubelet's HTTPS API on port 10250 and its healthz on 10248.
 //
-// It owns nothing. Everything it shows it reads from the other services' feeds
-// and sockets, read-only; everything it asks of the control plane (token and
-// access reviews) goes through config. It holds no node credential, no
-// capability and no runtime socket, and its only files are its serving certificate
-// and key. A certificate that the API server signs is asked for through config,
-// with a key that no other process sees; the files of the configuration come from
-// config too.
+// It owns nothing but its serving certificate. What it shows it reads from feeds and
+// sockets of the other services; what it asks of the API server goes through config. It
+// has no node credential, no capability and no connection to the runtime.
 //
-// It promises the kubelet's paths, answers and status codes (where they differ:
-// docs/decisions/0009); that whatever is to be had on the HTTPS port is had only
-// by those whom the configuration lets in; that callers who misbehave cost nobody
-// else an answer; and that a service which is away costs its own part of an
-// answer and nothing else.
+// It promises the kubelet's paths, answers and status codes (docs/decisions/0009 has the
+// differences); that callers who are not authorized cost other callers no answer (package
+// listen has the bounds); and that a service that is away costs its own part of an answer.
 //
-// It comes back by listening again, on sockets it was started with where somebody
-// holds them open meanwhile; there is no state to lose. A log that is
-// being followed survives a restart of podworker.
+// It comes back by listening again, on sockets that another process holds where there are
+// any. A log that is followed survives a restart of podworker.
 package nodeapi

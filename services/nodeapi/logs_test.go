@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -10,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 func TestLogQueries(t *testing.T) {
@@ -73,7 +75,7 @@ func TestLogQueries(t *testing.T) {
 			t.Errorf("%s: asked %s, want %s", test.query, got, test.want)
 		}
 	}
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		c.Kubelet.FeatureGates = map[string]bool{"PodLogsQuerySplitStreams": true}
 	})

@@ -1,84 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"k8s.io/utils/ptr"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/nodeapi/internal/auth"
+	"github.com/sextant-node/sextant/services/nodeapi/internal/certificate"
+	"github.com/sextant-node/sextant/services/nodeapi/internal/listen"
+	"github.com/sextant-node/sextant/services/nodeapi/internal/measure"
 )
 
-// relisten is how often a port that cannot be had is tried again, and the
-// certificate and the clock are looked at (kubelet: healthz is tried again each 5 s).
+// relisten is how often a port that could not be opened is tried again (kubelet: healthz
+// each 5 s).
 const relisten = 5 * time.Second
 
-// listenLoop keeps the configured ports open with the policy and the certificate
-// the configuration names. What cannot be had is tried again; what was good
-// before stays in force meanwhile.
-func (s *Service) listenLoop(ctx context.Context) error {
-	beat := s.kit.Heart("listeners", time.Minute)
-	open := &ports{inherited: &s.inherited}
-	defer func() { open.close() }()
-	retry := time.NewTicker(relisten)
-	defer retry.Stop()
-	var done settled
-	for {
-		beat()
-		if now := (settled{s.current(), s.files(), s.shown.leaf() != nil}); now.conf != nil {
-			var err error
-			if now != done {
-				if err = s.settle(ctx, now, open); err == nil {
-					done = now
-				}
-			}
-			s.tell(errors.Join(err, s.shown.trouble()))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-retry.C:
-		}
-	}
+// loop keeps policy and ports those that the configuration asks for.
+type loop struct {
+	cfg          Config
+	kit          *service.Kit
+	in           inputs
+	gate         *auth.Gate
+	certificates *certificate.Manager
+	ports        *listen.Ports
+	routes       routes
+	wake         signal.Signal
+	beat         func()
 }
 
-// settled is what ports and policy were made of.
+// settled is what policy and ports were made of.
 type settled struct {
-	conf      *kubeconf.Config
+	conf      *kubeletconfig.Config
 	files     *configv1.Serving
 	certified bool
 }
 
-// files are what config read for this server, nil before it has spoken.
-func (s *Service) files() *configv1.Serving {
-	files, _ := s.serving.Get(nodeItem)
-	return files
+// run works until the context ends. What fails is tried again; the former policy and ports
+// stay in force meanwhile.
+func (l *loop) run(ctx context.Context) error {
+	defer l.ports.Close()
+	var done settled
+	for {
+		l.beat()
+		if now := (settled{l.in.conf(), l.in.files(), l.certificates.Current() != nil}); now.conf != nil {
+			var err error
+			if now != done {
+				if err = l.settle(ctx, now); err == nil {
+					done = now
+				}
+			}
+			l.report(errors.Join(err, l.certificates.Problem()))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.wake:
+		case <-time.After(relisten):
+		}
+	}
 }
 
-// tell says how it goes.
-func (s *Service) tell(err error) {
+func (l *loop) settle(ctx context.Context, now settled) error {
+	policy, err := policyOf(now.conf, l.cfg, now.files)
+	if err != nil {
+		return err
+	}
+	l.gate.Obey(policy)
+	measure.Contention(&now.conf.Kubelet)
+	ports, err := l.routes.ports(&now.conf.Kubelet, l.certificates)
+	if err != nil {
+		return err
+	}
+	return l.ports.Set(ctx, ports)
+}
+
+func (l *loop) report(err error) {
 	switch {
 	case err == nil:
-		s.kit.Serving()
-	case errors.Is(err, errWaiting):
-		s.kit.Waiting(err.Error())
+		l.kit.Serving()
+	case errors.Is(err, certificate.ErrWaiting):
+		l.kit.Waiting(err.Error())
 	default:
-		s.kit.Failing(err.Error())
+		l.kit.Failing(err.Error())
 	}
 }
 
-// settle puts a configuration in force.
-func (s *Service) settle(ctx context.Context, now settled, open *ports) error {
-	policy, err := policyOf(now.conf, s.cfg, now.files)
-	if err != nil {
-		return err
+// policyOf is what a configuration says about callers.
+func policyOf(conf *kubeletconfig.Config, cfg Config, files *configv1.Serving) (*auth.Policy, error) {
+	a, z := conf.Kubelet.Authentication, conf.Kubelet.Authorization
+	policy := &auth.Policy{
+		Tokens: ptr.Deref(a.Webhook.Enabled, false), TokenTTL: a.Webhook.CacheTTL.Duration,
+		Anonymous:   ptr.Deref(a.Anonymous.Enabled, false),
+		AlwaysAllow: z.Mode == "AlwaysAllow",
+		AllowedTTL:  z.Webhook.CacheAuthorizedTTL.Duration, ForbiddenTTL: z.Webhook.CacheUnauthorizedTTL.Duration,
+		Node:       cmp.Or(cfg.NodeName, conf.Node.Name),
+		GetStreams: cfg.GetStreams,
 	}
-	s.policy.Store(policy)
-	contention(now.conf)
-	listeners, err := s.listeners(now.conf)
-	if err != nil {
-		return err
+	switch path := a.X509.ClientCAFile; {
+	case path == "":
+		return policy, nil
+	case files.GetClientCaFile() != path:
+		return nil, fmt.Errorf("authentication.x509.clientCAFile: %w", certificate.ErrWaiting)
+	case len(files.GetClientCa()) == 0:
+		return nil, errors.New(files.GetClientCaError())
 	}
-	return open.become(ctx, s.kit.Log, listeners)
+	policy.ClientCAs = x509.NewCertPool()
+	if !policy.ClientCAs.AppendCertsFromPEM(files.GetClientCa()) {
+		return nil, fmt.Errorf("authentication.x509.clientCAFile: %s holds no certificate", a.X509.ClientCAFile)
+	}
+	return policy, nil
 }

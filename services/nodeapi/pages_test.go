@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -15,7 +17,7 @@ import (
 	statuszv1beta1 "k8s.io/apiserver/pkg/server/statusz/api/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 // send is do with a body and headers ("Name: value").
@@ -47,9 +49,9 @@ func (r *rig) send(w who, method, path, body string, headers ...string) answer {
 const kinds = ";as=%s;v=%s;g=config.k8s.io"
 
 func TestFlagz(t *testing.T) {
-	flagged := func(c *kubeconf.Config) {
+	flagged := func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
-		c.Flags = []kubeconf.Saying{{Name: "v", Value: "3"}}
+		c.Flags = []kubeletconfig.Saying{{Name: "v", Value: "3"}}
 	}
 	r := newRig(t, flagged)
 	a := r.get("/flagz")
@@ -76,11 +78,11 @@ func TestFlagz(t *testing.T) {
 	}
 	expect(t, "no kind", r.send(who{}, http.MethodGet, "/flagz", "", "Accept: application/json"), 406, "")
 	// A new command line shows, and so does the gate.
-	r.configure(func(c *kubeconf.Config) { flagged(c); c.Flags[0].Value = "5" })
+	r.configure(func(c *kubeletconfig.Config) { flagged(c); c.Flags[0].Value = "5" })
 	r.Eventually("new flags", func() bool {
 		return strings.Contains(r.send(who{}, http.MethodGet, "/flagz", "", "Accept: application/json"+asked).body, `"v":"5"`)
 	})
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		c.Kubelet.FeatureGates = map[string]bool{"ComponentFlagz": false}
 	})
@@ -124,7 +126,7 @@ func TestVerbosity(t *testing.T) {
 			t.Errorf("%s %s: level %s, want %s", test.method, test.body, got, test.level)
 		}
 	}
-	r.configure(func(c *kubeconf.Config) { off := false; alwaysAllow(c); c.Kubelet.EnableDebugFlagsHandler = &off })
+	r.configure(func(c *kubeletconfig.Config) { off := false; alwaysAllow(c); c.Kubelet.EnableDebugFlagsHandler = &off })
 	r.Eventually("switched off", func() bool { return r.get("/debug/flags/v").body == "flags endpoint is disabled.\n" })
 }
 
@@ -169,7 +171,7 @@ func TestPathsAndMethods(t *testing.T) {
 // TestRequestMetrics: the labels are the kubelet's, its quirk with portForward
 // included.
 func TestRequestMetrics(t *testing.T) {
-	r := newRig(t, func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.ReadOnlyPort = 0 })
+	r := newRig(t, func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.ReadOnlyPort = 0 })
 	for _, req := range []string{
 		"GET /pods", "GET /pods/", "PATCH /pods", "GET /metrics/cadvisor/x", "GET /metrics/slis", "GET /exec/ns/p/c", "GET /portForward/ns/p",
 		"GET /debug/pprof/cmdline", "GET /none", "GET /healthz/ping",
@@ -206,14 +208,14 @@ func TestContentionProfiles(t *testing.T) {
 		t.Errorf("rate %d at first", rate())
 	}
 	on, off := true, false
-	profiled := func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.EnableContentionProfiling = on }
+	profiled := func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.EnableContentionProfiling = on }
 	r.configure(profiled)
 	r.Eventually("recorded", func() bool { return rate() == 1 })
 	expect(t, "profile", r.get("/debug/pprof/mutex?debug=1"), 200, "sampling period=1")
-	r.configure(func(c *kubeconf.Config) { profiled(c); c.Kubelet.EnableProfilingHandler = &off })
+	r.configure(func(c *kubeletconfig.Config) { profiled(c); c.Kubelet.EnableProfilingHandler = &off })
 	r.Eventually("not where profiles are off", func() bool { return rate() == 0 })
 	r.configure(profiled)
 	r.Eventually("recorded again", func() bool { return rate() == 1 })
-	r.configure(func(c *kubeconf.Config) { profiled(c); c.Kubelet.EnableDebuggingHandlers = &off })
+	r.configure(func(c *kubeletconfig.Config) { profiled(c); c.Kubelet.EnableDebuggingHandlers = &off })
 	r.Eventually("not where debugging is off", func() bool { return rate() == 0 })
 }

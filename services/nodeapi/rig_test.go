@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -31,11 +33,12 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	"github.com/sextant-node/sextant/services/nodeapi"
+	"github.com/sextant-node/sextant/test/ports"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -47,6 +50,7 @@ type rig struct {
 	serving  *feed.Owner[*configv1.Serving]
 	node     *feed.Owner[*statusv1.NodeReport]
 	pods     *feed.Owner[*configv1.DesiredPod]
+	atAPI    *feed.Owner[*configv1.Object]
 	statuses *feed.Owner[*statusv1.PodReport]
 	reviews  *reviews
 	worker   *worker
@@ -73,12 +77,21 @@ type reviews struct {
 	access  int
 	details []string
 	signer  signer
+	wait    chan struct{} // nil: tokens are reviewed at once
 }
 
-func (v *reviews) ReviewToken(_ context.Context, req *configv1.ReviewTokenRequest) (*configv1.ReviewTokenResponse, error) {
+func (v *reviews) ReviewToken(ctx context.Context, req *configv1.ReviewTokenRequest) (*configv1.ReviewTokenResponse, error) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.tokens++
+	if wait := v.wait; wait != nil {
+		v.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		v.mu.Lock()
+	}
+	defer v.mu.Unlock()
 	if v.err != nil {
 		return nil, v.err
 	}
@@ -126,26 +139,27 @@ func (v *reviews) counts() (tokens, access int) {
 }
 
 // newRig starts everything and waits for the configured ports.
-func newRig(t testing.TB, edit func(*kubeconf.Config)) *rig {
+func newRig(t testing.TB, edit func(*kubeletconfig.Config)) *rig {
 	t.Helper()
 	return newRigOf(t, standin.New(t), nodeapi.Config{NodeName: "n1"}, edit)
 }
 
-func newRigOf(t testing.TB, in *standin.House, cfg nodeapi.Config, edit func(*kubeconf.Config)) *rig {
+func newRigOf(t testing.TB, in *standin.House, cfg nodeapi.Config, edit func(*kubeletconfig.Config)) *rig {
 	t.Helper()
 	r := &rig{
 		House: in, reviews: &reviews{allow: map[string]bool{}}, worker: newWorker(), ca: newAuthority(t),
-		port: freePort(t), healthz: freePort(t), readOnly: freePort(t),
+		port: int32(ports.Loopback(t)), healthz: int32(ports.Loopback(t)), readOnly: int32(ports.Loopback(t)),
 	}
 	config := r.Kit(house.Config)
-	r.kubelet = service.Owner[*configv1.KubeletConfig](config, house.ConfigKubelet)
-	r.serving = service.Owner[*configv1.Serving](config, house.ConfigServing)
-	r.pods = service.Owner[*configv1.DesiredPod](config, house.ConfigPods)
+	r.kubelet = service.Owner(config, house.ConfigKubelet)
+	r.serving = service.Owner(config, house.ConfigServing)
+	r.pods = service.Owner(config, house.ConfigPods)
+	r.atAPI = service.Owner(config, house.ConfigStatuses)
 	configv1.RegisterConfigServiceServer(config.Server, r.reviews)
 	stopConfig := r.Start(config)
 	status := r.Kit(house.Status)
-	r.statuses = service.Owner[*statusv1.PodReport](status, house.StatusPods)
-	r.node = service.Owner[*statusv1.NodeReport](status, house.StatusNode)
+	r.statuses = service.Owner(status, house.StatusPods)
+	r.node = service.Owner(status, house.StatusNode)
 	stopStatus := r.Start(status)
 	r.stopNeighbours = func() { stopConfig(); stopStatus() }
 	r.startWorker()
@@ -157,7 +171,8 @@ func newRigOf(t testing.TB, in *standin.House, cfg nodeapi.Config, edit func(*ku
 	}
 	now := func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
 	cfg.LogDir = r.logs
-	if _, err := nodeapi.New(cfg, nodeapi.Deps{Kit: r.kit, Now: now}); err != nil {
+	r.formerCertificate()
+	if err := nodeapi.New(cfg, nodeapi.Deps{Kit: r.kit, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.Start(r.kit)
@@ -168,12 +183,12 @@ func newRigOf(t testing.TB, in *standin.House, cfg nodeapi.Config, edit func(*ku
 
 // configure publishes a configuration: certificates of the rig's authority,
 // webhooks, no anonymous callers.
-func (r *rig) configure(edit func(*kubeconf.Config)) {
+func (r *rig) configure(edit func(*kubeletconfig.Config)) {
 	r.Helper()
 	on, off := true, false
-	conf := &kubeconf.Config{
+	conf := &kubeletconfig.Config{
 		Kubelet: kubeletv1beta1.KubeletConfiguration{
-			TypeMeta: metav1.TypeMeta{APIVersion: kubeconf.APIVersion, Kind: kubeconf.Kind},
+			TypeMeta: metav1.TypeMeta{APIVersion: kubeletconfig.APIVersion, Kind: kubeletconfig.Kind},
 			Address:  "127.0.0.1", Port: r.port, HealthzPort: &r.healthz, HealthzBindAddress: "127.0.0.1",
 			Authentication: kubeletv1beta1.KubeletAuthentication{
 				X509:      kubeletv1beta1.KubeletX509Authentication{ClientCAFile: r.ca.file},
@@ -185,7 +200,7 @@ func (r *rig) configure(edit func(*kubeconf.Config)) {
 				Webhook: kubeletv1beta1.KubeletWebhookAuthorization{CacheAuthorizedTTL: metav1.Duration{Duration: 5 * time.Minute}, CacheUnauthorizedTTL: metav1.Duration{Duration: 30 * time.Second}},
 			},
 		},
-		Node: kubeconf.Node{Name: "n1", CertDir: r.certDir()},
+		Node: kubeletconfig.Node{Name: "n1", CertDir: r.certDir()},
 	}
 	if edit != nil {
 		edit(conf)
@@ -204,8 +219,40 @@ func (r *rig) certDir() string {
 	return dir
 }
 
+// formerCertificate leaves a certificate in the node's folder, as an earlier life of it
+// does: to make keys for each rig takes longer than most tests.
+func (r *rig) formerCertificate() {
+	r.Helper()
+	dir := house.CertDir(r.certDir(), house.NodeAPI)
+	pair, err := former()
+	if err = errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "kubelet.crt"), pair.cert, 0o644),
+		os.WriteFile(filepath.Join(dir, "kubelet.key"), pair.key, 0o600)); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// former is the certificate of a node n1, which signed it itself, in PEM.
+var former = sync.OnceValues(func() (pair struct{ cert, key []byte }, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "n1"}, DNSNames: []string{"n1"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return pair, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	pair.cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	pair.key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	return pair, err
+})
+
 // readFiles is config's part: it publishes what the configuration's files hold.
-func (r *rig) readFiles(conf *kubeconf.Config) {
+func (r *rig) readFiles(conf *kubeletconfig.Config) {
 	r.Helper()
 	k := conf.Kubelet
 	files := &configv1.Serving{ClientCaFile: k.Authentication.X509.ClientCAFile, CertificateFile: k.TLSCertFile}
@@ -228,7 +275,7 @@ func (r *rig) readFiles(conf *kubeconf.Config) {
 }
 
 // alwaysAllow lets everybody do everything.
-func alwaysAllow(c *kubeconf.Config) {
+func alwaysAllow(c *kubeletconfig.Config) {
 	on := true
 	c.Kubelet.Authentication.Anonymous.Enabled = &on
 	c.Kubelet.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow
@@ -258,16 +305,6 @@ func (r *rig) closes(port int32) {
 }
 
 func address(port int32) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-
-func freePort(t testing.TB) int32 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
-}
 
 // who is a caller: with a certificate, a token, both or neither.
 type who struct {

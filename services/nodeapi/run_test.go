@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -7,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/nodeapi"
 )
 
@@ -54,7 +56,7 @@ func TestCheckpoint(t *testing.T) {
 	expect(t, "no container", post("/checkpoint/ns/p/q"), 404, "container q does not exist")
 	expect(t, "no number", post("/checkpoint/ns/p/c?timeout=7&timeout=nonsense"), 404, "cannot parse value of timeout parameter")
 	expect(t, "a runtime that cannot", post("/checkpoint/ns/p/down"), 500, "checkpointing of ns/p/down failed (no criu)")
-	r.configure(func(c *kubeconf.Config) { c.Kubelet.FeatureGates = map[string]bool{"ContainerCheckpoint": false} })
+	r.configure(func(c *kubeletconfig.Config) { c.Kubelet.FeatureGates = map[string]bool{"ContainerCheckpoint": false} })
 	r.Eventually("switched off", func() bool { return post("/checkpoint/ns/p/c").code == 404 })
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
@@ -92,7 +97,7 @@ func TestHealthzPort(t *testing.T) {
 func TestReadOnlyPort(t *testing.T) {
 	r := newRig(t, nil)
 	r.closes(r.readOnly)
-	r.configure(func(c *kubeconf.Config) { c.Kubelet.ReadOnlyPort = r.readOnly })
+	r.configure(func(c *kubeletconfig.Config) { c.Kubelet.ReadOnlyPort = r.readOnly })
 	r.opens(r.readOnly)
 	expect(t, "pods", r.plain(r.readOnly, "/pods"), 200, "PodList")
 	expect(t, "healthz", r.plain(r.readOnly, "/healthz"), 200, "ok")
@@ -139,6 +144,48 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// TestPodsWithStatusesApart: each answer has the statuses that config has then, and the
+// last ones while config is away.
+func TestPodsWithStatusesApart(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	version := 0
+	marshal := func(spec bool) []byte {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p", ResourceVersion: strconv.Itoa(version)}}
+		if spec {
+			p.Spec.NodeName = "n1"
+		}
+		p.Status.Message = "of " + p.ResourceVersion
+		data, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	listed := func() v1.Pod {
+		list := v1.PodList{}
+		if err := json.Unmarshal([]byte(r.get("/pods/").body), &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) == 0 {
+			return v1.Pod{}
+		}
+		return list.Items[0]
+	}
+	standin.Set(r.House, r.pods, "p", &configv1.DesiredPod{Pod: marshal(true), Source: "api", StatusApart: true})
+	r.Eventually("the pod, with the status it was listed with", func() bool { return listed().Status.Message == "of 0" })
+	for range 3 {
+		version++
+		standin.Set(r.House, r.atAPI, "p", &configv1.Object{Object: marshal(false)})
+		if p := listed(); p.Status.Message != "of "+p.ResourceVersion || p.ResourceVersion != strconv.Itoa(version) || p.Spec.NodeName != "n1" {
+			t.Errorf("version %d: version %s, status %q, node %q", version, p.ResourceVersion, p.Status.Message, p.Spec.NodeName)
+		}
+	}
+	r.stopNeighbours()
+	if p := listed(); p.Status.Message != "of 3" {
+		t.Errorf("without config: status %q", p.Status.Message)
+	}
+}
+
 func TestConfigz(t *testing.T) {
 	r := newRig(t, alwaysAllow)
 	var got struct{ KubeletConfig map[string]any }
@@ -146,7 +193,7 @@ func TestConfigz(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
 		t.Fatal(err)
 	}
-	for field, want := range map[string]any{"apiVersion": kubeconf.APIVersion, "kind": kubeconf.Kind, "port": float64(r.port), "address": "127.0.0.1"} {
+	for field, want := range map[string]any{"apiVersion": kubeletconfig.APIVersion, "kind": kubeletconfig.Kind, "port": float64(r.port), "address": "127.0.0.1"} {
 		if got.KubeletConfig[field] != want {
 			t.Errorf("%s is %v, want %v", field, got.KubeletConfig[field], want)
 		}
@@ -157,7 +204,7 @@ func TestConfigz(t *testing.T) {
 }
 
 func TestDebuggingHandlersOff(t *testing.T) {
-	r := newRig(t, func(c *kubeconf.Config) {
+	r := newRig(t, func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		off := false
 		c.Kubelet.EnableDebuggingHandlers = &off
@@ -183,7 +230,7 @@ func TestProfiles(t *testing.T) {
 	expect(t, "no service", r.get("/debug/pprof/?service=none"), 404, `no service "none"`)
 	expect(t, "one that is away", r.get("/debug/pprof/?service=volume"), 502, "volume does not answer")
 	expect(t, "a way out of the folder", r.get("/debug/pprof/?service=../../etc"), 404, "no service")
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		off := false
 		c.Kubelet.EnableProfilingHandler = &off
@@ -198,6 +245,7 @@ func TestMetrics(t *testing.T) {
 		`sextant_service_up{service="nodeapi"} 1`, `sextant_service_up{service="podworker"} 1`, `sextant_service_up{service="volume"} 0`,
 		"\nprocess_start_time_seconds ", "\n" + `sextant_process_start_time_seconds{service="podworker"} `,
 		"# TYPE go_goroutines gauge\n",
+		`sextant_build_info{service="nodeapi",version="` + service.Version + `"} 1`, `sextant_build_info{service="podworker",version="` + service.Version + `"} 1`,
 	} {
 		if a.code != 200 || !strings.Contains(a.body, want) {
 			t.Errorf("%q is missing", want)
@@ -296,7 +344,7 @@ func TestAPortThatIsTaken(t *testing.T) {
 	if _, err := fmt.Sscan(port, &moved); err != nil {
 		t.Fatal(err)
 	}
-	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.HealthzPort = &moved })
+	r.configure(func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.HealthzPort = &moved })
 	r.Eventually("it is said", func() bool {
 		h := r.kit.Hello()
 		return h.GetHealth() == nodev1.Health_HEALTH_FAILING && strings.Contains(h.GetHealthReason(), "healthz port")
@@ -322,11 +370,11 @@ func TestPortsFollowTheConfiguration(t *testing.T) {
 		}
 	}
 	read("first\n")
-	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.ReadOnlyPort = r.readOnly })
+	r.configure(func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.ReadOnlyPort = r.readOnly })
 	r.opens(r.readOnly)
 	r.worker.write("second\n")
 	read("second\n")
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		off := false
 		c.Kubelet.EnableServer = &off
@@ -339,7 +387,7 @@ func TestPortsFollowTheConfiguration(t *testing.T) {
 }
 
 func TestTLSParameters(t *testing.T) {
-	r := newRig(t, func(c *kubeconf.Config) {
+	r := newRig(t, func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		c.Kubelet.TLSMinVersion = "VersionTLS13"
 	})
@@ -347,7 +395,7 @@ func TestTLSParameters(t *testing.T) {
 		t.Error("TLS 1.2 was taken")
 	}
 	expect(t, "TLS 1.3", r.get("/pods"), 200, "")
-	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.TLSMinVersion = "VersionTLS99" })
+	r.configure(func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.TLSMinVersion = "VersionTLS99" })
 	r.Eventually("a bad version is said", func() bool { return strings.HasPrefix(r.kit.Hello().GetHealthReason(), "tlsMinVersion: ") })
 	expect(t, "the port stays as it was", r.get("/pods"), 200, "")
 }
@@ -363,12 +411,13 @@ func shownBy(t *testing.T, port int32) *x509.Certificate {
 }
 
 func TestServingCertificate(t *testing.T) {
-	r := newRig(t, alwaysAllow)
+	pki := t.TempDir() // without a certificate of an earlier life
+	r := newRig(t, func(c *kubeletconfig.Config) { alwaysAllow(c); c.Node.CertDir = pki })
 	own := shownBy(t, r.port)
 	if err := own.VerifyHostname("n1"); err != nil {
 		t.Errorf("self-signed: %v", err)
 	}
-	key, err := os.Stat(filepath.Join(r.certDir(), "kubelet.key"))
+	key, err := os.Stat(filepath.Join(house.CertDir(pki, house.NodeAPI), "kubelet.key"))
 	if err != nil || key.Mode().Perm() != 0o600 {
 		t.Errorf("key: %v, %v", key, err)
 	}
@@ -387,7 +436,7 @@ func TestServingCertificate(t *testing.T) {
 		}
 	}
 	configure := func(label string) {
-		r.configure(func(c *kubeconf.Config) {
+		r.configure(func(c *kubeletconfig.Config) {
 			alwaysAllow(c)
 			c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 			c.Node.Labels = map[string]string{"look": label}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -124,7 +126,7 @@ func newGauged(t testing.TB) (*rig, *gauges) {
 	runtimeapi.RegisterRuntimeServiceServer(broker, g)
 	r.Go("broker", broker.Run)
 	pleg := r.Kit(house.Pleg)
-	records := service.Owner[*plegv1.PodRecord](pleg, house.PlegPods)
+	records := service.Owner(pleg, house.PlegPods)
 	r.Start(pleg)
 	g.records = records
 	bytes := encoded(t)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -16,7 +18,7 @@ import (
 	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/nodeapi"
 )
 
@@ -343,7 +345,9 @@ func TestSessionsNeedNobodyElse(t *testing.T) {
 }
 
 func TestIdleSessionsEnd(t *testing.T) {
-	r := newStreamRig(t, nodeapi.Config{}, func(c *kubeconf.Config) { c.Kubelet.StreamingConnectionIdleTimeout.Duration = 200 * time.Millisecond })
+	r := newStreamRig(t, nodeapi.Config{}, func(c *kubeletconfig.Config) {
+		c.Kubelet.StreamingConnectionIdleTimeout.Duration = 200 * time.Millisecond
+	})
 	for _, transport := range transports {
 		// How a client takes its connection's end is its own affair.
 		err := r.command(transport, "/exec/ns/p/c?command=sleep&command=infinity&output=1", remotecommand.StreamOptions{Stdout: io.Discard})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -23,7 +25,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
@@ -74,7 +76,7 @@ func (l *logBuffer) String() string {
 	return l.all.String()
 }
 
-func newStreamRig(t *testing.T, cfg nodeapi.Config, edit func(*kubeconf.Config)) *streamRig {
+func newStreamRig(t *testing.T, cfg nodeapi.Config, edit func(*kubeletconfig.Config)) *streamRig {
 	t.Helper()
 	in := standin.New(t)
 	r := &streamRig{log: &logBuffer{}}
@@ -95,7 +97,7 @@ func newStreamRig(t *testing.T, cfg nodeapi.Config, edit func(*kubeconf.Config))
 	})
 	r.cri = runtimeapi.NewRuntimeServiceClient(r.runtime.Conn(t))
 	pleg := r.Kit(house.Pleg)
-	r.records = service.Owner[*plegv1.PodRecord](pleg, house.PlegPods)
+	r.records = service.Owner(pleg, house.PlegPods)
 	r.stopPleg = r.Start(pleg)
 
 	p := &v1.Pod{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -9,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 func TestSystemLogs(t *testing.T) {
@@ -48,12 +50,12 @@ func TestSystemLogs(t *testing.T) {
 		}
 	}
 	on := true
-	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.EnableSystemLogQuery = &on })
+	r.configure(func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.EnableSystemLogQuery = &on })
 	r.Eventually("queries", func() bool { return r.get("/logs/?query=syslog").body == "one\n" })
 	expect(t, "a bad one", r.get("/logs/?query="), 400, "may not be empty")
 	expect(t, "one with a path", r.get("/logs/syslog?query=syslog"), 406, "path not allowed in query mode")
 	off := false
-	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.EnableSystemLogHandler = &off })
+	r.configure(func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.EnableSystemLogHandler = &off })
 	r.Eventually("switched off", func() bool { return r.get("/logs/").body == "logs endpoint is disabled.\n" })
 	expect(t, "switched off", r.get("/logs/syslog"), 405, "")
 }

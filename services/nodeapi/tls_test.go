@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeapi_test
 
 import (
@@ -6,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 // proto is the protocol a request is answered by, of a client that prefers HTTP/2.
@@ -29,7 +31,7 @@ func TestHTTP2(t *testing.T) {
 	}
 	// Without the cipher it needs, HTTP/1.1 is what remains.
 	const narrow = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		c.Kubelet.TLSCipherSuites = []string{narrow, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}
 	})
@@ -43,7 +45,7 @@ func TestHTTP2(t *testing.T) {
 }
 
 func TestCurves(t *testing.T) {
-	r := newRig(t, func(c *kubeconf.Config) {
+	r := newRig(t, func(c *kubeletconfig.Config) {
 		alwaysAllow(c)
 		c.Kubelet.TLSCurvePreferences = []int32{int32(tls.CurveP384)}
 	})
@@ -53,6 +55,6 @@ func TestCurves(t *testing.T) {
 	if _, err := r.proto(&tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384}}); err != nil {
 		t.Error(err)
 	}
-	r.configure(func(c *kubeconf.Config) { alwaysAllow(c); c.Kubelet.TLSCurvePreferences = []int32{1} })
+	r.configure(func(c *kubeletconfig.Config) { alwaysAllow(c); c.Kubelet.TLSCurvePreferences = []int32{1} })
 	r.Eventually("a bad one is said", func() bool { return strings.HasPrefix(r.kit.Hello().GetHealthReason(), "tlsCurvePreferences: ") })
 }

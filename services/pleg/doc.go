@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pleg observes the container runtime: the pod lifecycle event
 // generator, as a service.
 //
-// It owns the observed record of each pod (feed pleg.pods) and the state of the
-// runtime as a whole (feed pleg.runtime). Nobody else says what runs.
+// It owns the observed record of each pod (feed pleg.pods) and the state of the runtime
+// as a whole (feed pleg.runtime). No other service does.
 //
 // It promises that a record is one reading of one pod: newest first, with every
 // sandbox and container that the runtime lists, and never older than the record
@@ -13,6 +15,6 @@
 // events and relisting only mark pods for reading; a lost, doubled or late event
 // changes nothing.
 //
-// It comes back by relisting: nothing is kept on disk. Until the first relist
-// has been read through, the feed is incomplete, so nobody takes a pod for gone.
+// It comes back by relisting: nothing is kept on disk. Until the first relist has been
+// read through, the feed is incomplete, so no reader takes a pod for gone.
 package pleg

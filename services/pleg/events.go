@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pleg
 
 import (
@@ -44,7 +46,7 @@ func (e *eventsState) believe(stream int) (news bool) {
 	return news
 }
 
-// end tells whether the stream that ended had delivered.
+// end reports whether the stream that ended had delivered.
 func (e *eventsState) end() (delivered bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,8 +64,8 @@ const (
 	eventBelief = 2 * time.Second
 )
 
-// eventLoop follows the runtime's container events (CRI GetContainerEvents).
-// An event marks its pod for reading and is not believed.
+// eventLoop follows the runtime's container events (CRI GetContainerEvents). An event
+// only marks its pod for reading.
 func (s *Service) eventLoop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait := eventRetry
@@ -129,7 +131,7 @@ func (s *Service) follow(ctx context.Context) error {
 			go s.readFor(ctx, uid)
 			continue
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-			continue // its start is a moment away, and whoever makes it asks when that has failed
+			continue // its start follows, and podworker asks for a refresh if that fails
 		}
 		begun := s.readers.begun(uid)
 		time.AfterFunc(s.cfg.Settle, func() {
@@ -140,7 +142,7 @@ func (s *Service) follow(ctx context.Context) error {
 	}
 }
 
-// readFor reads a pod that an event told of.
+// readFor reads a pod because of an event.
 func (s *Service) readFor(ctx context.Context, uid string) {
 	if ctx.Err() != nil {
 		return // the stream has broken, and all is listed again

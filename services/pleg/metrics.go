@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pleg
 
 import (
@@ -28,7 +30,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_pleg_last_seen_seconds", Help: "Unix time of the last relist that succeeded.",
 		}),
-		discarded:     counter("kubelet_pleg_discard_events", "Runtime events that told of no pod; each causes a relist."),
+		discarded:     counter("kubelet_pleg_discard_events", "Runtime events that name no pod; each causes a relist."),
 		eventErrors:   counter("kubelet_evented_pleg_connection_error_count", "Event streams that broke."),
 		eventConnects: counter("kubelet_evented_pleg_connection_success_count", "Event streams that delivered."),
 		eventLatency:  histogram("kubelet_evented_pleg_connection_latency_seconds", "Time from a runtime event to its arrival."),

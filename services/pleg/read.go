@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pleg
 
 import (
@@ -20,10 +22,9 @@ import (
 	"github.com/sextant-node/sextant/services/pleg/internal/record"
 )
 
-// readers serializes the readings of each pod, so that none is overtaken by an
-// older one, and remembers what was read last. Whoever asks while a reading
-// runs waits for the next one, which they all share: a burst of events is two
-// readings.
+// readers serializes the readings of each pod, so that none is overtaken by an older
+// one, and remembers what was read last. Requests during a reading wait for the next
+// one, which they share: a burst of events is two readings.
 type readers struct {
 	mu   sync.Mutex
 	pods map[string]*reader
@@ -52,7 +53,8 @@ type reading struct {
 
 func newReaders() *readers { return &readers{pods: map[string]*reader{}} }
 
-// ask joins the next reading of a pod. first tells that nobody runs them yet.
+// ask joins the next reading of a pod. first is set if no goroutine runs the pod's
+// readings yet.
 func (r *readers) ask(uid string) (next *reading, p *reader, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +70,7 @@ func (r *readers) ask(uid string) (next *reading, p *reader, first bool) {
 	return p.next, p, first
 }
 
-// begin takes the next reading; nil when nobody wants one.
+// begin takes the next reading; nil when none is requested.
 func (r *readers) begin(p *reader) *reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +92,7 @@ func (r *readers) begun(uid string) uint64 {
 	return 0
 }
 
-// differs tells whether a pod must be read: it looks different from the last
+// differs reports whether a pod must be read: it looks different from the last
 // reading, or that reading failed.
 func (r *readers) differs(uid string, fingerprint uint64) bool {
 	r.mu.Lock()
@@ -111,7 +113,7 @@ func (r *readers) failed(p *reader) {
 	p.failing = true
 }
 
-// failing tells whether the last reading of any pod failed.
+// failing reports whether the last reading of any pod failed.
 func (r *readers) failing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +151,7 @@ func (s *Service) read(ctx context.Context, uid string) (*plegv1.PodRecord, feed
 	}
 }
 
-// readOn reads a pod for as long as somebody asks for it.
+// readOn reads a pod for as long as readings are requested.
 func (s *Service) readOn(uid string, p *reader) {
 	for {
 		r := s.readers.begin(p)
@@ -271,9 +273,9 @@ func answered(err error, status bool) error {
 	return err
 }
 
-// failed marks the pod for another reading and says so in its record, once. A
-// pod that was never read gets a record that holds nothing but the error: that
-// the feed had none would mean that the runtime has none.
+// failed marks the pod for another reading and puts the error in its record, once. A
+// pod that was never read gets a record with nothing but the error: without a record,
+// readers would take the pod for gone.
 func (s *Service) failed(ctx context.Context, uid string, p *reader, err error) error {
 	if s.life.Err() != nil {
 		return err // broken off by the end of the process

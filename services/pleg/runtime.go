@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pleg
 
 import (
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/wire"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 )
 
@@ -69,7 +72,7 @@ func (s *Service) runtimeState(ctx context.Context, last *plegv1.RuntimeState) *
 		return failed("status", err)
 	}
 	resp.Info = nil
-	if next.Status, err = (proto.MarshalOptions{Deterministic: true}).Marshal(resp); err != nil {
+	if next.Status, err = wire.Marshal(resp); err != nil {
 		return failed("status", err)
 	}
 	if !last.GetResponding() { // a runtime that came back may be another one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pleg
 
 import (
@@ -12,6 +14,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 )
 
@@ -78,7 +81,7 @@ type Service struct {
 	// life ends with the process; readings are bounded by it and not by who asked.
 	life    context.Context
 	readers *readers
-	relist  chan struct{} // capacity 1: relist soon
+	relist  signal.Signal // relist soon
 	events  eventsState
 }
 
@@ -97,10 +100,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg.withDefaults(), kit: kit, now: deps.Now,
 		runtime: runtimeapi.NewRuntimeServiceClient(conn),
 		metrics: newMetrics(kit.Metrics),
-		pods:    service.Owner[*plegv1.PodRecord](kit, house.PlegPods),
-		state:   service.Owner[*plegv1.RuntimeState](kit, house.PlegRuntime),
+		pods:    service.Owner(kit, house.PlegPods),
+		state:   service.Owner(kit, house.PlegRuntime),
 		readers: newReaders(),
-		relist:  make(chan struct{}, 1),
+		relist:  signal.New(),
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -118,10 +121,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 }
 
 func (s *Service) relistSoon() {
-	select {
-	case s.relist <- struct{}{}:
-	default:
-	}
+	s.relist.Send()
 }
 
 // sleep waits for d, a call for a relist, or the end; false means the end.

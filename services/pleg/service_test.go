@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pleg_test
 
 import (
@@ -20,6 +22,7 @@ import (
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg"
 	"github.com/sextant-node/sextant/test/fakecri"
+	"github.com/sextant-node/sextant/test/measure"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -29,11 +32,12 @@ type node struct {
 	ctx     context.Context
 	runtime *fakecri.Runtime
 	cri     runtimeapi.RuntimeServiceClient
-	pods    *feed.Mirror[*plegv1.PodRecord]
-	state   *feed.Mirror[*plegv1.RuntimeState]
+	pods    *feed.Replica[*plegv1.PodRecord]
+	state   *feed.Replica[*plegv1.RuntimeState]
 	client  plegv1.PlegServiceClient
 	changed chan struct{}
 	kit     *service.Kit
+	house   *standin.House
 }
 
 func start(t *testing.T, flavor fakecri.Flavor, cfg pleg.Config) *node {
@@ -44,7 +48,7 @@ func start(t *testing.T, flavor fakecri.Flavor, cfg pleg.Config) *node {
 // observe is a node without a pleg.
 func observe(t *testing.T, runtime *fakecri.Runtime) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return &node{
 		t: t, ctx: ctx, runtime: runtime, cri: runtimeapi.NewRuntimeServiceClient(runtime.Conn(t)), changed: make(chan struct{}, 1),
@@ -65,13 +69,13 @@ func startThrough(t *testing.T, runtime *fakecri.Runtime, conn grpc.ClientConnIn
 	if _, err := pleg.New(cfg, pleg.Deps{Kit: kit, Runtime: conn}); err != nil {
 		t.Fatal(err)
 	}
-	n.kit = kit
+	n.kit, n.house = kit, h
 	h.Start(kit)
 	own := h.Dial(house.Pleg)
 	n.client = plegv1.NewPlegServiceClient(own)
 	remote := feed.Remote{Client: feedv1.NewFeedServiceClient(own)}
-	n.pods = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegPods, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.PodRecord])
-	n.state = feed.NewMirror(feed.MirrorConfig{Feed: house.PlegRuntime, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.RuntimeState])
+	n.pods = feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegPods.Name, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.PodRecord])
+	n.state = feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegRuntime.Name, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.RuntimeState])
 	tell := func([]string) {
 		select {
 		case n.changed <- struct{}{}:
@@ -161,8 +165,11 @@ func TestExitIsSeenByEventAlone(t *testing.T) {
 // for podworker asks by itself; what ends is seen at once.
 func TestAStartIsLeftToWhoAsks(t *testing.T) {
 	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour, Settle: hour})
-	n.eventually("complete", n.pods.Complete)
 	n.eventsFlow()
+	// One as each start has it, one as the runtime answers for the first time.
+	n.house.Eventually("the relists of the start are over", func() bool {
+		return measure.Value(t, n.kit, "kubelet_pleg_relist_duration_seconds") == 2
+	})
 	n.run("a")
 	n.runtime.Exit(n.run("b"), 3)
 	n.eventually("exited", func() bool { return n.container("b").GetExitCode() == 3 })

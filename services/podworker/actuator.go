@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -17,7 +19,7 @@ type Sandboxes interface {
 	StopSandbox(ctx context.Context, pod *v1.Pod, id string) error
 	RemoveSandbox(ctx context.Context, pod *v1.Pod, id string) error
 	// RestartCountFromLogs is how many instances of a container the pod's log
-	// directory tells of.
+	// directory shows.
 	RestartCountFromLogs(pod *v1.Pod, container string) int
 	// CleanPodDirs removes the pod's directory and its logs. The pod may carry
 	// no more than name, namespace and UID.
@@ -50,6 +52,8 @@ type Containers interface {
 	RemoveContainerKeepLogs(ctx context.Context, pod *v1.Pod, id string) error
 	// Resize gives running containers other resources.
 	Resize(ctx context.Context, spec actuate.ResizeSpec) error
+	// Pin has a running container run on CPUs, a list.
+	Pin(ctx context.Context, id, cpus string) error
 	// TerminationMessage is what an exited container left to say.
 	TerminationMessage(ctx context.Context, status *runtimeapi.ContainerStatus) string
 }

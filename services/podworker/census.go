@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -25,7 +27,7 @@ func (c census) Describe(out chan<- *prometheus.Desc) {
 // working is a row of kubelet_working_pods.
 type working struct{ lifecycle, config, static string }
 
-// workingRows are all there are: those without a pod are told too.
+// workingRows are all there are: those without a pod are reported too.
 func workingRows() map[working]float64 {
 	rows := map[working]float64{}
 	for _, lifecycle := range []string{"sync", "terminating", "terminated"} {
@@ -44,6 +46,9 @@ func (c census) Collect(out chan<- prometheus.Metric) {
 	rows, active := workingRows(), map[string]float64{"": 0, "true": 0}
 	c.l.mu.Lock()
 	for uid, w := range c.l.workers {
+		if w.outward.state == step.Rejected {
+			continue // the kubelet has no worker for a pod that it refused
+		}
 		r := working{"sync", "orphan", ""}
 		switch {
 		case w.outward.static == nil:
@@ -57,7 +62,7 @@ func (c census) Collect(out chan<- prometheus.Metric) {
 		switch w.outward.state {
 		case step.Terminating:
 			r.lifecycle = "terminating"
-		case step.Terminated, step.Released, step.Rejected:
+		case step.Terminated, step.Released:
 			r.lifecycle = "terminated"
 		default:
 			if r.config == "desired" {

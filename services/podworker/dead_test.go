@@ -1,17 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
 	"testing"
 	"time"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 // TestDeadContainersAreCountedInAll: of two pods that restarted, the node keeps one
 // dead container (--maximum-dead-containers), the newest.
 func TestDeadContainersAreCountedInAll(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
-	n.edit = func(c *kubeconf.Config) { c.Node.MaxDeadContainers = 1 }
+	n.edit = func(c *kubeletconfig.Config) { c.Node.MaxDeadContainers = 1 }
 	n.configure()
 	n.live()
 	for _, name := range []string{"a", "b"} {

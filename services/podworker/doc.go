@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podworker is the lifecycle of every pod, and the only connection to
 // the container runtime.
 //
@@ -7,12 +9,12 @@
 //
 // How it works. Each pod has one worker (worker.go). A worker is woken when a
 // fact it depends on changes, or when the time it asked for has come, and then
-// goes once round: gather every fact from the mirrors (gather.go), decide
+// goes once round: gather every fact from the replicas (gather.go), decide
 // (internal/step, a pure function), write new decisions to the journal, start
 // the actions (act.go) — none of which it waits for — and publish where the pod
 // stands and what it waits for (publish.go). The end of an action wakes it
 // again. After everything that changed the runtime it has pleg read the pod
-// anew, and makes nothing on the word of an older record.
+// again, and makes nothing on the word of an older record.
 //
 // What it promises. An admitted pod is never judged again. There are never two
 // live sandboxes of a pod, nor two live instances of a container, nor two pods

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
@@ -21,13 +24,13 @@ type seenBy struct {
 // show tells others about the pod.
 func (w *worker) show() {
 	seen := seenBy{state: w.facts.State}
-	if w.accepted != nil {
-		seen.priority = priority(w.accepted)
-		static := pod.IsStatic(w.accepted)
+	if w.spec.accepted != nil {
+		seen.priority = priority(w.spec.accepted)
+		static := w.spec.static()
 		seen.static = &static
 	}
 	if seen.state == step.Pending || seen.state == "" {
-		record, _ := w.current()
+		record, _ := w.fresh.current()
 		seen.runs = record != nil && record.Alive()
 	}
 	w.outward = seen
@@ -43,7 +46,7 @@ func priority(p *v1.Pod) int32 {
 // Ending implements endings. Pods that were refused, and those that wait to be
 // taken up, have nothing to end.
 func (l *loop) Ending() (pods []shutdown.Pod, known bool) {
-	c := l.Config()
+	c := l.config.Config()
 	standalone := c != nil && c.Node.KubeConfig == "" && c.Node.BootstrapKubeConfig == ""
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,24 +63,18 @@ func (l *loop) Ending() (pods []shutdown.Pod, known bool) {
 		// A static pod is not over, and what only the runtime knows has no status.
 		local := standalone || s.static == nil || *s.static
 		pods = append(pods, shutdown.Pod{
-			UID: uid, Priority: s.priority, Gone: s.state == step.Released, Told: local || l.told(string(uid)),
+			UID: uid, Priority: s.priority, Gone: s.state == step.Released, Told: local || l.in.reportedEnd(uid),
 		})
 	}
 	return pods, l.complete
 }
 
-// told tells whether the API server knows that a pod has ended.
-func (l *loop) told(uid string) bool {
-	report, ok := l.in.Reports.Get(uid)
+// reportedEnd reports whether the API server has the pod as finished.
+func (in *Inputs) reportedEnd(uid types.UID) bool {
+	report, ok := in.Reports.Get(string(uid))
 	if !ok || !report.GetReported() {
 		return false
 	}
 	status := &v1.PodStatus{}
 	return status.Unmarshal(report.GetStatus()) == nil && pod.IsTerminalPhase(status.Phase)
-}
-
-// downfall is what the end of the node means for the pod.
-func (w *worker) downfall() step.Shutdown {
-	active, end, within := w.l.end.turn(priority(w.accepted))
-	return step.Shutdown{Active: active, End: end, Grace: within}
 }

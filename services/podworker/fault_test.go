@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -55,13 +57,18 @@ func about(method string) fakecri.Match {
 // trouble is one way for a call to go wrong.
 type trouble struct {
 	name string
-	// begin returns what ends the trouble, and whether the subject has run into it;
-	// nil when the call has no such trouble.
+	// begin returns what ends the trouble, and whether the subject has run into it.
 	begin func(n *node, method string) (end func(), met func() bool)
 	// says is what the pod's state must hold meanwhile; empty for any wait.
 	says string
 	// passing: it may be over before anybody looks.
 	passing bool
+}
+
+// happensTo reports whether a call has the trouble: an empty answer is no nonsense.
+func (t trouble) happensTo(method string) bool {
+	_, ok := nonsense[method]
+	return ok || t.name != "answers nonsense"
 }
 
 var troubles = []trouble{
@@ -75,9 +82,6 @@ var troubles = []trouble{
 		return n.rt.FailAfter(about(method), 2, status.Error(codes.Unknown, "lost on the way")).Undo, n.answered(method)
 	}, "", true},
 	{"stalls 30 s", func(n *node, method string) (func(), func() bool) {
-		if method == "ContainerStatus" {
-			return nil, nil // the stand-in for pleg reads one pod at a time; the real one has this test
-		}
 		stall := n.rt.Stall(about(method))
 		return func() {
 			n.clock.Step(30 * time.Second)
@@ -85,20 +89,16 @@ var troubles = []trouble{
 		}, func() bool { return stall.Caught() > 0 }
 	}, "", false},
 	{"answers nonsense", func(n *node, method string) (func(), func() bool) {
-		change, ok := nonsense[method]
-		if !ok {
-			return nil, nil
-		}
-		return n.rt.Lie(about(method), func(_, resp proto.Message) { change(resp) }).Undo, n.answered(method)
+		return n.rt.Lie(about(method), func(_, resp proto.Message) { nonsense[method](resp) }).Undo, n.answered(method)
 	}, "", false},
 }
 
-// answered tells whether the runtime has answered a call of the subject.
+// answered reports whether the runtime has answered a call of the subject.
 func (n *node) answered(method string) func() bool {
 	return func() bool { return n.rt.Count(about(method)) > 0 }
 }
 
-// explains tells whether a pod's state says why it is not where it should be.
+// explains reports whether a pod's state says why it is not where it should be.
 func (n *node) explains(uid string, text string) bool {
 	s, ok := n.states.Get(uid)
 	if !ok || s.GetWait() == nil && len(s.GetWaits()) == 0 {
@@ -120,9 +120,15 @@ func (n *node) explains(uid string, text string) bool {
 func TestFaultMatrix(t *testing.T) {
 	for _, trouble := range troubles {
 		for _, method := range startCalls {
+			if !trouble.happensTo(method) {
+				continue
+			}
 			t.Run("start/"+method+" "+trouble.name, func(t *testing.T) { t.Parallel(); startInTrouble(t, method, trouble) })
 		}
 		for _, method := range endCalls {
+			if !trouble.happensTo(method) {
+				continue
+			}
 			t.Run("end/"+method+" "+trouble.name, func(t *testing.T) { t.Parallel(); endInTrouble(t, method, trouble) })
 		}
 	}
@@ -131,9 +137,6 @@ func TestFaultMatrix(t *testing.T) {
 func startInTrouble(t *testing.T, method string, trouble trouble) {
 	n := newNode(t, fakecri.Image{Ref: subjectImage}, fakecri.Image{Ref: "fake/sleep"})
 	end, met := trouble.begin(n, method)
-	if end == nil {
-		return
-	}
 	n.live()
 	policy := v1.PullIfNotPresent
 	if method == "PullImage" {
@@ -179,9 +182,6 @@ func endInTrouble(t *testing.T, method string, trouble trouble) {
 	n.until("up", func() bool { return n.settled(p.UID) && n.running("a") })
 	id := n.rt.Container("a", "web").GetId()
 	end, met := trouble.begin(n, method)
-	if end == nil {
-		return
-	}
 	n.desire(n.deleted(p, 60))
 	if method == "RemoveContainer" || method == "RemovePodSandbox" || method == "ContainerStatus" {
 		// What is left goes when config drops the pod.

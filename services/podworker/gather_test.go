@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -6,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
@@ -29,14 +31,14 @@ func TestCrashPolicyOfTheConfiguration(t *testing.T) {
 		"the new curve with a maximum": {half, map[string]bool{"ReduceDefaultCrashLoopBackOffDecay": true}, restart.Policy{Base: time.Second, Max: 30 * time.Second, ResetAfter: reset}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &kubeconf.Config{}
+			c := &kubeletconfig.Config{}
 			c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod, c.Kubelet.FeatureGates = tc.most, tc.gates
-			if got := (&loop{config: c}).settings().Crash; got != tc.want {
+			if got := settings(c).Crash; got != tc.want {
 				t.Errorf("%+v, want %+v", got, tc.want)
 			}
 		})
 	}
-	if got := (&loop{}).settings().Crash; got != restart.CrashPolicy(0) {
+	if got := settings(nil).Crash; got != restart.CrashPolicy(0) {
 		t.Errorf("before the configuration is known: %+v", got)
 	}
 }

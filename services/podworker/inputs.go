@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -13,7 +15,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -22,50 +24,52 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/images"
+	"github.com/sextant-node/sextant/services/podworker/internal/logs"
 	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
-// Inputs are the mirrors the workers read. What they hold is shared.
+// Inputs are the replicas the workers read. What they hold is shared.
 type Inputs struct {
-	Pods        *feed.Mirror[*step.Desired]
-	Sources     *feed.Mirror[*configv1.Source]
-	Objects     *feed.Mirror[*object]
-	Secrets     *feed.Mirror[*object]
-	Kubelet     *feed.Mirror[*configuration]
-	Records     *feed.Mirror[*observe.Record]
-	Runtime     *feed.Mirror[*runtimeState]
-	Verdicts    *feed.Mirror[map[string]step.Probes]
-	Volumes     *feed.Mirror[*volumev1.PodVolumes]
-	Allocations *feed.Mirror[*resourcev1.PodAllocation]
-	Node        *feed.Mirror[*resourcev1.NodeResources]
+	Pods        *feed.Replica[*step.Desired]
+	Sources     *feed.Replica[*configv1.Source]
+	Objects     *feed.Replica[*object]
+	Secrets     *feed.Replica[*object]
+	Kubelet     *feed.Replica[*configuration]
+	Records     *feed.Replica[*observe.Record]
+	Runtime     *feed.Replica[*runtimeState]
+	Verdicts    *feed.Replica[map[string]step.Probes]
+	Volumes     *feed.Replica[*volumev1.PodVolumes]
+	Allocations *feed.Replica[*resourcev1.PodAllocation]
+	Node        *feed.Replica[*resourcev1.NodeResources]
 	// Reports tell how far statuses have travelled: the machine goes down when the
 	// last ones are known (docs/decisions/0007).
-	Reports *feed.Mirror[*statusv1.PodReport]
+	Reports *feed.Replica[*statusv1.PodReport]
 }
 
-// mirrors makes the inputs of a process.
-func mirrors(kit *service.Kit) (*Inputs, error) {
+// replicas makes the inputs of a process.
+func replicas(kit *service.Kit) (*Inputs, error) {
 	in := &Inputs{}
 	var err error
-	mirror(kit, &err, house.ConfigPods, decodeDesired, &in.Pods)
-	mirror(kit, &err, house.ConfigSources, feed.Message[*configv1.Source], &in.Sources)
-	mirror(kit, &err, house.ConfigObjects, decodeObject, &in.Objects)
-	mirror(kit, &err, house.ConfigSecrets, decodeObject, &in.Secrets)
-	mirror(kit, &err, house.ConfigKubelet, decodeConfiguration, &in.Kubelet)
-	mirror(kit, &err, house.PlegPods, decodeRecord, &in.Records)
-	mirror(kit, &err, house.PlegRuntime, decodeRuntime, &in.Runtime)
-	mirror(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.Verdicts)
-	mirror(kit, &err, house.VolumePods, feed.Message[*volumev1.PodVolumes], &in.Volumes)
-	mirror(kit, &err, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &in.Allocations)
-	mirror(kit, &err, house.ResourceNode, feed.Message[*resourcev1.NodeResources], &in.Node)
-	mirror(kit, &err, house.StatusPods, feed.Message[*statusv1.PodReport], &in.Reports, service.Unhurried)
+	replica(kit, &err, house.ConfigPods, decodeDesired, &in.Pods)
+	replica(kit, &err, house.ConfigSources, feed.Message[*configv1.Source], &in.Sources)
+	replica(kit, &err, house.ConfigObjects, decodeObject, &in.Objects)
+	replica(kit, &err, house.ConfigSecrets, decodeObject, &in.Secrets)
+	replica(kit, &err, house.ConfigKubelet, decodeConfiguration, &in.Kubelet)
+	replica(kit, &err, house.PlegPods, decodeRecord, &in.Records)
+	replica(kit, &err, house.PlegRuntime, decodeRuntime, &in.Runtime)
+	replica(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.Verdicts)
+	replica(kit, &err, house.VolumePods, feed.Message[*volumev1.PodVolumes], &in.Volumes)
+	replica(kit, &err, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &in.Allocations)
+	replica(kit, &err, house.ResourceNode, feed.Message[*resourcev1.NodeResources], &in.Node)
+	replica(kit, &err, house.StatusPods, feed.Message[*statusv1.PodReport], &in.Reports, service.Unhurried)
 	return in, err
 }
 
-func mirror[T any](kit *service.Kit, err *error, name string, decode func(string, []byte) (T, error), into **feed.Mirror[T], options ...service.MirrorOption) {
+func replica[M proto.Message, T any](kit *service.Kit, err *error, f house.FeedOf[M], decode func(string, []byte) (T, error), into **feed.Replica[T], options ...service.ReplicaOption) {
 	if *err == nil {
-		*into, *err = service.Mirror(kit, name, decode, options...)
+		*into, *err = service.Replica(kit, f, decode, options...)
 	}
 }
 
@@ -158,7 +162,7 @@ func decodeObject(_ string, value []byte) (*object, error) {
 
 // configuration is the effective configuration and its wire form.
 type configuration struct {
-	*kubeconf.Config
+	*kubeletconfig.Config
 	raw []byte
 }
 
@@ -167,7 +171,7 @@ func decodeConfiguration(_ string, value []byte) (*configuration, error) {
 	if err := proto.Unmarshal(value, message); err != nil {
 		return nil, err
 	}
-	c, err := kubeconf.Unmarshal(message.GetConfig())
+	c, err := kubeletconfig.Unmarshal(message.GetConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +188,8 @@ func decodeRecord(_ string, value []byte) (*observe.Record, error) {
 
 // runtimeState is what pods depend on of the runtime as a whole.
 type runtimeState struct {
+	// away is the error of the last question, empty while the runtime answers.
+	away    string
 	network step.Network
 	status  *runtimeapi.StatusResponse
 }
@@ -193,7 +199,7 @@ func decodeRuntime(_ string, value []byte) (*runtimeState, error) {
 	if err := proto.Unmarshal(value, message); err != nil {
 		return nil, err
 	}
-	s := &runtimeState{status: &runtimeapi.StatusResponse{}, network: step.Network{Message: "runtime network not ready: status is not known yet"}}
+	s := &runtimeState{away: message.GetError(), status: &runtimeapi.StatusResponse{}, network: step.Network{Message: "runtime network not ready: status is not known yet"}}
 	if len(message.GetStatus()) == 0 {
 		if e := message.GetError(); e != "" {
 			s.network.Message = e
@@ -233,7 +239,7 @@ func decodeVerdicts(_ string, value []byte) (map[string]step.Probes, error) {
 	return verdicts, nil
 }
 
-// desired is a pod as config lists it. dropped tells that it does not, and that
+// desired is a pod as config lists it. dropped says that it does not, and that
 // the pod's own source was read whole: the pod is gone whatever other sources,
 // the API server above all, have not said yet. source is where the pod came from
 // as far as the caller remembers.
@@ -248,24 +254,92 @@ func (in *Inputs) desired(uid types.UID, source string) (want *step.Desired, dro
 		return d, false // the API server's pods are gone when the whole feed says so
 	}
 	// A later life of config may have read the source and not list the pod, while
-	// the mirror still holds it from the former life.
-	at, _, _, _ := in.Pods.State()
-	if !at.Reached(feed.RevisionFrom(s.GetPodsRevision())) || in.Pods.Current(key) {
+	// the replica still holds it from the former life.
+	if !in.reachedSource(source) || in.Pods.Current(key) {
 		return d, false
 	}
 	return nil, true
 }
 
-// unheard tells that config has heard neither pods nor an error from the API server
+// unheard reports whether config has heard neither pods nor an error from the API server
 // since it started, or that the pods it heard of are not here yet.
 func (in *Inputs) unheard() bool {
 	s, ok := in.Sources.Get(pod.SourceAPI)
 	if !ok {
-		return !in.Sources.Complete() // else the node has no API server any more
+		return !in.Sources.Knows(pod.SourceAPI) // else the node has no API server any more
 	}
 	if !s.GetComplete() {
 		return s.GetError() == ""
 	}
+	return !in.reachedSource(pod.SourceAPI)
+}
+
+// reachedSource reports whether the pods that a source has read are here.
+func (in *Inputs) reachedSource(source string) bool {
+	s, ok := in.Sources.Get(source)
+	if !ok || s.GetPodsRevision() == nil {
+		return true
+	}
 	at, _, _, _ := in.Pods.State()
-	return s.GetPodsRevision() != nil && !at.Reached(feed.RevisionFrom(s.GetPodsRevision()))
+	return at.Reached(feed.RevisionFrom(s.GetPodsRevision()))
+}
+
+// sourcesComplete reports whether every configured source of pods was read.
+func (in *Inputs) sourcesComplete() bool {
+	if !in.Pods.Listed() || !in.Sources.Complete() {
+		return false
+	}
+	for _, s := range in.Sources.Items() {
+		if !s.GetComplete() {
+			return false
+		}
+	}
+	return true
+}
+
+// usedImages are those that containers were made from, or will be; not known
+// until both feeds are complete.
+func (in *Inputs) usedImages() (images.Used, bool) {
+	if !in.Records.Complete() || !in.Pods.Complete() {
+		return nil, false
+	}
+	used := images.Used{}
+	for _, r := range in.Records.Items() {
+		if r.Error != "" {
+			return nil, false
+		}
+		for _, status := range r.Statuses {
+			used[status.GetImageRef()], used[status.GetImageId()], used[status.GetImage().GetImage()] = true, true, true
+			for _, m := range status.GetMounts() {
+				if image := m.GetImage().GetImage(); image != "" {
+					used[image] = true
+				}
+			}
+		}
+	}
+	for _, d := range in.Pods.Items() {
+		for _, c := range pod.Containers(d.Pod) {
+			used[c.Image] = true
+		}
+		for i := range d.Pod.Spec.Volumes {
+			if image := d.Pod.Spec.Volumes[i].Image; image != nil {
+				used[image.Reference] = true
+			}
+		}
+	}
+	delete(used, "")
+	return used, true
+}
+
+// runningLogs are the logs that grow.
+func (in *Inputs) runningLogs() []logs.Container {
+	var running []logs.Container
+	for _, r := range in.Records.Items() {
+		for id, status := range r.Statuses {
+			if status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && status.GetLogPath() != "" {
+				running = append(running, logs.Container{ID: id, LogPath: status.GetLogPath()})
+			}
+		}
+	}
+	return running
 }

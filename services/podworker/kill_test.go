@@ -1,13 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
 	"testing"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/sextant-node/sextant/pkg/fault"
-	"github.com/sextant-node/sextant/services/podworker/internal/step"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -15,20 +14,9 @@ import (
 // and starts it again on the same state: the pod comes up, with one sandbox and
 // one instance of its container, which is the first.
 func TestKillAnywhereWhileStarting(t *testing.T) {
-	calls := func(n *node, method string) bool { return n.rt.Count(fakecri.Match{Method: method}) > 0 }
-	for point, there := range map[string]func(n *node) bool{
-		"podworker.admit":        func(n *node) bool { return n.flying("uid-a", "admit") },
-		"podworker.admit.done":   func(n *node) bool { return len(n.admissions()) == 1 && n.flying("uid-a", "admit") },
-		"podworker.journal":      func(n *node) bool { return len(n.admissions()) == 1 },
-		"podworker.journaled":    func(n *node) bool { return len(n.admissions()) == 1 },
-		"podworker.declare":      func(n *node) bool { return n.flying("uid-a", "declare") && n.sandboxesOf("a") == 1 },
-		"podworker.declare.done": func(n *node) bool { return n.flying("uid-a", "declare") && len(n.volumes.Keys()) == 1 },
-		"podworker.sandbox":      func(n *node) bool { return n.flying("uid-a", "sandbox") },
-		"podworker.sandbox.done": func(n *node) bool { return n.flying("uid-a", "sandbox") && calls(n, "RunPodSandbox") },
-		"podworker.pull":         func(n *node) bool { return n.flying("uid-a", "pull/web") && n.sandboxesOf("a") == 1 },
-		"podworker.pull.done":    func(n *node) bool { return n.flying("uid-a", "pull/web") && calls(n, "PullImage") },
-		"podworker.start":        func(n *node) bool { return n.flying("uid-a", "start/web") },
-		"podworker.start.done":   func(n *node) bool { return n.flying("uid-a", "start/web") && n.running("a") },
+	for _, point := range []string{
+		"podworker.admit", "podworker.admit.done", "podworker.journal", "podworker.journaled", "podworker.declare", "podworker.declare.done",
+		"podworker.sandbox", "podworker.sandbox.done", "podworker.pull", "podworker.pull.done", "podworker.create", "podworker.start", "podworker.start.done",
 	} {
 		t.Run(point, func(t *testing.T) {
 			n := newNode(t)
@@ -37,7 +25,7 @@ func TestKillAnywhereWhileStarting(t *testing.T) {
 			n.live()
 			p := web("a")
 			n.desire(p)
-			n.until("the point", func() bool { return there(n) })
+			n.until("the point", func() bool { return fault.Caught(point) > 0 })
 			n.die()
 			before := n.rt.Container("a", "web")
 			n.must(fault.Set(""))
@@ -58,6 +46,7 @@ func TestKillAnywhereWhileStarting(t *testing.T) {
 // TestKillBetweenCreateAndStart: the container that was created and never
 // started is made again under the same number.
 func TestKillBetweenCreateAndStart(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	stall := n.rt.Stall(fakecri.Match{Method: "StartContainer"})
 	n.live()
@@ -78,8 +67,9 @@ func TestKillBetweenCreateAndStart(t *testing.T) {
 // pod goes, and nothing is left.
 func TestKillAnywhereWhileEnding(t *testing.T) {
 	for _, point := range []string{
-		"journal", "journaled", "stop", "stop.done", "stop-sandbox", "stop-sandbox.done", "withdraw", "withdraw.done",
-		"release", "release.done", "remove", "remove.done", "remove-sandbox", "remove-sandbox.done", "clean", "clean.done",
+		"podworker.journal", "podworker.journaled", "podworker.stop", "podworker.stop.done", "podworker.stop-sandbox", "podworker.stop-sandbox.done",
+		"podworker.withdraw", "podworker.withdraw.done", "podworker.release", "podworker.release.done", "podworker.remove", "podworker.remove.done",
+		"podworker.remove-sandbox", "podworker.remove-sandbox.done", "podworker.clean", "podworker.clean.done",
 	} {
 		t.Run(point, func(t *testing.T) {
 			n := newNode(t)
@@ -87,9 +77,8 @@ func TestKillAnywhereWhileEnding(t *testing.T) {
 			p := web("a")
 			n.desire(p)
 			n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
-			n.must(fault.Set("podworker." + point + "=pause"))
+			n.must(fault.Set(point + "=pause"))
 			t.Cleanup(func() { n.must(fault.Set("")) })
-			id, sandbox := n.rt.Container("a", "web").GetId(), n.rt.Sandboxes()[0].GetId()
 			n.desire(n.deleted(p, 30))
 			gone := false
 			n.until("the point", func() bool {
@@ -97,27 +86,7 @@ func TestKillAnywhereWhileEnding(t *testing.T) {
 					gone = true
 					n.forget(p.UID)
 				}
-				switch point {
-				case "journal", "journaled":
-					return true
-				case "stop", "stop-sandbox", "withdraw", "release", "remove", "remove-sandbox", "clean":
-					return n.flying(p.UID, step.Key(point)) || n.flying(p.UID, step.Key(point+"/"+id)) || n.flying(p.UID, step.Key(point+"/"+sandbox))
-				case "stop.done":
-					c := n.rt.Container("a", "web")
-					return c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-				case "stop-sandbox.done":
-					return n.sandboxesOf("a") == 0
-				case "withdraw.done":
-					return len(n.volumes.Keys()) == 0
-				case "release.done":
-					return len(n.allocations.Keys()) == 0
-				case "remove.done":
-					return len(n.rt.Containers()) == 0
-				case "remove-sandbox.done":
-					return len(n.rt.Sandboxes()) == 0
-				default:
-					return n.flying(p.UID, "clean")
-				}
+				return fault.Caught(point) > 0
 			})
 			n.die()
 			n.must(fault.Set(""))
@@ -131,10 +100,11 @@ func TestKillAnywhereWhileEnding(t *testing.T) {
 			if got := n.rt.Count(fakecri.Match{Method: "StartContainer"}); got != 1 {
 				t.Errorf("%d containers started, want 1", got)
 			}
-			records, err := n.life.journal.All()
-			if err != nil || len(records) != 0 {
-				t.Errorf("journal holds %v, %v", records, err)
-			}
+			// A record that pleg had on its way may have it looked at once more.
+			n.until("an empty journal", func() bool {
+				records, err := n.life.journal.All()
+				return err == nil && len(records) == 0
+			})
 		})
 	}
 }

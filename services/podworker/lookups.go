@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -12,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -23,13 +24,13 @@ type lookups struct {
 	in *Inputs
 	// nodeName is used until the configuration tells.
 	nodeName string
-	config   func() *kubeconf.Config
+	config   *currentConfig
 }
 
 var errNotRead = errors.New("has not been read yet")
 
 // find looks an object up: known, known to be absent, or not known.
-func find(m *feed.Mirror[*object], kind, namespace, name, resource string) (*object, error) {
+func find(m *feed.Replica[*object], kind, namespace, name, resource string) (*object, error) {
 	o, ok := m.Get(kind + "/" + namespace + "/" + name)
 	switch {
 	case !ok:
@@ -62,11 +63,11 @@ func (l *lookups) Secret(namespace, name string) (*v1.Secret, error) {
 	return o.secret, nil
 }
 
-// servicesKnown tells whether the Services there are can be relied upon. While
+// servicesKnown reports whether the Services there are can be relied upon. While
 // the API server has not been read at all, the pods are those of before, and so
 // are the Services: a node that starts without its API server runs what it ran.
 func (in *Inputs) servicesKnown() bool {
-	if in.Objects.Complete() {
+	if in.Objects.Listed() {
 		return true
 	}
 	api, ok := in.Sources.Get(pod.SourceAPI)
@@ -93,7 +94,7 @@ func (l *lookups) Services(namespace string) ([]*v1.Service, error) {
 // Node implements actuate.Lookups.
 func (l *lookups) Node() actuate.NodeFacts {
 	facts := actuate.NodeFacts{Name: l.nodeName, CgroupVersion: 2}
-	if c := l.config(); c != nil {
+	if c := l.config.Config(); c != nil {
 		facts.Name, facts.IPs = c.Node.Name, specific(c.Node.IPs)
 	}
 	if o, ok := l.in.Objects.Get("Node//" + facts.Name); ok && o.node != nil && len(facts.IPs) == 0 {
@@ -149,4 +150,36 @@ func (l *lookups) handler(p *v1.Pod) step.Handler {
 		return step.Handler{Waiting: fmt.Sprintf("failed to look up RuntimeClass %q: %v", name, err)}
 	}
 	return step.Handler{Name: o.class.Handler}
+}
+
+// named are the keys of the API objects that a pod's containers are made from: what
+// their environments name, the RuntimeClass, and the node.
+func named(p *v1.Pod) map[string]bool {
+	keys := map[string]bool{"Node//" + p.Spec.NodeName: true}
+	add := func(kind, name string) { keys[kind+"/"+p.Namespace+"/"+name] = true }
+	for _, c := range pod.Containers(p) {
+		for _, from := range c.EnvFrom {
+			if from.ConfigMapRef != nil {
+				add("ConfigMap", from.ConfigMapRef.Name)
+			}
+			if from.SecretRef != nil {
+				add("Secret", from.SecretRef.Name)
+			}
+		}
+		for _, v := range c.Env {
+			if v.ValueFrom == nil {
+				continue
+			}
+			if ref := v.ValueFrom.ConfigMapKeyRef; ref != nil {
+				add("ConfigMap", ref.Name)
+			}
+			if ref := v.ValueFrom.SecretKeyRef; ref != nil {
+				add("Secret", ref.Name)
+			}
+		}
+	}
+	if class := p.Spec.RuntimeClassName; class != nil {
+		keys["RuntimeClass//"+*class] = true
+	}
+	return keys
 }

@@ -1,8 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -28,6 +32,7 @@ type loopConfig struct {
 // loopDeps is what a loop works with.
 type loopDeps struct {
 	in         *Inputs
+	config     *currentConfig
 	lookups    *lookups
 	journal    *journal.Journal
 	sandboxes  Sandboxes
@@ -58,31 +63,30 @@ type loop struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
 	workers map[types.UID]*worker
-	// claims: the pod that holds a full name, from admission until it is released.
+	// claims: the static pod that holds a full name, from admission until it is
+	// released.
 	claims map[string]types.UID
-	// buried are pods that were forgotten at a revision of pleg.pods the mirror
-	// may not have reached yet.
-	buried   map[types.UID]mark
-	restored map[types.UID]journal.Record
-	complete bool
-	// objectsChanged and resourcesChanged are when those facts last did.
-	objectsChanged, resourcesChanged time.Time
-	nodeKnown                        bool
-	config                           *kubeconf.Config
-	configured                       chan struct{} // closed when the configuration is known
-	swept                            int           // leftovers that are gone since the last search
-	running                          sync.WaitGroup
-	// surplus are dead containers of which the node has too many in all, by ID.
-	surplus map[string]bool
+	// changes of the topics that workers wait for.
+	changes changes
+	// forgotten are pods of which the replica of pleg.pods may still get, or have, a record
+	// of before.
+	forgotten map[types.UID]departed
+	restored  map[types.UID]journal.Record
+	complete  bool
+	// resourcesChanged is when those facts last did.
+	resourcesChanged time.Time
+	nodeKnown        bool
+	swept            int // leftovers that are gone since the last search
+	running          sync.WaitGroup
+	// excess are dead containers of which the node has too many in all, by ID.
+	excess map[string]bool
 }
 
 func newLoop(cfg loopConfig, deps loopDeps) *loop {
 	l := &loop{
 		loopDeps: deps, cfg: cfg, layout: pod.Layout{Root: cfg.rootDir},
-		workers: map[types.UID]*worker{}, claims: map[string]types.UID{}, buried: map[types.UID]mark{},
-		configured: make(chan struct{}),
+		workers: map[types.UID]*worker{}, claims: map[string]types.UID{}, forgotten: map[types.UID]departed{},
 	}
-	l.end.pods, l.end.changed = l, l.touchAll
 	l.watch()
 	return l
 }
@@ -90,16 +94,16 @@ func newLoop(cfg loopConfig, deps loopDeps) *loop {
 // watch wakes the workers whose facts change.
 func (l *loop) watch() {
 	in := l.in
-	in.Pods.Watch(l.touched)
-	in.Records.Watch(l.touched)
-	in.Volumes.Watch(l.touched)
-	in.Allocations.Watch(func(keys []string) { l.touched(keys); l.resourceChange() })
+	in.Pods.Watch(func(keys []string) { l.touched(keys); l.changed(revisions) })
+	in.Records.Watch(func(keys []string) { l.touched(keys); l.changed(fullNames) })
+	in.Volumes.Watch(func(keys []string) { l.touched(keys); l.changed(revisions) })
+	in.Allocations.Watch(func(keys []string) { l.touched(keys); l.changed(revisions); l.resourceChange() })
 	in.Verdicts.Watch(l.touched)
 	in.Sources.Watch(func([]string) { l.touchAll(); l.settle() })
 	in.Runtime.Watch(func([]string) { l.touchAll() })
 	in.Node.Watch(func([]string) { l.resourceChange() })
-	in.Objects.Watch(func([]string) { l.objectChange() })
-	in.Secrets.Watch(func([]string) { l.objectChange() })
+	in.Objects.Watch(l.objectChange)
+	in.Secrets.Watch(l.objectChange)
 	in.Kubelet.Watch(func([]string) { l.reconfigure() })
 	in.Reports.Watch(func([]string) { l.end.stir() })
 }
@@ -109,7 +113,7 @@ func (l *loop) touched(keys []string) {
 		l.consider(types.UID(key))
 	}
 	if len(keys) == 0 {
-		l.touchAll() // completeness changed
+		l.touchAll() // completeness, or the epoch
 	}
 	l.settle()
 }
@@ -129,15 +133,16 @@ func (l *loop) considerLocked(uid types.UID, found *v1.Pod) {
 	if l.ctx == nil || l.ctx.Err() != nil {
 		return
 	}
+	if err := pod.CheckUID(uid); err != nil { // config refuses such a pod, but a sandbox may have any label
+		l.log.Error("pod left alone", service.KeyUID, string(uid), service.KeyError, err.Error())
+		return
+	}
 	record, kept := l.restored[uid]
 	delete(l.restored, uid)
 	listed, _ := l.in.desired(uid, record.Source)
-	_, observed := l.in.Records.Get(string(uid))
-	if grave, ok := l.buried[uid]; ok && observed {
-		revision, complete, _, _ := l.in.Records.State()
-		if observed = grave.reached(revision, complete); observed {
-			delete(l.buried, uid)
-		}
+	observed := l.forgotten[uid].shows(l.in.Records, uid)
+	if observed {
+		delete(l.forgotten, uid)
 	}
 	if listed == nil && !observed && !kept && found == nil {
 		return
@@ -150,13 +155,16 @@ func (l *loop) considerLocked(uid types.UID, found *v1.Pod) {
 func (l *loop) touchAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.touchAllLocked()
+}
+
+func (l *loop) touchAllLocked() {
 	for _, w := range l.workers {
 		w.poke()
 	}
 }
 
-// resourceChange and objectChange wake only those who wait for such a change:
-// on a full node there are many changes, and few who care.
+// resourceChange notes that the node's resources, or what is held of them, changed.
 func (l *loop) resourceChange() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,22 +172,22 @@ func (l *loop) resourceChange() {
 	_, known := l.in.Node.Get("node")
 	first := known && !l.nodeKnown // containers wait for it
 	l.nodeKnown = known
-	for _, w := range l.workers {
-		if w.heedsResources || first {
-			w.poke()
-		}
+	l.changedLocked(nodeResources)
+	if first {
+		l.touchAllLocked()
 	}
 }
 
-func (l *loop) objectChange() {
+// objectChange notes which pods name an object that changed.
+func (l *loop) objectChange(keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.objectsChanged = l.clock.Now()
 	for _, w := range l.workers {
-		if w.heedsObjects {
-			w.poke()
+		if len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool { return w.names[key] }) {
+			w.objectsChanged = l.clock.Now()
 		}
 	}
+	l.changedLocked(apiObjects)
 }
 
 // reconfigure takes over the configuration and keeps it for the next start.
@@ -191,25 +199,9 @@ func (l *loop) reconfigure() {
 	if err := l.journal.SaveConfig(c.raw); err != nil {
 		l.log.Warn("configuration not kept", service.KeyError, err.Error())
 	}
-	l.configure(c.Config)
+	l.end.configure(c.Config)
+	l.config.set(c.Config)
 	l.touchAll()
-}
-
-func (l *loop) configure(c *kubeconf.Config) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.end.configure(c)
-	if l.config == nil {
-		close(l.configured)
-	}
-	l.config = c
-}
-
-// Config is the effective configuration; nil until it is known.
-func (l *loop) Config() *kubeconf.Config {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.config
 }
 
 // run works until ctx ends.
@@ -220,11 +212,11 @@ func (l *loop) run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-l.configured:
+	case <-l.config.known:
 	}
 	l.waiting("config.sources, pleg.pods")
 	defer l.running.Wait()
-	l.running.Go(func() { l.end.run(ctx) })
+	l.running.Go(func() { l.end.run(ctx, l, l.touchAll) })
 	l.mu.Lock()
 	l.ctx = ctx
 	uids := map[types.UID]bool{}
@@ -250,7 +242,9 @@ func (l *loop) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C():
 			l.leftovers()
+			l.reconsider()
 			l.countDead()
+			l.reportUncollected(ctx)
 			l.beat()
 		}
 	}
@@ -268,31 +262,18 @@ func (l *loop) recall() error {
 	}
 	l.mu.Lock()
 	l.restored = records
-	known := l.config != nil
 	l.mu.Unlock()
-	if raw == nil || known {
+	if raw == nil || l.config.Config() != nil {
 		return nil
 	}
-	c, err := kubeconf.Unmarshal(raw)
+	c, err := kubeletconfig.Unmarshal(raw)
 	if err != nil {
 		l.log.Warn("kept configuration is of no use", service.KeyError, err.Error())
 		return nil
 	}
-	l.configure(c)
+	l.end.configure(c)
+	l.config.set(c)
 	return nil
-}
-
-// sourcesComplete tells whether every configured source of pods was read.
-func (l *loop) sourcesComplete() bool {
-	if !l.in.Pods.Complete() || !l.in.Sources.Complete() {
-		return false
-	}
-	for _, s := range l.in.Sources.Items() {
-		if !s.GetComplete() {
-			return false
-		}
-	}
-	return true
 }
 
 // settle declares the feed complete once every pod that is known anywhere has
@@ -301,7 +282,7 @@ func (l *loop) settle() {
 	l.mu.Lock()
 	done := l.complete || l.ctx == nil
 	l.mu.Unlock()
-	if done || !l.sourcesComplete() || !l.in.Records.Complete() {
+	if done || !l.in.sourcesComplete() || !l.in.Records.Listed() {
 		return
 	}
 	l.mu.Lock()
@@ -322,36 +303,7 @@ func (l *loop) settle() {
 	l.end.stir()
 	l.states.SetComplete(ctx, true)
 	l.serving()
-	l.leftovers()
-}
-
-// claim takes a full name for a pod; it returns who holds it instead.
-func (l *loop) claim(name string, uid types.UID) types.UID {
-	for _, r := range l.in.Records.Items() {
-		if r.UID != uid && pod.BuildFullName(r.Name, r.Namespace) == name && r.Alive() {
-			return r.UID
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if holder, ok := l.claims[name]; ok && holder != uid {
-		return holder
-	}
-	l.claims[name] = uid
-	return ""
-}
-
-// unclaim gives a full name back and wakes those who may wait for it.
-func (l *loop) unclaim(name string, uid types.UID) {
-	l.mu.Lock()
-	held := l.claims[name] == uid
-	if held {
-		delete(l.claims, name)
-	}
-	l.mu.Unlock()
-	if held {
-		l.touchAll()
-	}
+	l.running.Go(l.leftovers) // not in the replica's goroutine: the disk may hang
 }
 
 // retire ends a worker whose pod is forgotten.
@@ -365,15 +317,13 @@ func (l *loop) retire(w *worker) {
 	if w.leftover {
 		l.swept++
 	}
-	l.buried[w.uid] = w.refreshed
-	revision, complete, _, _ := l.in.Records.State()
-	for uid, grave := range l.buried {
-		if grave.reached(revision, complete) {
-			delete(l.buried, uid)
-		}
-	}
-	if d, _ := l.in.desired(w.uid, w.source); d != nil {
+	l.forgotten[w.uid] = departed{barrier: w.fresh.since, removed: w.facts.Removed, at: l.clock.Now()}
+	maps.DeleteFunc(l.forgotten, func(uid types.UID, d departed) bool { return d.over(l.in.Records, uid) })
+	d, _ := l.in.desired(w.uid, w.spec.source)
+	if d != nil {
 		l.metrics.restarted.WithLabelValues(staticLabel(d.Pod)).Inc()
+	}
+	if d != nil || w.poked() {
 		l.considerLocked(w.uid, nil)
 	}
 }

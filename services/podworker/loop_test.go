@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -26,6 +28,7 @@ import (
 const released = podworkerv1.Lifecycle_LIFECYCLE_RELEASED
 
 func TestStartAndDelete(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -54,6 +57,7 @@ func TestStartAndDelete(t *testing.T) {
 }
 
 func TestCrashBackoffSurvivesKill(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a", command("exit 1"))
@@ -80,6 +84,7 @@ func TestCrashBackoffSurvivesKill(t *testing.T) {
 }
 
 func TestDeleteWithGrace(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a", func(p *v1.Pod) { p.Spec.Containers[0].Image = "fake/ignore-term" })
@@ -93,18 +98,16 @@ func TestDeleteWithGrace(t *testing.T) {
 	n.until("shorter stop", func() bool {
 		return n.state(p.UID).GetGraceSeconds() == 3 && n.flying(p.UID, step.Key("stop/"+id))
 	})
-	n.clock.Step(3 * time.Second)
-	n.until("KILL", func() bool {
-		if s := n.rt.Signals(id); len(s) > 0 && s[len(s)-1] == "KILL" {
-			return true
-		}
-		n.clock.Step(time.Millisecond) // the runtime may have set its timer after the step
-		return false
+	// The runtime may set its timer late, after the clock has gone on.
+	n.within("KILL", 500*time.Millisecond, 8*time.Second, func() bool {
+		s := n.rt.Signals(id)
+		return len(s) > 0 && s[len(s)-1] == "KILL"
 	})
 	n.until("released", func() bool { return n.lifecycle(p.UID, released) })
 }
 
 func TestImageFailsThenComes(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.rt.Withhold("registry/app:1")
 	n.live()
@@ -119,6 +122,7 @@ func TestImageFailsThenComes(t *testing.T) {
 }
 
 func TestDeleteDuringPull(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	stall := n.rt.Stall(fakecri.Match{Method: "PullImage"})
 	defer stall.Release()
@@ -134,6 +138,7 @@ func TestDeleteDuringPull(t *testing.T) {
 }
 
 func TestAdoptionWithDamagedJournal(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -153,6 +158,7 @@ func TestAdoptionWithDamagedJournal(t *testing.T) {
 }
 
 func TestRunningPodIsNotJudgedAgain(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -172,6 +178,7 @@ func TestRunningPodIsNotJudgedAgain(t *testing.T) {
 }
 
 func TestOrphanGoesOnceConfigIsComplete(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -193,16 +200,17 @@ func TestOrphanGoesOnceConfigIsComplete(t *testing.T) {
 }
 
 func TestPlegAway(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	stall := n.rt.Stall(fakecri.Match{Method: "RunPodSandbox"})
 	p := web("a")
 	n.desire(p)
 	n.until("sandbox under way", func() bool { return stall.Caught() == 1 })
-	n.away(&n.plegAway, true)
+	n.pleg.leave(true)
 	stall.Release()
 	n.until("waits for pleg", func() bool { return n.state(p.UID).GetWait().GetOwner() == "pleg" })
-	n.away(&n.plegAway, false)
+	n.pleg.leave(false)
 	n.pass("running", time.Second, func() bool { return n.running("a") && n.settled(p.UID) })
 	if got := n.rt.Count(fakecri.Match{Method: "RunPodSandbox"}); got != 1 {
 		t.Errorf("%d sandboxes made, want 1", got)
@@ -210,6 +218,7 @@ func TestPlegAway(t *testing.T) {
 }
 
 func TestSandboxDies(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -226,6 +235,7 @@ func TestSandboxDies(t *testing.T) {
 }
 
 func TestStaticPodWaitsForItsPredecessor(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	static := func(uid string) *v1.Pod {
@@ -243,8 +253,7 @@ func TestStaticPodWaitsForItsPredecessor(t *testing.T) {
 	n.until("the next waits", func() bool { return n.state("two").GetWait().GetStep() == "predecessor" })
 	n.forget("one")
 	n.until("stopping", func() bool { return strings.Join(n.rt.Signals(id), "") == "TERM" })
-	n.until("never two", func() bool {
-		n.clock.Step(5 * time.Second)
+	n.pass("never two", 5*time.Second, func() bool {
 		if n.sandboxesOf("a") > 1 {
 			t.Fatal("two live sandboxes of one name")
 		}
@@ -253,6 +262,7 @@ func TestStaticPodWaitsForItsPredecessor(t *testing.T) {
 }
 
 func TestLivenessVerdict(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -272,6 +282,7 @@ func TestLivenessVerdict(t *testing.T) {
 }
 
 func TestAdmission(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.answer = func(p *v1.Pod, _ bool) *resourcev1.AdmitResponse {
 		if p.Name == "no" {
@@ -304,6 +315,7 @@ func TestAdmission(t *testing.T) {
 }
 
 func TestConfigMapComesLater(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a", func(p *v1.Pod) {
@@ -322,6 +334,7 @@ func TestConfigMapComesLater(t *testing.T) {
 }
 
 func TestLeftoversOnDisk(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	for _, dir := range []string{"kubelet/pods/uid-x/containers/web", "pods/default_old_uid-y/web"} {
 		n.must(os.MkdirAll(filepath.Join(n.dir, dir), 0o750))
@@ -337,6 +350,7 @@ func TestLeftoversOnDisk(t *testing.T) {
 }
 
 func TestHundredPods(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	const count = 100
@@ -375,25 +389,27 @@ func TestHundredPods(t *testing.T) {
 // TestRestartCountIsNotAheadOfTheRecord: while pleg has not seen the newest
 // instance, its restart count is not told.
 func TestRestartCountIsNotAheadOfTheRecord(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	stall := n.rt.Stall(fakecri.Match{Method: "CreateContainer"})
 	p := web("a")
 	n.desire(p)
 	n.until("start under way", func() bool { return stall.Caught() == 1 })
-	n.away(&n.plegAway, true)
+	n.pleg.leave(true)
 	stall.Release()
 	n.until("waits for pleg", func() bool { return n.state(p.UID).GetWait().GetOwner() == "pleg" })
 	if got := n.state(p.UID).GetContainers()[0]; !got.GetUnstarted() {
 		t.Errorf("before the record shows it: %v", got)
 	}
-	n.away(&n.plegAway, false)
+	n.pleg.leave(false)
 	n.pass("seen", time.Second, func() bool { return n.settled(p.UID) && !n.state(p.UID).GetContainers()[0].GetUnstarted() })
 }
 
 // TestEphemeralContainerWithoutItsTarget: one that is to see the processes of a
 // container which never ran says so, and starts once it can.
 func TestEphemeralContainerWithoutItsTarget(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, fakecri.Image{Ref: "fake/sleep"})
 	n.live()
 	debug := func(p *v1.Pod) {

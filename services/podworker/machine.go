@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -10,6 +12,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/podworker/internal/logind"
 	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
 )
@@ -28,16 +31,16 @@ type host interface {
 	Close() error
 }
 
-// machine keeps a connection to logind while the configuration asks for it, hears
+// machine keeps a connection to logind while the configuration asks for it, learns
 // whether the machine goes down, and holds it or lets it go.
 type machine struct {
 	// connect connects; nil where there is nothing to connect to.
 	connect func(ctx context.Context) (host, error)
 	log     *slog.Logger
-	// changed hears that said may answer otherwise.
+	// changed is called when said may answer otherwise.
 	changed func()
 
-	wake      chan struct{}
+	wake      signal.Signal
 	mu        sync.Mutex
 	total     time.Duration // that pods need; 0 for: shutdowns are not waited for
 	decided   bool          // whether to hold; before that nothing is let go
@@ -59,7 +62,7 @@ func (m *machine) need(total time.Duration) {
 	m.mu.Lock()
 	m.total = total
 	m.mu.Unlock()
-	m.look()
+	m.wake.Send()
 }
 
 // hold says whether the machine must not go down yet.
@@ -69,7 +72,7 @@ func (m *machine) hold(holding bool) {
 	m.decided, m.holding = true, holding
 	m.mu.Unlock()
 	if !same {
-		m.look()
+		m.wake.Send()
 	}
 }
 
@@ -81,14 +84,7 @@ func (m *machine) said() (preparing *bool, problem string) {
 	return m.preparing, m.problem
 }
 
-func (m *machine) look() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// run works until ctx ends. What is held stays held: whoever comes next decides.
+// run works until ctx ends. What is held stays held: the next process decides.
 func (m *machine) run(ctx context.Context) error {
 	last := ""
 	for ctx.Err() == nil {
@@ -134,7 +130,7 @@ func (m *machine) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// settle notes what is known, and tells of it if it is news.
+// settle notes what is known, and reports it if it has changed.
 func (m *machine) settle(preparing *bool, problem string) {
 	m.mu.Lock()
 	same := m.problem == problem && (m.preparing == nil) == (preparing == nil) && (preparing == nil || *m.preparing == *preparing)

@@ -1,8 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
+	"slices"
 	"strconv"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/observe"
@@ -14,99 +19,112 @@ import (
 // rounds in which there was nothing to do are none.
 type span struct {
 	operation string // empty: nothing is done
+	stage     step.State
 	since     time.Time
 	accepted  uint64 // what was accepted when it began
 }
 
+// meter measures what one worker does.
+type meter struct {
+	metrics *metrics
+	// born is when the worker was made; counted: the pod's start was counted.
+	born    time.Time
+	counted bool
+	// doing and done are what the worker does now, and did last.
+	doing, done span
+}
+
 // operation is the kubelet's word for what a worker does now.
-func (w *worker) operation() string {
-	switch w.facts.State {
+func (m *meter) operation(f *step.Facts, accepted uint64) string {
+	switch f.State {
 	case step.Terminating:
-		return "kill"
+		return ending(f.Termination)
 	case step.Terminated, step.Released, step.Rejected:
 		return "terminated"
 	}
 	switch {
-	case w.done.operation == "":
+	case m.done.operation == "":
 		return "create"
-	case w.done.accepted != w.acceptID:
+	case m.done.accepted != accepted:
 		return "update"
 	}
 	return "sync"
 }
 
-// measure comes after a round that began at a time.
-func (w *worker) measure(began time.Time) {
-	operation := w.operation()
-	ends := w.doing.operation == "kill" || operation == "kill" || operation == "terminated"
-	if w.doing.operation != "" && ends && w.doing.operation != operation {
-		w.finish(began) // another stage of its life
+// ending is the kubelet's word for stopping a pod: what made it do so.
+func ending(t *step.Termination) string {
+	switch {
+	case t != nil && t.Cause == step.Deleted:
+		return "update"
+	case t != nil && (t.Cause == step.Finished || t.Cause == step.Deadline):
+		return "sync"
 	}
-	if w.doing.operation == "" && len(w.flights) > 0 {
-		w.doing = span{operation, began, w.acceptID}
+	return "kill"
+}
+
+// round comes after a round of a worker. busy: actions are under way; refreshing: a
+// record is.
+func (m *meter) round(f *step.Facts, accepted uint64, busy, refreshing bool, began, ended time.Time) {
+	operation, stage := m.operation(f, accepted), f.State
+	if stage != m.doing.stage && !slices.Contains([]step.State{"", step.Pending, step.Syncing}, stage) {
+		m.finish(stage, began)
 	}
-	if w.doing.operation != "" && len(w.flights) == 0 && !w.refreshing {
-		w.finish(w.l.clock.Now())
+	if m.doing.operation == "" && busy {
+		m.doing = span{operation, stage, began, accepted}
+	}
+	if !busy && !refreshing {
+		m.finish(stage, ended)
 	}
 }
 
-func (w *worker) finish(at time.Time) {
-	w.l.metrics.round.WithLabelValues(w.doing.operation).Observe(at.Sub(w.doing.since).Seconds())
-	w.done, w.doing = w.doing, span{}
+// finish ends a span, if there is one. A pod that was refused has no sync.
+func (m *meter) finish(stage step.State, at time.Time) {
+	if m.doing.operation == "" {
+		return
+	}
+	if stage != step.Rejected {
+		m.metrics.round.WithLabelValues(m.doing.operation).Observe(at.Sub(m.doing.since).Seconds())
+		m.done = m.doing
+	}
+	m.doing = span{}
 }
 
-// rounds counts one round of a worker.
-func (w *worker) rounds(in *step.Input, plan *step.Plan) {
-	m := w.l.metrics
-	m.steps.Inc()
-	if in.Desired != nil && w.facts.State == "" && !in.Desired.Seen.IsZero() {
-		m.firstRound.Observe(max(0, in.Now.Sub(in.Desired.Seen).Seconds()))
+// orphaned reports whether a plan ends a pod that only the runtime has.
+func orphaned(in *step.Input, plan *step.Plan) bool {
+	t := plan.Facts.Termination
+	return t != nil && in.Facts.Termination == nil && t.Cause == step.Orphan && len(in.Observed.Sandboxes)+len(in.Observed.Containers) > 0
+}
+
+// step counts one step and what it decided.
+func (m *meter) step(in *step.Input, plan *step.Plan, accepted *v1.Pod) {
+	m.metrics.steps.Inc()
+	if orphaned(in, plan) {
+		m.metrics.orphans.Inc()
 	}
-	if t := plan.Facts.Termination; t != nil && w.facts.Termination == nil && t.Cause == step.Orphan {
-		m.orphans.Inc()
-	}
-	if !w.counted && plan.Facts.State == step.Syncing && w.accepted != nil {
-		w.counted = true
-		m.containers.Observe(float64(len(w.accepted.Spec.Containers)))
+	if !m.counted && plan.Facts.State == step.Syncing && accepted != nil {
+		m.counted = true
+		m.metrics.containers.Observe(float64(len(accepted.Spec.Containers)))
+		if in.Desired != nil && !in.Desired.Seen.IsZero() && !plan.Facts.StartedAt.Before(m.born) { // not by a former process
+			m.metrics.firstRound.Observe(max(0, in.Now.Sub(in.Desired.Seen).Seconds()))
+		}
 	}
 }
 
-// deaths counts a container that a record newly shows as ended, unless it ended
-// before the worker was made: an earlier process saw that.
-func (w *worker) deaths(record *observe.Record, id string) {
+// died counts a container that a record newly shows as ended, unless it ended before the
+// worker was made: a former process saw that.
+func (m *meter) died(record *observe.Record, id string, accepted *v1.Pod) {
 	status := record.Statuses[id]
-	if time.Unix(0, status.GetFinishedAt()).Before(w.born) {
+	if time.Unix(0, status.GetFinishedAt()).Before(m.born) {
 		return
 	}
 	kind := "container"
-	if w.accepted != nil {
-		switch _, k := pod.FindContainer(w.accepted, status.GetMetadata().GetName()); k {
+	if accepted != nil {
+		switch _, k := pod.FindContainer(accepted, status.GetMetadata().GetName()); k {
 		case pod.Init, pod.Sidecar:
 			kind = "init_container"
 		case pod.Ephemeral:
 			kind = "ephemeral_container"
 		}
 	}
-	w.l.metrics.ended.WithLabelValues(kind, strconv.Itoa(int(status.GetExitCode())), status.GetReason()).Inc()
-}
-
-// sweep tells what became of the pods that searches of the disk found; l.mu is
-// held.
-func (l *loop) sweep() {
-	stuck := 0
-	for uid, w := range l.workers {
-		if !w.leftover {
-			continue
-		}
-		item, _ := l.in.Volumes.Get(string(uid))
-		for _, v := range item.GetVolumes() {
-			if v.GetError() != "" {
-				stuck++
-				break
-			}
-		}
-	}
-	l.metrics.stuck.Set(float64(stuck))
-	l.metrics.swept.Set(float64(l.swept))
-	l.swept = 0
+	m.metrics.ended.WithLabelValues(kind, strconv.Itoa(int(status.GetExitCode())), status.GetReason()).Inc()
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -11,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/test/fakecri"
 	"github.com/sextant-node/sextant/test/measure"
 )
@@ -18,6 +22,7 @@ import (
 // TestPodsAreMeasured takes a pod through its life and reads what it leaves in
 // the metrics.
 func TestPodsAreMeasured(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	const rounds = "kubelet_pod_worker_duration_seconds"
@@ -53,20 +58,57 @@ func TestPodsAreMeasured(t *testing.T) {
 	}
 	n.desire(n.deleted(p, 30))
 	n.pass("released", time.Second, func() bool { return n.lifecycle(p.UID, released) })
-	measured("kill")
+	measured("update")
 	measure.Expect(t, n.metrics, map[string]float64{
 		`kubelet_working_pods{config="desired",lifecycle="terminated",static=""}`: 1,
 		`kubelet_active_pods{static=""}`:                                          0,
-		rounds + `{operation_type="kill"}`:                                        1,
+		rounds + `{operation_type="update"}`:                                      1,
 	})
 	n.forget(p.UID)
 	n.until("forgotten", func() bool { return n.state(p.UID) == nil })
 	measured("terminated")
 }
 
+// TestPodsThatEndThemselvesAreMeasured: their stopping is a sync.
+func TestPodsThatEndThemselvesAreMeasured(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.live()
+	p := web("a")
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	p.Spec.Containers[0].Command = []string{"sh", "-c", "sleep 2; exit 0"}
+	n.desire(p)
+	n.pass("released", time.Second, func() bool { return n.lifecycle(p.UID, released) })
+	const rounds = "kubelet_pod_worker_duration_seconds"
+	n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds+`{operation_type="terminated"}`) >= 1 })
+	measure.Expect(t, n.metrics, map[string]float64{
+		rounds + `{operation_type="create"}`: 1, rounds + `{operation_type="sync"}`: 1, rounds + `{operation_type="kill"}`: math.NaN(),
+	})
+}
+
+// TestRefusedPodsAreNoWork: a pod that was refused is in no count of work.
+func TestRefusedPodsAreNoWork(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: "NodeAffinity"}
+	}
+	n.live()
+	p := web("a")
+	n.desire(p)
+	n.until("refused", func() bool { return n.lifecycle(p.UID, podworkerv1.Lifecycle_LIFECYCLE_REJECTED) })
+	measure.Expect(t, n.metrics, map[string]float64{
+		`kubelet_working_pods{config="desired",lifecycle="terminated",static=""}`: 0,
+		"kubelet_pod_worker_start_duration_seconds":                               0,
+		"kubelet_containers_per_pod_count":                                        0,
+		`kubelet_pod_worker_duration_seconds{operation_type="create"}`:            math.NaN(),
+	})
+}
+
 // TestARoundIsAsLongAsItsActions: a slow runtime shows in the worker's duration,
 // waking for nothing does not.
 func TestARoundIsAsLongAsItsActions(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	stall := n.rt.Stall(fakecri.Match{Method: "RunPodSandbox"})
@@ -90,9 +132,10 @@ func TestARoundIsAsLongAsItsActions(t *testing.T) {
 	measure.Expect(t, n.metrics, map[string]float64{`kubelet_pod_worker_duration_seconds{operation_type="sync"}`: math.NaN()})
 }
 
-// TestDeathsOfBeforeAreNotCountedAgain: a podworker that starts anew finds the
+// TestDeathsOfBeforeAreNotCountedAgain: a podworker that starts again finds the
 // dead its predecessor counted.
 func TestDeathsOfBeforeAreNotCountedAgain(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := web("a")
@@ -110,6 +153,7 @@ func TestDeathsOfBeforeAreNotCountedAgain(t *testing.T) {
 
 // TestOrphansAreCounted: pods nobody wants, in the runtime and on the disk.
 func TestOrphansAreCounted(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.must(os.MkdirAll(filepath.Join(n.dir, "kubelet/pods/uid-x/containers/web"), 0o750))
 	n.live()
@@ -121,7 +165,9 @@ func TestOrphansAreCounted(t *testing.T) {
 	n.pass("the next search", 10*time.Second, func() bool {
 		return measure.Value(t, n.metrics, "kubelet_orphan_pod_cleaned_volumes") == 1
 	})
-	measure.Expect(t, n.metrics, map[string]float64{"kubelet_orphan_pod_cleaned_volumes_errors": 0})
+	measure.Expect(t, n.metrics, map[string]float64{
+		"kubelet_orphan_pod_cleaned_volumes_errors": 0, "kubelet_orphaned_runtime_pods_total": 0, // the runtime had nothing of it
+	})
 	n.pass("the one after", 10*time.Second, func() bool {
 		return measure.Value(t, n.metrics, "kubelet_orphan_pod_cleaned_volumes") == 0
 	})
@@ -139,6 +185,7 @@ func TestOrphansAreCounted(t *testing.T) {
 
 // TestFailedActionsAreCounted by what they were.
 func TestFailedActionsAreCounted(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	n.rt.Fail(fakecri.Match{Method: "RunPodSandbox"}, 1, status.Error(codes.Unavailable, "not now"))

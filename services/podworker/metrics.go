@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -76,7 +78,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// shutdownTimes tells of the last graceful shutdown, this boot's or the one before.
+// shutdownTimes reports the last graceful shutdown, this boot's or the one before.
 func (m *metrics) shutdownTimes(s shutdown.State) {
 	for gauge, at := range map[prometheus.Gauge]time.Time{m.downSince: s.Since, m.downEnded: s.EndedAt} {
 		seconds := 0.0

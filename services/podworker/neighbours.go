@@ -1,14 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
 	"context"
 
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/feed"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 )
+
+// The calls below end by themselves: a connection of rpc.Dial bounds each.
 
 // volumes is what workers ask of volume; its gRPC client is one.
 type volumes interface {
@@ -27,4 +34,19 @@ type resources interface {
 // observer is what workers ask of pleg; its gRPC client is one.
 type observer interface {
 	Refresh(ctx context.Context, req *plegv1.RefreshRequest, opts ...grpc.CallOption) (*plegv1.RefreshResponse, error)
+}
+
+// refreshed has pleg read a pod now, and records follow to the revision that has it.
+func refreshed(ctx context.Context, o observer, records *feed.Replica[*observe.Record], uid types.UID) (*observe.Record, feed.Revision, error) {
+	resp, err := o.Refresh(ctx, &plegv1.RefreshRequest{Uid: string(uid)})
+	if err != nil {
+		return nil, feed.Revision{}, err
+	}
+	revision := feed.RevisionFrom(resp.GetRevision())
+	records.LookFor(revision)
+	if resp.GetRecord() == nil {
+		return nil, revision, nil
+	}
+	record, err := observe.Decode(resp.GetRecord())
+	return record, revision, err
 }

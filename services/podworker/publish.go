@@ -1,16 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	sextantwire "github.com/sextant-node/sextant/pkg/wire"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -27,8 +32,8 @@ var lifecycles = map[step.State]podworkerv1.Lifecycle{
 
 // publish tells the house what is known of the pod.
 func (w *worker) publish(ctx context.Context, plan *step.Plan) {
-	if w.identity != nil { // else nothing has a name yet
-		if _, err := w.l.states.Set(ctx, string(w.uid), w.state(ctx, plan)); err != nil {
+	if w.spec.identity != nil { // else nothing has a name yet
+		if err := w.announce(ctx, w.state(ctx, plan)); err != nil {
 			w.l.log.Error("state not published", service.KeyUID, string(w.uid), service.KeyError, err.Error())
 		}
 	}
@@ -36,8 +41,6 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 	first := !w.published
 	w.published = true
 	w.show()
-	w.heedsResources = w.facts.NotYet != nil || w.facts.State == step.Rejected && w.accepted != nil && pod.IsStatic(w.accepted)
-	w.heedsObjects = w.facts.State == step.Syncing && plan.Wait != nil
 	w.l.mu.Unlock()
 	if first {
 		w.l.settle()
@@ -45,13 +48,38 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 	w.l.end.stir()
 }
 
+// announce publishes a state. What the pod waits for changes with every step of its way and
+// is for operators, who pull when they look: a change of nothing else is not announced.
+func (w *worker) announce(ctx context.Context, state *podworkerv1.PodState) error {
+	wait := state.GetWait()
+	state.Wait = nil
+	rest, err := sextantwire.Marshal(state)
+	if err != nil {
+		return err
+	}
+	state.Wait = wait
+	same := bytes.Equal(rest, w.announced)
+	switch {
+	case same && proto.Equal(wait, w.wait):
+		return nil
+	case same:
+		err = w.l.states.Amend(string(w.uid), state)
+	default:
+		_, err = w.l.states.Set(ctx, string(w.uid), state)
+	}
+	if err == nil {
+		w.announced, w.wait = rest, wait
+	}
+	return err
+}
+
 func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodState {
 	f := &plan.Facts
 	state := &podworkerv1.PodState{
-		Uid: string(w.uid), Namespace: w.identity.Namespace, Name: w.identity.Name,
-		Lifecycle: lifecycles[f.State], Pod: w.packed, Source: w.source,
+		Uid: string(w.uid), Namespace: w.spec.identity.Namespace, Name: w.spec.identity.Name,
+		Lifecycle: lifecycles[f.State], Pod: w.spec.packed, Source: w.spec.source,
 		StartedAt: stamp(f.StartedAt), Messages: w.terminationMessages(ctx),
-		AllContainersRestarting: f.RestartAll != nil, Resize: w.resizeState(f),
+		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(w.uid, f),
 	}
 	if state.Source == "" {
 		state.Source = "runtime"
@@ -65,7 +93,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 	}
 	if t := f.Termination; t != nil {
 		state.TerminatingAt, state.GraceSeconds = stamp(t.Started), int64(t.Grace/time.Second)
-		if v := t.Verdict; v != nil {
+		if v := t.Outcome; v != nil {
 			state.Reason, state.Message = v.Reason, v.Message
 			state.Verdict = &podworkerv1.Verdict{Kind: v.Kind, Disruption: v.Disruption, Time: stamp(v.At)}
 		}
@@ -82,9 +110,9 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 	if c := plan.Wait; c != nil {
 		state.Wait = &podworkerv1.Wait{Owner: c.Owner, Step: c.Step, Message: c.Message, Since: stamp(c.Since), RetryAt: stamp(c.Retry)}
 	}
-	if w.accepted != nil {
-		for _, c := range pod.Containers(w.accepted) {
-			n := w.seen(f.Containers[c.Name])
+	if w.spec.accepted != nil {
+		for _, c := range pod.Containers(w.spec.accepted) {
+			n := w.fresh.seen(f.Containers[c.Name])
 			state.Containers = append(state.Containers, &podworkerv1.ContainerFacts{
 				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0,
 				Size: sizeOf(f.Containers[c.Name].Size), Replaced: f.Containers[c.Name].Replaced,
@@ -97,11 +125,11 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 // seen is how many instances of a container were made, as far as the record shows
 // it: readers put both together, and a count that is ahead of the record would
 // have them count the newest twice.
-func (w *worker) seen(c step.Container) int {
+func (f *freshness) seen(c step.Container) int {
 	if c.Last == nil || c.Last.Exit != nil {
 		return c.Instances
 	}
-	if record, _ := w.current(); record != nil && record.Statuses[c.Last.ID] != nil {
+	if record, _ := f.current(); record != nil && record.Statuses[c.Last.ID] != nil {
 		return c.Instances
 	}
 	return max(c.Instances-1, 0)
@@ -110,7 +138,7 @@ func (w *worker) seen(c step.Container) int {
 // terminationMessages are those of the containers that have exited; each is read
 // once.
 func (w *worker) terminationMessages(ctx context.Context) []*podworkerv1.ContainerMessage {
-	record, _ := w.current()
+	record, _ := w.fresh.current()
 	if record == nil {
 		return nil
 	}
@@ -122,7 +150,7 @@ func (w *worker) terminationMessages(ctx context.Context) []*podworkerv1.Contain
 		}
 		m, ok := w.messages[c.ID]
 		if !ok {
-			w.deaths(record, c.ID)
+			w.meter.died(record, c.ID, w.spec.accepted)
 			m = &podworkerv1.ContainerMessage{ContainerId: c.ID, Message: w.l.containers.TerminationMessage(ctx, record.Statuses[c.ID])}
 		}
 		kept[c.ID] = m
@@ -146,7 +174,7 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 
 // emit tells a decision as a Kubernetes Event.
 func (w *worker) emit(ctx context.Context, e step.Event) {
-	p := w.subject()
+	p := w.pod()
 	kind := "Normal"
 	if e.Warning {
 		kind = "Warning"

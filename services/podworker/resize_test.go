@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -12,6 +14,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -26,7 +29,7 @@ func sized(name, cpu, memory string, generation int64) *v1.Pod {
 	return p
 }
 
-// has tells what the runtime gives to a pod's container.
+// has says what the runtime gives to a pod's container.
 func (n *node) has(name string) (shares, memory int64) {
 	status, err := n.cri.ContainerStatus(n.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: n.rt.Container(name, "web").GetId()})
 	n.must(err)
@@ -53,6 +56,7 @@ func (n *node) spec(p *v1.Pod) *v1.Pod {
 }
 
 func TestAResizeChangesARunningContainer(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := sized("a", "1", "64Mi", 1)
@@ -79,8 +83,9 @@ func TestAResizeChangesARunningContainer(t *testing.T) {
 }
 
 // TestADeferredResizeChangesNothing: the pod goes on as it is allocated, says why,
-// and a container that starts anew is made as before.
+// and a container that starts again is made as before.
 func TestADeferredResizeChangesNothing(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.full = true
 	n.live()
@@ -110,6 +115,7 @@ func TestADeferredResizeChangesNothing(t *testing.T) {
 
 // TestAMemoryLimitBelowWhatIsUsedWaits, and says so.
 func TestAMemoryLimitBelowWhatIsUsedWaits(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := sized("a", "1", "64Mi", 1)
@@ -177,6 +183,7 @@ func (n *node) allocation() uint64 {
 
 // TestAResizeThatRestarts: the container is another, with its new resources, once.
 func TestAResizeThatRestarts(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	policy := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
@@ -197,4 +204,42 @@ func TestAResizeThatRestarts(t *testing.T) {
 	if pod.SizesID(n.spec(p)) != pod.SizesID(next) {
 		t.Error("it is said to run with other resources")
 	}
+}
+
+// TestAResizeOfBeforeIsPublished: podworker starts while resource does not say yet that
+// a resize was allocated, and goes by the specification it had; then it goes by the new
+// one.
+func TestAResizeOfBeforeIsPublished(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.live()
+	p := sized("a", "1", "64Mi", 1)
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	n.die()
+	item, _ := n.allocations.Get(string(p.UID))
+	n.allocations.Delete(t.Context(), string(p.UID))
+	answer := n.answer
+	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_NOT_YET, Message: "starting"}
+	}
+	larger := sized("a", "2", "128Mi", 2)
+	n.desire(larger)
+	n.live()
+	n.until("published", func() bool { return n.state(p.UID) != nil })
+	if cpu := n.spec(p).Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" {
+		t.Errorf("before it is allocated it is said to run with %s", cpu)
+	}
+	sizes, err := pod.Sizes(larger).Marshal()
+	n.must(err)
+	item = proto.CloneOf(item)
+	item.Sizes, item.Asked, item.Allocation, item.Generation = sizes, pod.SizesID(larger), 1, 2
+	n.mu.Lock()
+	n.answer = answer
+	n.mu.Unlock()
+	_, err = n.allocations.Set(t.Context(), string(p.UID), item)
+	n.must(err)
+	n.until("published with what it is allocated", func() bool {
+		return n.spec(p).Spec.Containers[0].Resources.Requests.Cpu().String() == "2"
+	})
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -9,8 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -52,6 +54,7 @@ type Deps struct{ Kit *service.Kit }
 type Service struct {
 	kit     *service.Kit
 	cfg     Config
+	config  *currentConfig
 	loop    *loop
 	events  *feed.Events
 	broker  *broker.Broker
@@ -72,19 +75,20 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if cfg.LinksDir == "" {
 		cfg.LinksDir = pod.LegacyContainerLogs
 	}
-	s := &Service{kit: kit, cfg: cfg, events: kit.Events()}
+	s := &Service{kit: kit, cfg: cfg, config: newCurrentConfig(), events: kit.Events()}
 	var err error
-	if s.in, err = mirrors(kit); err != nil {
+	if s.in, err = replicas(kit); err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
 	reaper, err := dialReaper(kit)
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
+	rights := &probeRights{pods: s.in.Pods, containers: lru.New(knownContainers)}
 	s.broker, err = broker.New(broker.Config{
 		RuntimeEndpoint: cfg.RuntimeEndpoint, ImageEndpoint: cfg.ImageEndpoint, Socket: kit.Paths.Broker(),
 		Timeout: s.runtimeTimeout,
-	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics, Reaper: reaper})
+	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics, Reaper: reaper, MayProbe: rights.mayProbe})
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
@@ -101,14 +105,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 func (s *Service) wire() error {
 	kit, real := s.kit, clock.RealClock{}
 	keeper, err := images.New(images.Deps{
-		Images: s.broker.Images(), Feed: service.Owner[*podworkerv1.Images](kit, house.PodWorkerImages),
-		Config: s.config, Used: s.usedImages, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+		Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerImages),
+		Config: s.config.Config, Used: s.in.usedImages, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 	})
 	if err != nil {
 		return err
 	}
 	progress := pulls.New(pulls.Deps{
-		Images: s.broker.Images(), Feed: service.Owner[*podworkerv1.PodPulls](kit, house.PodWorkerPulls), Clock: real, Log: kit.Log,
+		Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerPulls), Clock: real, Log: kit.Log,
 	})
 	volume, err := kit.Dial(house.Volume)
 	if err != nil {
@@ -118,13 +122,18 @@ func (s *Service) wire() error {
 	if err != nil {
 		return err
 	}
+	devices, err := dialDevices(kit.Paths)
+	if err != nil {
+		return err
+	}
 	volumeClient := volumev1.NewVolumeServiceClient(volume)
 	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, config: s.config}
 	actuator, err := actuate.New(
 		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
 		actuate.Deps{
-			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: configSource(s.config),
-			Events: s.events, Subpaths: subpaths{volumeClient}, Accounts: accounts{configv1.NewConfigServiceClient(config)}, Pulls: progress, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: s.config,
+			Events: s.events, Subpaths: subpaths{volumeClient}, Devices: devices,
+			Accounts: accounts{configv1.NewConfigServiceClient(config)}, Pulls: progress, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 		})
 	if err != nil {
 		return err
@@ -146,22 +155,23 @@ func (s *Service) wire() error {
 			Containers: runningContainers{s.in}, Runtime: s.broker.Runtime(), Clock: real, Timeout: s.runtimeTimeout,
 		}),
 	})
-	rotator := logs.NewRotator(logs.RotatorDeps{Runtime: s.broker.Runtime(), Running: s.runningLogs, Config: s.config, Clock: real, Log: kit.Log})
+	rotator := logs.NewRotator(logs.RotatorDeps{Runtime: s.broker.Runtime(), Running: s.in.runningLogs, Config: s.config.Config, Clock: real, Log: kit.Log})
 	kit.Go("broker", s.broker.Run)
 	kit.Go("pods", s.run)
 	kit.Go("logind", s.loop.end.machine.run)
 	kit.Go("images", keeper.Run)
+	kit.Go("reclaim", newReclaimer(s.loop, keeper, s.in.usedImages, real).run)
 	kit.Go("pulls", progress.Run)
 	kit.Go("log rotation", rotator.Run)
-	kit.Go("tidying", func(ctx context.Context) error { return s.tidy(ctx, real, actuator) })
+	kit.Go("tidying", tidier{in: s.in, actuator: actuator, clock: real, log: kit.Log}.run)
 	kit.Waiting("config.kubelet")
 	return nil
 }
 
 func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator, volume volumes) (loopDeps, error) {
 	deps := loopDeps{
-		in: s.in, lookups: look, journal: s.journal, sandboxes: actuator, containers: actuator,
-		states: service.Owner[*podworkerv1.PodState](s.kit, house.PodWorkerPods), events: s.events,
+		in: s.in, config: s.config, lookups: look, journal: s.journal, sandboxes: actuator, containers: actuator,
+		states: service.Owner(s.kit, house.PodWorkerPods), events: s.events,
 		clock: clock.RealClock{}, log: s.kit.Log, volume: volume,
 		serving: s.kit.Serving, waiting: s.kit.Waiting, beat: s.kit.Heart("pods", 3*leftoverPeriod),
 	}
@@ -186,7 +196,7 @@ func (s *Service) nodeEnd(deps *loopDeps) error {
 		return fmt.Errorf("boot ID: %w", err)
 	}
 	deps.end, err = newNodeEnd(&nodeEnd{
-		journal: s.journal, report: service.Owner[*podworkerv1.NodeState](s.kit, house.PodWorkerNode), metrics: deps.metrics,
+		journal: s.journal, report: service.Owner(s.kit, house.PodWorkerNode), metrics: deps.metrics,
 		clock: deps.clock, log: s.kit.Log, boot: strings.TrimSpace(string(boot)), tell: s.tellNode,
 	}, dialLogind(s.cfg.SystemBus))
 	return err
@@ -198,37 +208,10 @@ func (s *Service) run(ctx context.Context) error {
 	return errors.Join(err, s.journal.Close())
 }
 
-// tidyPeriod is how often what no pod answers for is looked for.
-const tidyPeriod = 5 * time.Minute
-
-// tidy looks for leftovers until ctx ends, while it is known what runs.
-func (s *Service) tidy(ctx context.Context, clock clock.WithTicker, actuator *actuate.Actuator) error {
-	ticker := clock.NewTicker(tidyPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-		if !s.in.Records.Complete() {
-			continue
-		}
-		running := map[string]bool{}
-		for _, c := range s.runningLogs() {
-			running[c.ID] = true
-		}
-		err := actuator.Tidy(ctx, clock.Now(), func(id string) bool { return running[id] })
-		if err != nil && ctx.Err() == nil {
-			s.kit.Log.Warn("leftovers not removed", service.KeyError, err.Error())
-		}
-	}
-}
-
 // runtimeTimeout is runtimeRequestTimeout, or the broker's own before the
 // configuration is known.
 func (s *Service) runtimeTimeout() time.Duration {
-	if c := s.config(); c != nil && c.Kubelet.RuntimeRequestTimeout.Duration > 0 {
+	if c := s.config.Config(); c != nil && c.Kubelet.RuntimeRequestTimeout.Duration > 0 {
 		return c.Kubelet.RuntimeRequestTimeout.Duration
 	}
 	return broker.DefaultTimeout
@@ -242,7 +225,7 @@ func (s *Service) warnNode(ctx context.Context, reason, message string) {
 // tellNode tells an event about the node.
 func (s *Service) tellNode(ctx context.Context, kind, reason, message string) {
 	name := s.cfg.NodeName
-	if c := s.config(); c != nil {
+	if c := s.config.Config(); c != nil {
 		name = c.Node.Name
 	}
 	if name == "" {
@@ -257,17 +240,4 @@ func (s *Service) tellNode(ctx context.Context, kind, reason, message string) {
 	if err != nil {
 		s.kit.Log.Warn("event lost", "reason", reason, service.KeyError, err.Error())
 	}
-}
-
-// runningLogs are the logs that grow.
-func (s *Service) runningLogs() []logs.Container {
-	var running []logs.Container
-	for _, r := range s.in.Records.Items() {
-		for id, status := range r.Statuses {
-			if status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && status.GetLogPath() != "" {
-				running = append(running, logs.Container{ID: id, LogPath: status.GetLogPath()})
-			}
-		}
-	}
-	return running
 }

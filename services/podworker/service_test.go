@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -63,7 +65,7 @@ func (r resourceServer) Release(ctx context.Context, req *resourcev1.ReleaseRequ
 
 type plegServer struct {
 	plegv1.UnimplementedPlegServiceServer
-	plegStandIn
+	*plegStandIn
 }
 
 func (p plegServer) Refresh(ctx context.Context, req *plegv1.RefreshRequest) (*plegv1.RefreshResponse, error) {
@@ -88,7 +90,7 @@ func (n *node) house(ctx context.Context, paths house.Paths) (ended *sync.WaitGr
 		feeds.Register(server)
 		switch s {
 		case house.Pleg:
-			plegv1.RegisterPlegServiceServer(server, plegServer{plegStandIn: plegStandIn{n}})
+			plegv1.RegisterPlegServiceServer(server, plegServer{plegStandIn: n.pleg})
 		case house.Volume:
 			volumev1.RegisterVolumeServiceServer(server, volumeServer{volumeStandIn: volumeStandIn{n}})
 		case house.Resource:
@@ -144,6 +146,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 // for neighbours that start later, runs a pod, reads its log, and takes it up
 // again after a restart.
 func TestService(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	paths := house.Paths{Run: filepath.Join(n.dir, "run"), State: filepath.Join(n.dir, "var")}
 	kit, _, stop := n.process(paths)
@@ -160,7 +163,10 @@ func TestService(t *testing.T) {
 	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(house.PodWorker)})
 	n.must(err)
 	defer func() { n.must(conn.Close()) }()
-	eventually(t, "the log", func() bool { return strings.Contains(readLog(t, conn), "hello") })
+	eventually(t, "the log", func() bool {
+		text, err := readLog(t.Context(), conn) // refused until the replica of records shows the container
+		return err == nil && strings.Contains(text, "hello")
+	})
 
 	id := n.rt.Container("a", "web").GetId()
 	stop()
@@ -170,24 +176,23 @@ func TestService(t *testing.T) {
 	if got := n.rt.Container("a", "web").GetId(); got != id || n.rt.Count(fakecri.Match{Method: "StartContainer"}) != 1 {
 		t.Errorf("container %s runs, want %s", got, id)
 	}
-	if used, ok := s.usedImages(); !ok || !used["fake/sleep"] {
+	if used, ok := s.in.usedImages(); !ok || !used["fake/sleep"] {
 		t.Errorf("used images %v, %t", used, ok)
 	}
-	if running := s.runningLogs(); len(running) != 1 || running[0].ID != id {
+	if running := s.in.runningLogs(); len(running) != 1 || running[0].ID != id {
 		t.Errorf("running logs %v", running)
 	}
 	n.checkpoints(conn, p.UID)
-	families, err := kit.Metrics.Gather()
-	n.must(err)
-	seen := map[string]bool{}
-	for _, f := range families {
-		seen[f.GetName()] = true
-	}
-	for _, name := range []string{"kubelet_active_pods", "kubelet_working_pods", "kubelet_pod_worker_duration_seconds"} {
-		if !seen[name] {
-			t.Errorf("no metric %s", name)
+	// A pod that is taken over is measured once its worker has come to rest.
+	eventually(t, "the kubelet's metrics", func() bool {
+		families, err := kit.Metrics.Gather()
+		n.must(err)
+		seen := map[string]bool{}
+		for _, f := range families {
+			seen[f.GetName()] = true
 		}
-	}
+		return seen["kubelet_active_pods"] && seen["kubelet_working_pods"] && seen["kubelet_pod_worker_duration_seconds"]
+	})
 }
 
 // checkpoints has a running container's state written, and only that.
@@ -209,20 +214,19 @@ func (n *node) checkpoints(conn *grpc.ClientConn, uid types.UID) {
 	}
 }
 
-func readLog(t *testing.T, conn *grpc.ClientConn) string {
-	t.Helper()
-	stream, err := podworkerv1.NewPodWorkerServiceClient(conn).ContainerLogs(t.Context(), &podworkerv1.ContainerLogsRequest{Namespace: "default", Pod: "a"})
+func readLog(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+	stream, err := podworkerv1.NewPodWorkerServiceClient(conn).ContainerLogs(ctx, &podworkerv1.ContainerLogsRequest{Namespace: "default", Pod: "a"})
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	var text strings.Builder
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return text.String()
+			return text.String(), nil
 		}
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		text.Write(part.GetData())
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -6,13 +8,16 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
@@ -21,27 +26,28 @@ import (
 // nodeKey is the one item of podworker.node.
 const nodeKey = "node"
 
-// nodeEnd is the end of the node: it hears of a shutdown, has pods end in their
+// nodeEnd is the shutdown of the node: it learns of one, has pods end in their
 // order, and lets the machine go down when they have.
 type nodeEnd struct {
-	pods    endings
+	*mailbox
+
 	journal *journal.Journal
 	report  *feed.Owner[*podworkerv1.NodeState]
 	metrics *metrics
 	clock   clock.WithTicker
 	log     *slog.Logger
 	boot    string
-	// tell records an event about the node; changed wakes the workers.
+	// tell records an event about the node.
 	tell    func(ctx context.Context, kind, reason, message string)
-	changed func()
 	machine *machine
 
-	wake chan struct{}
-	mu   sync.Mutex
-	now  shutdown.State
+	mu  sync.Mutex
+	now shutdown.State
 	// groups are those of the configuration; nil for none.
 	groups []shutdown.Group
 	trying bool // the journal cannot be written
+	// reclaim identifies what was freed last for resource; nil for nothing.
+	reclaim *timestamppb.Timestamp
 }
 
 // endings are the pods as the end of the node sees them.
@@ -49,11 +55,10 @@ type endings interface {
 	Ending() (pods []shutdown.Pod, known bool)
 }
 
-// newNodeEnd completes one with what an earlier process left; pods are those of the
-// loop it is given to.
+// newNodeEnd completes one with what a former process left.
 func newNodeEnd(e *nodeEnd, connect func(ctx context.Context) (host, error)) (*nodeEnd, error) {
-	e.wake = make(chan struct{}, 1)
-	e.machine = &machine{connect: connect, log: e.log, changed: e.look, wake: make(chan struct{}, 1)}
+	e.mailbox = newMailbox()
+	e.machine = &machine{connect: connect, log: e.log, changed: e.poke, wake: signal.New()}
 	return e, e.restore()
 }
 
@@ -74,18 +79,18 @@ func (e *nodeEnd) restore() error {
 }
 
 // configure takes over the configuration.
-func (e *nodeEnd) configure(c *kubeconf.Config) {
+func (e *nodeEnd) configure(c *kubeletconfig.Config) {
 	groups := shutdownGroups(c)
 	e.mu.Lock()
 	e.groups = groups
 	e.mu.Unlock()
 	e.machine.need(shutdown.Total(groups))
-	e.look()
+	e.poke()
 }
 
 // shutdownGroups reads the groups of a configuration. The older two fields stand for
 // two groups: everything, and what is system-critical (KEP-2712).
-func shutdownGroups(c *kubeconf.Config) []shutdown.Group {
+func shutdownGroups(c *kubeletconfig.Config) []shutdown.Group {
 	const systemCritical = 2_000_000_000
 	k := &c.Kubelet
 	if !c.Gate("GracefulNodeShutdown") {
@@ -94,7 +99,7 @@ func shutdownGroups(c *kubeconf.Config) []shutdown.Group {
 	var groups []shutdown.Group
 	if c.Gate("GracefulNodeShutdownBasedOnPodPriority") {
 		for _, g := range k.ShutdownGracePeriodByPodPriority {
-			groups = append(groups, shutdown.Group{Priority: g.Priority, Period: time.Duration(g.ShutdownGracePeriodSeconds) * time.Second})
+			groups = append(groups, shutdown.Group{Priority: g.Priority, Period: pod.Seconds(g.ShutdownGracePeriodSeconds)})
 		}
 	}
 	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
@@ -104,20 +109,12 @@ func shutdownGroups(c *kubeconf.Config) []shutdown.Group {
 	return shutdown.Sorted(groups)
 }
 
-// turn tells what the end of the node means for pods of a priority.
+// turn says what the end of the node means for pods of a priority.
 func (e *nodeEnd) turn(priority int32) (active, end bool, within time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	end, within = e.now.Turn(e.groups, priority)
 	return e.now.Active(), end, within
-}
-
-// look says that a fact may have changed.
-func (e *nodeEnd) look() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
 }
 
 // stir says that a pod has changed; that matters once the node goes down.
@@ -126,42 +123,20 @@ func (e *nodeEnd) stir() {
 	active := e.now.Active()
 	e.mu.Unlock()
 	if active {
-		e.look()
+		e.poke()
 	}
 }
 
-// run works until ctx ends. The configuration must be known.
-func (e *nodeEnd) run(ctx context.Context) {
-	timer := e.clock.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		at := e.round(ctx)
-		wait := time.Hour
-		if !at.IsZero() {
-			wait = max(at.Sub(e.clock.Now()), 0)
-		}
-		if !timer.Stop() {
-			select {
-			case <-timer.C():
-			default:
-			}
-		}
-		timer.Reset(wait)
-		if !at.IsZero() && !e.clock.Now().Before(at) {
-			e.look() // the time came while the timer was being set
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.wake:
-		case <-timer.C():
-		}
-	}
+// run works until ctx ends; changed is called after every decision. The configuration
+// must be known.
+func (e *nodeEnd) run(ctx context.Context, pods endings, changed func()) {
+	e.poke()
+	e.each(ctx, e.clock, func() (at time.Time, last bool) { return e.round(ctx, pods, changed), false })
 }
 
 // round decides once: what is decided is on the disk before pods hear of it.
-func (e *nodeEnd) round(ctx context.Context) (at time.Time) {
-	pods, known := e.pods.Ending()
+func (e *nodeEnd) round(ctx context.Context, of endings, changed func()) (at time.Time) {
+	pods, known := of.Ending()
 	preparing, problem := e.machine.said()
 	e.mu.Lock()
 	was, groups := e.now, e.groups
@@ -178,7 +153,7 @@ func (e *nodeEnd) round(ctx context.Context) (at time.Time) {
 		e.mu.Unlock()
 		e.log.Info("node shutdown", "stage", string(plan.State.Stage), "group", plan.State.Group)
 		e.metrics.shutdownTimes(plan.State)
-		e.changed()
+		changed()
 	}
 	switch plan.Change {
 	case shutdown.Began:
@@ -211,7 +186,9 @@ var shutdownStages = map[shutdown.Stage]podworkerv1.ShutdownStage{
 }
 
 func (e *nodeEnd) publish(ctx context.Context, state shutdown.State, groups []shutdown.Group, problem string) {
-	item := &podworkerv1.NodeState{Stage: shutdownStages[state.Stage]}
+	e.mu.Lock()
+	item := &podworkerv1.NodeState{Stage: shutdownStages[state.Stage], Reclaimed: e.reclaim}
+	e.mu.Unlock()
 	if len(groups) > 0 {
 		item.Error = problem
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -10,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
@@ -35,7 +38,7 @@ func goingDown(t *testing.T) (*node, *fakelogind.Machine) {
 	m := fakelogind.Start(t, true)
 	n := newNode(t)
 	n.boot, n.logind = "first", dialLogind(m.Address())
-	n.reconfigure(func(c *kubeconf.Config) {
+	n.reconfigure(func(c *kubeletconfig.Config) {
 		c.Node.KubeConfig = "/kubeconfig"
 		c.Kubelet.ShutdownGracePeriod.Duration = 20 * time.Second
 		c.Kubelet.ShutdownGracePeriodCriticalPods.Duration = 5 * time.Second
@@ -49,10 +52,10 @@ func goingDown(t *testing.T) (*node, *fakelogind.Machine) {
 }
 
 // reconfigure changes the configuration.
-func (n *node) reconfigure(change func(*kubeconf.Config)) {
+func (n *node) reconfigure(change func(*kubeletconfig.Config)) {
 	n.t.Helper()
 	item, _ := n.kubelet.Get("kubelet")
-	c, err := kubeconf.Unmarshal(item.GetConfig())
+	c, err := kubeletconfig.Unmarshal(item.GetConfig())
 	n.must(err)
 	change(c)
 	raw, err := c.Marshal()
@@ -96,6 +99,7 @@ func critical(p *v1.Pod) {
 }
 
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	n, m := goingDown(t)
 	web1, dns := web("web1"), web("dns", critical)
 	n.desire(web1)
@@ -147,6 +151,7 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownSurvivesKill: podworker is killed while pods end.
 func TestShutdownSurvivesKill(t *testing.T) {
+	t.Parallel()
 	n, m := goingDown(t)
 	stop := n.rt.Stall(stopContainer)
 	defer stop.Release()
@@ -177,9 +182,32 @@ func TestShutdownSurvivesKill(t *testing.T) {
 	}
 }
 
+// TestShutdownKilledBeforeItIsKept kills podworker before the stage of a shutdown is on
+// the disk: the next life finds the machine going down, and ends its pods.
+func TestShutdownKilledBeforeItIsKept(t *testing.T) {
+	n, m := goingDown(t)
+	p := web("a")
+	n.desire(p)
+	n.until("it runs", func() bool { return n.settled(p.UID) })
+	n.must(fault.Set("podworker.shutdown=pause"))
+	t.Cleanup(func() { n.must(fault.Set("")) })
+	m.Shutdown(true)
+	n.until("the point", func() bool { return fault.Caught("podworker.shutdown") > 0 })
+	n.die()
+	n.must(fault.Set(""))
+	if len(m.Held()) != 1 {
+		t.Fatal("the machine was let go by a kill")
+	}
+	n.live()
+	n.until("it has ended", func() bool { return n.lifecycle(p.UID, released) })
+	n.report(p.UID)
+	n.await(m, "the machine to be let go", func() bool { return len(m.Held()) == 0 })
+}
+
 // TestShutdownTimes: nobody is waited for longer than configured, neither a pod that
 // does not end nor an API server that is away.
 func TestShutdownTimes(t *testing.T) {
+	t.Parallel()
 	n, m := goingDown(t)
 	stop := n.rt.Stall(stopContainer)
 	defer stop.Release()
@@ -199,6 +227,7 @@ func TestShutdownTimes(t *testing.T) {
 
 // TestRebootAfterShutdown: the machine is up again.
 func TestRebootAfterShutdown(t *testing.T) {
+	t.Parallel()
 	n, m := goingDown(t)
 	static := web("static", func(p *v1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} })
 	n.desire(static)
@@ -222,6 +251,7 @@ func TestRebootAfterShutdown(t *testing.T) {
 // TestBusComesBack: a shutdown is heard of after the bus was away, and where there
 // is none that is told.
 func TestBusComesBack(t *testing.T) {
+	t.Parallel()
 	n, m := goingDown(t)
 	m.StopBus()
 	n.until("it is told that shutdowns would not wait", func() bool {
@@ -241,8 +271,9 @@ func TestBusComesBack(t *testing.T) {
 // TestShutdownNotAskedFor: without a time for pods the machine is nobody's business,
 // and a change to that lets it go.
 func TestShutdownNotAskedFor(t *testing.T) {
+	t.Parallel()
 	n, m := goingDown(t)
-	n.reconfigure(func(c *kubeconf.Config) {
+	n.reconfigure(func(c *kubeletconfig.Config) {
 		c.Kubelet.ShutdownGracePeriod.Duration, c.Kubelet.ShutdownGracePeriodCriticalPods.Duration = 0, 0
 	})
 	n.await(m, "the machine to be let go", func() bool { return len(m.Held()) == 0 })
@@ -279,7 +310,7 @@ func TestShutdownGroups(t *testing.T) {
 		{"gate off", off, nil},
 	}
 	for _, tt := range tests {
-		got := shutdownGroups(&kubeconf.Config{Kubelet: tt.k})
+		got := shutdownGroups(&kubeletconfig.Config{Kubelet: tt.k})
 		if len(got) != len(tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 			continue

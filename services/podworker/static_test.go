@@ -1,9 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,6 +36,7 @@ func static(version string, edits ...func(*v1.Pod)) *v1.Pod {
 }
 
 func TestRefusedStaticPodComesLater(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.answer = func(*v1.Pod, bool) *resourcev1.AdmitResponse {
 		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: "OutOfcpu", Message: "too much"}
@@ -82,9 +87,10 @@ func (n *node) readManifests() {
 }
 
 // TestManifestWrittenAgain: a pod whose manifest was removed and written again
-// ends and begins anew under its UID, once, also when podworker is killed in the
+// ends and begins again under its UID, once, also when podworker is killed in the
 // middle; its restart count goes on.
 func TestManifestWrittenAgain(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.live()
 	p := static("one")
@@ -131,7 +137,50 @@ func (n *node) rewritten(p *v1.Pod) {
 
 // TestOtherSourcesAreNotJudged: that the folder was read says nothing of pods of
 // the API server.
+// TestAUIDThatIsNoName: nothing is made, or removed, for a pod whose UID leads out of
+// the folder of pods.
+func TestAUIDThatIsNoName(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.live()
+	odd, other := web("a"), web("b")
+	odd.UID = "../elsewhere"
+	n.desire(odd)
+	n.desire(other)
+	n.until("the other pod runs", func() bool { return n.settled(other.UID) })
+	if _, err := os.Stat(filepath.Join(n.dir, "kubelet", "elsewhere")); err == nil || n.state(odd.UID) != nil || n.sandboxesOf("a") > 0 {
+		t.Errorf("something was made: %v, %v", err, n.state(odd.UID))
+	}
+}
+
+// TestAPodThatIsNotUnderstood: config lists a static pod, in words that podworker,
+// which has just started, does not understand. It goes on, and another pod that
+// is gone ends all the same.
+func TestAPodThatIsNotUnderstood(t *testing.T) {
+	n := newNode(t)
+	n.live()
+	odd, other := static("odd"), web("b")
+	n.desire(odd)
+	n.desire(other)
+	n.readManifests()
+	n.until("running", func() bool { return n.settled("odd") && n.settled(other.UID) })
+	n.die()
+	n.set(n.pods.Set(context.Background(), "odd", &configv1.DesiredPod{Pod: []byte("\xffnot a pod"), Source: pod.SourceFile}))
+	n.readManifests()
+	n.live()
+	n.forget(other.UID)
+	n.until("the other pod is gone", func() bool { return n.state(other.UID) == nil && n.sandboxesOf("b") == 0 })
+	n.until("everything was looked at", func() bool { _, complete, _ := n.states.State(); return complete })
+	if !n.running("a") || n.released("odd") {
+		t.Errorf("a pod that config lists was ended:\n%s", n.dump())
+	}
+	n.forget("odd")
+	n.readManifests()
+	n.until("gone with its manifest", func() bool { return n.state("odd") == nil && n.sandboxesOf("a") == 0 })
+}
+
 func TestOtherSourcesAreNotJudged(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.apiAway()
 	n.live()
@@ -153,6 +202,7 @@ func TestOtherSourcesAreNotJudged(t *testing.T) {
 // and then: there are never two live instances of its container, and in the end
 // the last version runs and nothing of the others is left.
 func TestEditedStaticPod(t *testing.T) {
+	t.Parallel()
 	t.Run("API server there", func(t *testing.T) { editStaticPod(t, func(*node) {}) })
 	t.Run("API server away", func(t *testing.T) { editStaticPod(t, (*node).apiAway) })
 }
@@ -203,9 +253,9 @@ func editStaticPod(t *testing.T, prepare func(*node)) {
 			n.die()
 			n.live()
 		case 1:
-			n.away(&n.plegAway, true)
+			n.pleg.leave(true)
 			n.clock.Step(time.Second)
-			n.away(&n.plegAway, false)
+			n.pleg.leave(false)
 		case 2:
 			n.pass("it runs", time.Second, func() bool { return n.settled(last) })
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podworker
 
 import (
@@ -13,6 +15,7 @@ import (
 // the API server was heard: a pod it does not have any more stays as it is. A server
 // that does not answer is not waited for.
 func TestStartAfterReboot(t *testing.T) {
+	t.Parallel()
 	api := func(n *node, s *configv1.Source) {
 		s.Name = pod.SourceAPI
 		if s.GetComplete() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package prober
 
 import (
@@ -59,7 +61,7 @@ func (s *Service) verdictsOf(uid string) *proberv1.PodVerdicts {
 		v := verdicts[key]
 		item.Verdicts = append(item.Verdicts, &proberv1.Verdict{
 			Container: key.Container, ContainerId: v.ContainerID, Kind: wireKind[key.Kind],
-			Result: proberv1.Result(v.Result), Since: timestamppb.New(v.Since), Message: v.Message,
+			Result: wireResult[v.Result], Since: timestamppb.New(v.Since), Message: v.Message,
 		})
 	}
 	return item

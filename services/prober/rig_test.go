@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package prober_test
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,12 +39,14 @@ import (
 type rig struct {
 	*standin.House
 	cri      *fakecri.Runtime
+	runtime  grpc.ClientConnInterface // cri when nil
 	app      *app
 	pods     *feed.Owner[*configv1.DesiredPod]
 	records  *feed.Owner[*plegv1.PodRecord]
-	verdicts *feed.Mirror[*proberv1.PodVerdicts]
-	events   *feed.Mirror[*eventv1.Event]
+	verdicts *feed.Replica[*proberv1.PodVerdicts]
+	events   *feed.Replica[*eventv1.Event]
 	ahead    atomic.Int64 // of the real clock, nanoseconds
+	made     int          // containers
 	kit      *service.Kit
 	stop     func()
 }
@@ -52,15 +58,23 @@ type app struct {
 	mu    sync.Mutex
 	codes map[string]int
 	hits  map[string]int
+	open  map[string]int // being answered
 	hang  map[string]chan struct{}
+	body  map[string]string
 }
 
 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	a.mu.Lock()
 	a.hits[name]++
-	code, hang := a.codes[name], a.hang[name]
+	a.open[name]++
+	code, hang, body := a.codes[name], a.hang[name], a.body[name]
 	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.open[name]--
+	}()
 	if hang != nil {
 		select {
 		case <-hang:
@@ -75,6 +89,21 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if code != 0 {
 		w.WriteHeader(code)
 	}
+	_, _ = io.WriteString(w, body) // whoever asked may be gone
+}
+
+// says makes a path answer with a body.
+func (a *app) says(name, body string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.body[name] = body
+}
+
+// answering is how many requests for a path are under way.
+func (a *app) answering(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open[name]
 }
 
 func (a *app) answer(name string, code int) {
@@ -125,19 +154,19 @@ func newRig(t testing.TB) *rig {
 	r := &rig{
 		House: standin.New(t),
 		cri:   fakecri.Start(t, fakecri.Config{Images: []fakecri.Image{{Ref: "fake/sleep"}}}),
-		app:   &app{codes: map[string]int{}, hits: map[string]int{}, hang: map[string]chan struct{}{}},
+		app:   &app{codes: map[string]int{}, hits: map[string]int{}, open: map[string]int{}, hang: map[string]chan struct{}{}, body: map[string]string{}},
 	}
 	r.app.Server = httptest.NewServer(r.app)
 	t.Cleanup(r.app.Close)
 	config := r.Kit(house.Config)
-	r.pods = service.Owner[*configv1.DesiredPod](config, house.ConfigPods)
+	r.pods = service.Owner(config, house.ConfigPods)
 	r.Start(config)
 	pleg := r.Kit(house.Pleg)
-	r.records = service.Owner[*plegv1.PodRecord](pleg, house.PlegPods)
+	r.records = service.Owner(pleg, house.PlegPods)
 	r.Start(pleg)
 	r.start()
-	r.verdicts = standin.Read[*proberv1.PodVerdicts](r.House, house.ProberVerdicts)
-	r.events = standin.Read[*eventv1.Event](r.House, house.ProberEvents)
+	r.verdicts = standin.Read(r.House, house.ProberVerdicts)
+	r.events = standin.Read(r.House, house.ProberEvents)
 	return r
 }
 
@@ -146,7 +175,11 @@ func (r *rig) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load
 func (r *rig) start() {
 	r.Helper()
 	r.kit = r.Kit(house.Prober)
-	if _, err := prober.New(prober.Config{}, prober.Deps{Kit: r.kit, Runtime: r.cri.Conn(r), Now: r.now}); err != nil {
+	runtime := r.runtime
+	if runtime == nil {
+		runtime = r.cri.Conn(r)
+	}
+	if _, err := prober.New(prober.Config{}, prober.Deps{Kit: r.kit, Runtime: runtime, Now: r.now}); err != nil {
 		r.Fatal(err)
 	}
 	r.stop = r.Start(r.kit)
@@ -176,9 +209,15 @@ func (r *rig) probe(path string) *v1.Probe {
 // want publishes a pod with one container as config does.
 func (r *rig) want(uid string, edit func(*v1.Container)) {
 	r.Helper()
+	c := v1.Container{Name: "c"}
+	edit(&c)
+	r.desire(uid, c)
+}
+
+func (r *rig) desire(uid string, containers ...v1.Container) {
+	r.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "name-" + uid, UID: types.UID(uid)}}
-	p.Spec.Containers = []v1.Container{{Name: "c"}}
-	edit(&p.Spec.Containers[0])
+	p.Spec.Containers = containers
 	data, err := p.Marshal()
 	if err != nil {
 		r.Fatal(err)
@@ -186,17 +225,24 @@ func (r *rig) want(uid string, edit func(*v1.Container)) {
 	standin.Set(r.House, r.pods, uid, &configv1.DesiredPod{Pod: data, Source: "api"})
 }
 
-// runs publishes, as pleg does, that a container of the pod runs.
+// runs publishes, as pleg does, that the container of the pod runs.
 func (r *rig) runs(uid, containerID string, attempt uint32) {
 	r.Helper()
+	r.observe(uid, &runtimeapi.ContainerStatus{Id: containerID, Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: attempt}})
+}
+
+// observe publishes that containers of a pod run.
+func (r *rig) observe(uid string, containers ...*runtimeapi.ContainerStatus) {
+	r.Helper()
 	record := &plegv1.PodRecord{Uid: uid}
-	for _, m := range []proto.Message{
+	all := []proto.Message{
 		&runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "127.0.0.1"}},
-		&runtimeapi.ContainerStatus{
-			Id: containerID, Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: attempt}, StartedAt: r.now().UnixNano(),
-			State: runtimeapi.ContainerState_CONTAINER_RUNNING,
-		},
-	} {
+	}
+	for _, c := range containers {
+		c.StartedAt, c.State = r.now().UnixNano(), runtimeapi.ContainerState_CONTAINER_RUNNING
+		all = append(all, c)
+	}
+	for _, m := range all {
 		data, err := proto.Marshal(m)
 		if err != nil {
 			r.Fatal(err)
@@ -238,8 +284,9 @@ func (r *rig) becomes(uid string, kind proberv1.ProbeKind, want proberv1.Result)
 // container starts a real one in the fake runtime, for exec probes.
 func (r *rig) container() string {
 	r.Helper()
+	r.made++
 	client, ctx := runtimeapi.NewRuntimeServiceClient(r.cri.Conn(r)), r.House.Context()
-	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}, LogDirectory: r.TempDir()}
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p" + strconv.Itoa(r.made), Namespace: "ns", Uid: "u"}, LogDirectory: r.TempDir()}
 	sandbox, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
 		r.Fatal(err)

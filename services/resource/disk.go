@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
@@ -25,23 +27,23 @@ type fileSystems struct {
 	errors []string
 }
 
-func (s *Service) readFileSystems(ctx context.Context, at time.Time) *fileSystems {
+func (r *readings) readFileSystems(ctx context.Context, at time.Time) *fileSystems {
 	f := &fileSystems{usage: &resourcev1.DiskUsage{Time: timestamppb.New(at)}}
-	node, err := gauge.FileSystemOf(s.cfg.RootDir)
+	node, err := gauge.FileSystemOf(r.node.rootDir)
 	if err != nil {
 		f.errors = append(f.errors, err.Error())
 	}
 	f.usage.Node = node
-	if err := s.readImages(ctx, f.usage); err != nil {
+	if err := r.readImages(ctx, f.usage); err != nil {
 		f.errors = append(f.errors, "image file systems: "+err.Error())
 	}
 	return f
 }
 
 // readFiles measures what pods' logs take.
-func (s *Service) readFiles(now *settings) []*resourcev1.PodFiles {
-	layout := pod.Layout{Root: s.cfg.RootDir}
-	targets := s.targets()
+func (r *readings) readFiles(now *settings) []*resourcev1.PodFiles {
+	layout := pod.Layout{Root: r.node.rootDir}
+	targets := r.targets()
 	all := make([]*resourcev1.PodFiles, 0, len(targets))
 	for _, t := range targets {
 		all = append(all, podFiles(layout, now.conf.Kubelet.PodLogsDir, t))
@@ -51,11 +53,11 @@ func (s *Service) readFiles(now *settings) []*resourcev1.PodFiles {
 
 // readImages asks the runtime where it keeps images and layers and how much that
 // is, and the kernel how much there could be.
-func (s *Service) readImages(ctx context.Context, usage *resourcev1.DiskUsage) error {
+func (r *readings) readImages(ctx context.Context, usage *resourcev1.DiskUsage) error {
 	// Those who share the reading do not end with who asked first.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), imagesTimeout)
 	defer cancel()
-	resp, err := s.images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	resp, err := r.images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
 		return err
 	}

@@ -1,42 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/dra"
 )
 
-// decodeNode decodes Nodes and keeps nothing of other objects.
-func decodeNode(_ string, value []byte) (*v1.Node, error) {
-	o := &configv1.Object{}
-	if err := proto.Unmarshal(value, o); err != nil {
-		return nil, err
-	}
-	if o.GetKind() != "Node" || len(o.GetObject()) == 0 {
-		return nil, nil
-	}
-	n := &v1.Node{}
-	return n, n.Unmarshal(o.GetObject())
+// object is one of the API server: a Node, or a resource claim. Nothing is kept of others.
+type object struct {
+	node  *v1.Node
+	claim dra.Object
 }
 
-// nodeObject is the node's own object in the API, or nil.
-func (s *Service) nodeObject(name string) *v1.Node {
-	n, ok := s.nodes.Get("Node//" + name)
-	if !ok {
-		return nil
+func decodeObject(_ string, value []byte) (o object, err error) {
+	wire := &configv1.Object{}
+	if err := proto.Unmarshal(value, wire); err != nil {
+		return o, err
 	}
-	return n
-}
-
-// objectsChanged looks again when a Node changed; other objects do not matter.
-func (s *Service) objectsChanged(keys []string) {
-	for _, key := range keys {
-		if strings.HasPrefix(key, "Node/") {
-			s.look()
-			return
+	switch known := len(wire.GetObject()) > 0; wire.GetKind() {
+	case "Node":
+		if known {
+			o.node = &v1.Node{}
+			err = o.node.Unmarshal(wire.GetObject())
+		}
+	case "ResourceClaim":
+		o.claim = dra.Object{Absent: wire.GetAbsent(), Err: wire.GetError()}
+		if known {
+			o.claim.Claim = &resourceapi.ResourceClaim{}
+			err = o.claim.Claim.Unmarshal(wire.GetObject())
 		}
 	}
+	return o, err
+}
+
+// concern reports whether one of the keys of config.objects is of a kind, "KIND/".
+func concern(keys []string, kind string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(key, kind) })
 }

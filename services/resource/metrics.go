@@ -1,15 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/sextant-node/sextant/pkg/pod"
-	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
 // metrics carry the kubelet's names.
@@ -17,6 +14,13 @@ type metrics struct {
 	cgroupDuration *prometheus.HistogramVec
 	cgroupVersion  prometheus.Gauge
 	rejections     *prometheus.CounterVec
+	evictions      *prometheus.CounterVec
+	preemptions    *prometheus.CounterVec
+	statsAge       *prometheus.HistogramVec
+
+	claimOperations, driverCalls *prometheus.HistogramVec
+	deviceRegistrations          *prometheus.CounterVec
+	deviceAllocations            *prometheus.HistogramVec
 
 	requestedResizes, infeasibleResizes, acceptedResizes *prometheus.CounterVec
 }
@@ -30,6 +34,27 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_admission_rejections_total", Help: "Pods refused, by reason.",
 		}, []string{"reason"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_evictions", Help: "Pods evicted, by the signal or limit.",
+		}, []string{"eviction_signal"}),
+		preemptions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_preemptions", Help: "Pods ended to make room for a critical one, by the resource that was missing.",
+		}, []string{"preemption_signal"}),
+		statsAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_eviction_stats_age_seconds", Help: "How old the measurements were by which pods were evicted.",
+		}, []string{"eviction_signal"}),
+		claimOperations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "dra_operations_duration_seconds", Help: "Duration of preparing or unpreparing the resource claims of a pod.", Buckets: claimBuckets,
+		}, []string{"operation_name", "is_error"}),
+		driverCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "dra_grpc_operations_duration_seconds", Help: "Duration of calls of DRA drivers.", Buckets: claimBuckets,
+		}, []string{"driver_name", "method_name", "grpc_status_code"}),
+		deviceRegistrations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_device_plugin_registration_total", Help: "Registrations of device plugins.",
+		}, []string{"resource_name"}),
+		deviceAllocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "Duration of Allocate calls to device plugins.",
+		}, []string{"resource_name"}),
 		requestedResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_container_requested_resizes_total", Help: "Values that pods asked to be changed while they run.",
 		}, []string{"resource", "requirement", "operation"}),
@@ -40,25 +65,35 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "kubelet_pod_deferred_accepted_resizes_total", Help: "Resizes allocated after they had been put off, by what made them be judged again.",
 		}, []string{"retry_trigger"}),
 	}
-	r.MustRegister(m.cgroupDuration, m.cgroupVersion, m.rejections, m.requestedResizes, m.infeasibleResizes, m.acceptedResizes)
+	r.MustRegister(m.cgroupDuration, m.cgroupVersion, m.rejections, m.evictions, m.preemptions, m.statsAge, m.deviceRegistrations, m.deviceAllocations, m.claimOperations, m.driverCalls, m.requestedResizes, m.infeasibleResizes, m.acceptedResizes)
 	return m
 }
 
-// bounded are the reasons told as they are that begin as those of a resource.
-var bounded = []string{"OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods"}
+// claimBuckets are the kubelet's: up to the limit of a call.
+var claimBuckets = prometheus.ExponentialBucketsRange(.1, 40, 15)
 
-// rejectionLabel keeps names that users make up out of the label.
-func rejectionLabel(reason string) string {
-	if strings.HasPrefix(reason, "OutOf") && !slices.Contains(bounded, reason) {
-		return "OutOfExtendedResources"
-	}
-	return reason
+// named are the reasons that the kubelet counts by name; of the others, some could be
+// made up by users.
+var named = []string{
+	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo", "InitContainerRestartPolicyForbidden",
+	"SupplementalGroupsPolicyNotSupported", "UnexpectedAdmissionError", "UnknownReason", "UnexpectedPredicateFailureType",
+	"OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "PodLevelResourcesNotSupported", "PodFeatureUnsupported",
+	"Evicted", "SysctlForbidden", "TopologyAffinityError", "NodeShutdown", "VolumeAttachmentLimitExceeded",
 }
 
-func isStatic(p *v1.Pod) bool { return pod.IsStatic(p) }
+// rejectionLabel is the label of a reason, as the kubelet has it.
+func rejectionLabel(reason string) string {
+	switch {
+	case slices.Contains(named, reason):
+		return reason
+	case strings.HasPrefix(reason, "OutOf"):
+		return "OutOfExtendedResources"
+	}
+	return "Other"
+}
 
 // logSizes is measured when it is asked for.
-type logSizes struct{ s *Service }
+type logSizes struct{ readings *readings }
 
 var logSizesDesc = prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
 	"Bytes a container's log files take.", []string{"uid", "namespace", "pod", "container"}, nil)
@@ -66,13 +101,11 @@ var logSizesDesc = prometheus.NewDesc("kubelet_container_log_filesystem_used_byt
 func (logSizes) Describe(to chan<- *prometheus.Desc) { to <- logSizesDesc }
 
 func (l logSizes) Collect(to chan<- prometheus.Metric) {
-	l.s.mu.Lock()
-	now := l.s.settings
-	l.s.mu.Unlock()
+	now, _ := l.readings.node.now()
 	if now == nil {
 		return
 	}
-	for _, p := range l.s.gauges.files.get(l.s.now, func(time.Time) []*resourcev1.PodFiles { return l.s.readFiles(now) }) {
+	for _, p := range l.readings.ofFiles(now) {
 		for _, c := range p.GetLogs() {
 			to <- prometheus.MustNewConstMetric(logSizesDesc, prometheus.GaugeValue, float64(c.GetBytes()),
 				p.GetUid(), p.GetNamespace(), p.GetName(), c.GetContainer())
@@ -81,7 +114,7 @@ func (l logSizes) Collect(to chan<- prometheus.Metric) {
 }
 
 // resizeCensus counts the pods that are being resized, when it is asked for.
-type resizeCensus struct{ s *Service }
+type resizeCensus struct{ ledger *ledger }
 
 var (
 	pendingResizesDesc  = prometheus.NewDesc("kubelet_pod_pending_resizes", "Pods whose resize is not allocated, by reason.", []string{"reason"}, nil)
@@ -95,8 +128,8 @@ func (resizeCensus) Describe(to chan<- *prometheus.Desc) {
 
 func (c resizeCensus) Collect(to chan<- prometheus.Metric) {
 	pending, progress := map[string]float64{}, 0.0
-	c.s.mu.Lock()
-	for _, h := range c.s.held {
+	c.ledger.mu.Lock()
+	for _, h := range c.ledger.held {
 		if h.Pending != nil {
 			pending[strings.ToLower(h.Pending.Reason)]++
 		}
@@ -104,7 +137,7 @@ func (c resizeCensus) Collect(to chan<- prometheus.Metric) {
 			progress++
 		}
 	}
-	c.s.mu.Unlock()
+	c.ledger.mu.Unlock()
 	for reason, n := range pending {
 		to <- prometheus.MustNewConstMetric(pendingResizesDesc, prometheus.GaugeValue, n, reason)
 	}

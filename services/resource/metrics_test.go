@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource_test
 
 import (
@@ -8,7 +10,7 @@ import (
 )
 
 // TestCgroupMetrics: each cgroup is made once, changed as often as it is, and
-// removed once; a service that starts anew finds them and changes them.
+// removed once; a service that starts again finds them and changes them.
 func TestCgroupMetrics(t *testing.T) {
 	const durations = "kubelet_cgroup_manager_duration_seconds"
 	count := func(r *rig, operation string) float64 {
@@ -54,7 +56,7 @@ func TestRejectionMetrics(t *testing.T) {
 	labels.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 	r.admit(labels, false)
 	measure.Expect(t, r.kit.Metrics, map[string]float64{
-		`kubelet_admission_rejections_total{reason="OutOfcpu"}`:     1,
-		`kubelet_admission_rejections_total{reason="NodeAffinity"}`: 1,
+		`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1,
+		`kubelet_admission_rejections_total{reason="Other"}`:    1,
 	})
 }

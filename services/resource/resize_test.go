@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,10 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
-	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
+	"github.com/sextant-node/sextant/test/cgrouptest"
+	"github.com/sextant-node/sextant/test/measure"
+	"github.com/sextant-node/sextant/test/standin"
 )
 
 // sized is a pod with one container of so much CPU (request) and memory (limit).
@@ -61,7 +70,7 @@ func (r *rig) settleResize(uid string, allocation uint64) {
 	}
 }
 
-// has tells which CPU request an item gives to its first container.
+// has says which CPU request an item gives to its first container.
 func has(t testing.TB, item *resourcev1.PodAllocation) string {
 	t.Helper()
 	sizes := &v1.PodSpec{}
@@ -223,4 +232,80 @@ func TestAResizeOfAnUnknownPodIsRefused(t *testing.T) {
 		t.Error("settled without a pod")
 	}
 	r.settleResize("nobody", 1) // gone meanwhile
+}
+
+// TestWhatMadeADeferredResizeFit: the metric has the kubelet's word for what was followed by
+// room: the end of a pod, its removal, or the first look of a life.
+func TestWhatMadeADeferredResizeFit(t *testing.T) {
+	for trigger, makeRoom := range map[string]func(r *rig){
+		"pod_terminated": func(r *rig) { r.release("other") },
+		"pods_removed": func(r *rig) {
+			r.desired.Delete(r.Context(), "other")
+			r.hasDesired(1)
+			r.release("other")
+		},
+		"pods_added": func(r *rig) {
+			r.stop()
+			r.file("sys/devices/system/cpu/online", "0-7")
+			r.start(nil)
+		},
+	} {
+		t.Run(trigger, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.settle()
+			for _, uid := range []string{"u", "other"} {
+				standin.Set(r.House, r.desired, uid, &configv1.DesiredPod{})
+			}
+			r.desired.SetComplete(r.Context(), true)
+			r.hasDesired(2)
+			r.admit(sized("u", "1", "64Mi", 1), false)
+			r.admit(burstable("other", "2"), false)
+			r.resize(sized("u", "3", "64Mi", 2))
+			r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetPending() != nil })
+			makeRoom(r)
+			r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetAllocation() == 1 })
+			measure.Expect(t, r.kit.Metrics, map[string]float64{`kubelet_pod_deferred_accepted_resizes_total{retry_trigger="` + trigger + `"}`: 1})
+		})
+	}
+}
+
+// hasDesired waits until the service has read so many pods of config's, which are all.
+func (r *rig) hasDesired(pods uint64) {
+	r.Helper()
+	r.Eventually("config.pods", func() bool {
+		return slices.ContainsFunc(r.kit.Hello().GetMirrors(), func(m *nodev1.MirrorState) bool {
+			return m.GetName() == house.ConfigPods.Name && m.GetComplete() && m.GetItems() == pods
+		})
+	})
+}
+
+// TestAnUpdateNeedsFeaturesOfTheNode: one that the node does not declare is an event.
+func TestAnUpdateNeedsFeaturesOfTheNode(t *testing.T) {
+	r := newRig(t, nil)
+	r.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.FeatureGates = map[string]bool{"InPlacePodLevelResourcesVerticalScaling": false}
+	})
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	level := func(cpu string, generation int64) *v1.Pod {
+		p := sized("u", "1", "64Mi", generation)
+		p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": apiresource.MustParse(cpu)}}
+		return p
+	}
+	r.admit(level("1", 1), false)
+	r.resize(level("2", 2))
+	r.Eventually("the event", func() bool { return len(r.told("FailedNodeDeclaredFeaturesCheck")) == 1 })
+	const want = "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling"
+	if e := r.told("FailedNodeDeclaredFeaturesCheck")[0]; e.GetMessage() != want || e.GetType() != v1.EventTypeWarning {
+		t.Error(e)
+	}
+	// Neither may a pod start that needs one.
+	host := burstable("host", "1")
+	no := false
+	host.Spec.HostNetwork, host.Spec.HostUsers = true, &no
+	const unsupported = "rejected PodFeatureUnsupported: Pod requires node features that are not available: UserNamespacesHostNetworkSupport"
+	if got := decision(r.admit(host, false)); got != unsupported {
+		t.Error(got)
+	}
+	measure.Expect(t, r.kit.Metrics, map[string]float64{`kubelet_admission_rejections_total{reason="PodFeatureUnsupported"}`: 1})
 }

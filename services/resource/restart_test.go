@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource_test
 
 import (
@@ -10,7 +12,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
-	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
+	"github.com/sextant-node/sextant/test/cgrouptest"
 )
 
 func TestARestartKeepsWhatIsHeld(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource_test
 
 import (
@@ -18,16 +20,17 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource"
-	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
+	"github.com/sextant-node/sextant/test/cgrouptest"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -39,13 +42,16 @@ type rig struct {
 	cgroup  pod.CgroupName
 	kubelet *feed.Owner[*configv1.KubeletConfig]
 	objects *feed.Owner[*configv1.Object]
+	desired *feed.Owner[*configv1.DesiredPod]
+	worker  *feed.Owner[*podworkerv1.NodeState]
 	runtime *feed.Owner[*plegv1.RuntimeState]
 	client  resourcev1.ResourceServiceClient
-	pods    *feed.Mirror[*resourcev1.PodAllocation]
-	node    *feed.Mirror[*resourcev1.NodeResources]
-	events  *feed.Mirror[*eventv1.Event]
+	pods    *feed.Replica[*resourcev1.PodAllocation]
+	node    *feed.Replica[*resourcev1.NodeResources]
+	events  *feed.Replica[*eventv1.Event]
 	kit     *service.Kit
 	stop    func()
+	looks   int
 }
 
 func newRig(t testing.TB, edit func(*resource.Deps)) *rig {
@@ -57,17 +63,21 @@ func newRig(t testing.TB, edit func(*resource.Deps)) *rig {
 	r.file("proc/loadavg", "0 0 0 1/100 1")
 	r.memory("8388608")
 	config := r.Kit(house.Config)
-	r.kubelet = service.Owner[*configv1.KubeletConfig](config, house.ConfigKubelet)
-	r.objects = service.Owner[*configv1.Object](config, house.ConfigObjects)
+	r.kubelet = service.Owner(config, house.ConfigKubelet)
+	r.objects = service.Owner(config, house.ConfigObjects)
+	r.desired = service.Owner(config, house.ConfigPods)
 	r.Start(config)
 	pleg := r.Kit(house.Pleg)
-	r.runtime = service.Owner[*plegv1.RuntimeState](pleg, house.PlegRuntime)
+	r.runtime = service.Owner(pleg, house.PlegRuntime)
 	r.Start(pleg)
+	worker := r.Kit(house.PodWorker)
+	r.worker = service.Owner(worker, house.PodWorkerNode)
+	r.Start(worker)
 	r.start(edit)
 	r.client = resourcev1.NewResourceServiceClient(r.Dial(house.Resource))
-	r.pods = standin.Read[*resourcev1.PodAllocation](r.House, house.ResourcePods)
-	r.node = standin.Read[*resourcev1.NodeResources](r.House, house.ResourceNode)
-	r.events = standin.Read[*eventv1.Event](r.House, house.ResourceEvents)
+	r.pods = standin.Read(r.House, house.ResourcePods)
+	r.node = standin.Read(r.House, house.ResourceNode)
+	r.events = standin.Read(r.House, house.ResourceEvents)
 	return r
 }
 
@@ -96,20 +106,20 @@ func (r *rig) file(name, text string) {
 
 // memory sets what the machine has available of its 8 GiB.
 func (r *rig) memory(availableKB string) {
-	r.file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: "+availableKB+" kB")
+	r.file("proc/meminfo", "MemTotal: 8388608 kB\nMemFree: "+availableKB+" kB")
 }
 
 // configure publishes a configuration for the test's cgroup: standalone, and
 // with whatever edit changes.
-func (r *rig) configure(edit func(*kubeconf.Config)) {
+func (r *rig) configure(edit func(*kubeletconfig.Config)) {
 	r.Helper()
-	conf := &kubeconf.Config{
+	conf := &kubeletconfig.Config{
 		Kubelet: kubeletv1beta1.KubeletConfiguration{
-			TypeMeta: metav1.TypeMeta{APIVersion: kubeconf.APIVersion, Kind: kubeconf.Kind},
+			TypeMeta: metav1.TypeMeta{APIVersion: kubeletconfig.APIVersion, Kind: kubeletconfig.Kind},
 			MaxPods:  110, CgroupRoot: "/" + r.cgroup[0], CgroupDriver: "cgroupfs", EnforceNodeAllocatable: []string{"pods"},
 			EvictionHard: map[string]string{"memory.available": "1Gi"},
 		},
-		Node: kubeconf.Node{Name: "n1"},
+		Node: kubeletconfig.Node{Name: "n1"},
 	}
 	if edit != nil {
 		edit(conf)
@@ -127,6 +137,16 @@ func (r *rig) answers() {
 	standin.Set(r.House, r.runtime, "runtime", &plegv1.RuntimeState{
 		Responding: true, Since: timestamppb.New(time.Unix(1, 0)), Status: status, CgroupDriver: "cgroupfs",
 	})
+}
+
+// look has the service look: something it reads has changed.
+func (r *rig) look() {
+	r.Helper()
+	r.looks++
+	state, _ := r.runtime.Get("runtime")
+	state = proto.CloneOf(state)
+	state.Version = fmt.Sprint(r.looks)
+	standin.Set(r.House, r.runtime, "runtime", state)
 }
 
 // settle brings the service to where it admits pods.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
@@ -6,13 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 func TestSystemCgroups(t *testing.T) {
-	conf := func(edit func(*kubeconf.Config)) *settings {
-		c := &kubeconf.Config{}
+	conf := func(edit func(*kubeletconfig.Config)) *settings {
+		c := &kubeletconfig.Config{}
 		if edit != nil {
 			edit(c)
 		}
@@ -28,7 +30,7 @@ func TestSystemCgroups(t *testing.T) {
 		{"in units of our own", conf(nil), "/sextant.slice/sextant-resource.service", []string{"kubelet=/sextant.slice", "runtime=/system.slice/containerd.service", "runtime=/system.slice/crio.service"}},
 		{"started by hand", conf(nil), "/user.slice/x", []string{"kubelet=/user.slice/x", "runtime=/system.slice/containerd.service", "runtime=/system.slice/crio.service"}},
 		{"in no cgroup", conf(nil), "/", []string{"runtime=/system.slice/containerd.service", "runtime=/system.slice/crio.service"}},
-		{"as configured", conf(func(c *kubeconf.Config) {
+		{"as configured", conf(func(c *kubeletconfig.Config) {
 			c.Kubelet.KubeletCgroups, c.Kubelet.SystemCgroups, c.Node.RuntimeCgroups = "/agent", "/system", "runtime"
 		}), "/x", []string{"kubelet=/agent", "runtime=/runtime", "misc=/system"}},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource_test
 
 import (
@@ -9,14 +11,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
-	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
+	"github.com/sextant-node/sextant/test/cgrouptest"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -52,7 +55,7 @@ func TestNotYetUntilConfigAndRuntimeHaveSpoken(t *testing.T) {
 func TestTheNodesItem(t *testing.T) {
 	r := newRig(t, nil)
 	r.file("proc/loadavg", "0 0 0 1/99999 1")
-	r.configure(func(c *kubeconf.Config) {
+	r.configure(func(c *kubeletconfig.Config) {
 		c.Kubelet.KubeReserved = map[string]string{"cpu": "1", "memory": "1Gi", "pid": "1000"}
 		c.Kubelet.EvictionSoft = map[string]string{"pid.available": "10%"}
 	})
@@ -87,7 +90,7 @@ func TestTheNodesItem(t *testing.T) {
 		e, _ := r.events.Get("0000000000000001")
 		return e.GetReason() == "NodeAllocatableEnforced"
 	})
-	r.configure(func(c *kubeconf.Config) { c.Kubelet.EnforceNodeAllocatable = nil })
+	r.configure(func(c *kubeletconfig.Config) { c.Kubelet.EnforceNodeAllocatable = nil })
 	r.Eventually("the bound is the node's capacity", func() bool {
 		return cgrouptest.Value(t, r.kubepods(), "memory/memory.limit_in_bytes", "memory.max") == fmt.Sprint(8<<30) &&
 			cgrouptest.Value(t, r.kubepods(), "pids/pids.max", "pids.max") == "32768" && r.shares(r.kubepods()) == sharesOf(4096)
@@ -108,11 +111,31 @@ func TestPressureRefusesNewPods(t *testing.T) {
 	}
 }
 
+// TestThresholdsThatAreOff: 0% and 100% switch a threshold off, as in the kubelet;
+// neither takes anything from allocatable nor puts the node under pressure.
+func TestThresholdsThatAreOff(t *testing.T) {
+	r := newRig(t, nil)
+	r.memory("1024")
+	r.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.EvictionHard = map[string]string{"memory.available": "100%", "nodefs.available": "100%", "nodefs.inodesFree": "100%", "pid.available": "100%"}
+		c.Kubelet.EvictionSoft = map[string]string{"memory.available": "0%"}
+	})
+	r.answers()
+	var node *resourcev1.NodeResources
+	r.Eventually("the node's item", func() (ok bool) { node, ok = r.node.Get("node"); return ok })
+	if node.GetMemory().GetUnderPressure() || node.GetDisk().GetUnderPressure() || node.GetPid().GetUnderPressure() {
+		t.Errorf("pressure: %v %v %v", node.GetMemory(), node.GetDisk(), node.GetPid())
+	}
+	if a, c := node.GetAllocatable()["memory"], node.GetCapacity()["memory"]; a != c {
+		t.Errorf("%s of %s memory is allocatable", a, c)
+	}
+}
+
 // TestPodsOfTheAPIServerNeedTheNodeObject: its labels and taints are part of the
 // judgement. Static pods and a standalone node do without.
 func TestPodsOfTheAPIServerNeedTheNodeObject(t *testing.T) {
 	r := newRig(t, nil)
-	r.configure(func(c *kubeconf.Config) { c.Node.KubeConfig = "/etc/kubeconfig" })
+	r.configure(func(c *kubeletconfig.Config) { c.Node.KubeConfig = "/etc/kubeconfig" })
 	r.answers()
 	r.Eventually("the node's item", func() bool { n, ok := r.node.Get("node"); return ok && !n.GetNodeObjectKnown() })
 	p := burstable("u", "1")
@@ -148,7 +171,7 @@ func TestAdmissionIsGivenOnce(t *testing.T) {
 		t.Errorf("what does not fit: %s", got)
 	}
 	// The node shrinks under the pod; the pod stays.
-	r.configure(func(c *kubeconf.Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "3"} })
+	r.configure(func(c *kubeletconfig.Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "3"} })
 	r.Eventually("the smaller node", func() bool { n, _ := r.node.Get("node"); return n.GetAllocatable()["cpu"] == "1" })
 	if again := r.admit(p, false); decision(again) != decision(first) {
 		t.Errorf("%s, was %s", decision(again), decision(first))
@@ -169,6 +192,40 @@ func TestAdmissionIsGivenOnce(t *testing.T) {
 		}
 	}
 	t.Error("rejections are not counted")
+}
+
+// TestUserOfAService: an event says so of a pod, once in its life, and the pod is
+// admitted.
+func TestUserOfAService(t *testing.T) {
+	r := newRig(t, func(d *resource.Deps) { d.Kit.Identities = house.Identities{house.Prober: 64204} })
+	r.settle()
+	uid := int64(64204)
+	p := burstable("a", "1")
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: &uid}
+	for range 2 {
+		if got := decision(r.admit(p, false)); !strings.HasPrefix(got, "admitted") {
+			t.Fatal(got)
+		}
+	}
+	r.admit(burstable("b", "1"), false)
+	r.Eventually("pod b, and an event", func() bool {
+		_, ok := r.pods.Get("b")
+		_, told := r.events.Get(fmt.Sprintf("%016d", 2))
+		return ok && told
+	})
+	var said []string
+	for i := 1; ; i++ {
+		e, ok := r.events.Get(fmt.Sprintf("%016d", i))
+		if !ok {
+			break
+		}
+		if e.GetReason() == "UserOfNodeService" {
+			said = append(said, e.GetObject().GetName()+": "+e.GetMessage())
+		}
+	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "name-a: In this pod containers [") || !strings.Contains(said[0], "the node's prober") {
+		t.Errorf("events %q", said)
+	}
 }
 
 func TestPodsAtTheSameTimeShareTheNode(t *testing.T) {
@@ -224,7 +281,7 @@ func TestRelease(t *testing.T) {
 	r.release("b")
 	r.Eventually("what holds it up", func() bool {
 		item, _ := r.pods.Get("b")
-		return item.GetReleasing() && strings.HasSuffix(item.GetError(), "still holds 1 processes")
+		return item.GetReleasing() && strings.Contains(item.GetError(), "still holds 1 processes")
 	})
 	data, err := burstable("b", "1").Marshal()
 	if err != nil {

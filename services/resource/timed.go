@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
@@ -23,7 +25,7 @@ type known struct {
 	path map[string]bool
 }
 
-// note tells whether a cgroup was there, and that it now is or is not.
+// note reports whether a cgroup was there, and that it now is or is not.
 func (k *known) note(path string, now bool) (was bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -34,17 +36,12 @@ func (k *known) note(path string, now bool) (was bool) {
 	return was
 }
 
-// exister can tell whether a cgroup is there: of an earlier life, perhaps.
-type exister interface {
-	Exists(name pod.CgroupName) bool
-}
-
 // Ensure implements Cgroups.
 func (c timed) Ensure(name pod.CgroupName, values cgroup.Values) error {
 	operation := "create"
 	if c.known.note(name.Path(c.driver), true) {
 		operation = "update"
-	} else if e, ok := c.Cgroups.(exister); ok && e.Exists(name) {
+	} else if c.Exists(name) { // of an earlier life, perhaps
 		operation = "update"
 	}
 	defer c.observe(operation, c.now())

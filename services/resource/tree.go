@@ -1,109 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
+	"sync"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
-	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
+	"github.com/sextant-node/sextant/services/resource/internal/resize"
 )
 
-// ensureTree makes kubepods and its classes, and every pod's cgroup.
-func (s *Service) ensureTree(ctx context.Context, now *settings) error {
+// Cgroups makes and removes cgroups; cgroup.Tree is the real one.
+type Cgroups interface {
+	Ensure(name pod.CgroupName, values cgroup.Values) error
+	Remove(name pod.CgroupName) error
+	// Kill kills what is in a cgroup; false where the kernel has no such thing.
+	Kill(name pod.CgroupName) (done bool, err error)
+	Exists(name pod.CgroupName) bool
+	// Set changes a cgroup that is there.
+	Set(name pod.CgroupName, values cgroup.Values) error
+	MemoryUsage(name pod.CgroupName) (int64, error)
+	// Pods that have a cgroup right below a parent.
+	Pods(parent pod.CgroupName) ([]types.UID, error)
+}
+
+// tree is the cgroups from kubepods down to the pods.
+type tree struct {
+	of     func(pod.CgroupDriver) Cgroups
+	ledger *ledger
+	host   machine.Host
+	events *events
+	ender  Ender
+	// classes orders the writers of what classes have together.
+	classes sync.Mutex
+	// unreserved is the last event about a reservation that is not enforced; the loop's.
+	unreserved string
+}
+
+// ensure bounds what is not pods, and makes kubepods and its classes, and every pod's
+// cgroup.
+func (t *tree) ensure(ctx context.Context, now *settings) error {
 	if !now.qos() {
 		return nil
 	}
-	tree := s.tree(now.driver)
+	if err := t.ensureReserved(ctx, now); err != nil {
+		return err
+	}
+	cgroups := t.of(now.driver)
 	for i := 1; i <= len(now.root); i++ {
-		if err := tree.Ensure(now.root[:i], cgroup.Values{}); err != nil {
+		if err := cgroups.Ensure(now.root[:i], cgroup.Values{}); err != nil {
 			return err
 		}
 	}
-	if err := s.ensureKubepods(ctx, now); err != nil {
+	if err := t.ensureKubepods(ctx, now); err != nil {
 		return err
 	}
 	least := uint64(pod.MinShares)
-	if err := tree.Ensure(pod.QOSCgroup(now.root, v1.PodQOSBestEffort), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &least}}); err != nil {
+	if err := cgroups.Ensure(pod.QOSCgroup(now.root, v1.PodQOSBestEffort), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &least}}); err != nil {
 		return err
 	}
-	if err := s.ensureBurstable(now); err != nil {
+	if err := t.ensureClasses(now); err != nil {
 		return err
 	}
-	for _, uid := range s.uids() {
-		s.turns.LockKey(uid)
-		s.mu.Lock()
-		h := s.held[uid]
-		s.mu.Unlock()
-		if h != nil && !h.Releasing {
-			if err := s.ensurePod(h, now); err != nil {
-				s.kit.Log.Error("pod cgroup", "uid", uid, "error", err.Error())
-			}
+	t.ledger.each(func(h *held) {
+		if h.Releasing {
+			return
 		}
-		_ = s.turns.UnlockKey(uid) // it is locked
-	}
+		if err := t.ensurePod(h, now); err != nil {
+			t.ledger.log.Error("pod cgroup", "uid", h.uid(), "error", err.Error())
+		}
+	})
 	return nil
 }
 
 // ensureKubepods makes the parent of all pods and bounds it: by the node's capacity
 // and, where allocatable is to be enforced, by what is reserved of it. A bound the
 // kernel refuses (memory in use already) is an event: pods go on without.
-func (s *Service) ensureKubepods(ctx context.Context, now *settings) error {
-	tree, name := s.tree(now.driver), pod.KubepodsCgroup(now.root)
-	if err := tree.Ensure(name, cgroup.Values{}); err != nil {
+func (t *tree) ensureKubepods(ctx context.Context, now *settings) error {
+	cgroups, name := t.of(now.driver), pod.KubepodsCgroup(now.root)
+	if err := cgroups.Ensure(name, cgroup.Values{}); err != nil {
 		return err
 	}
 	enforced := slices.Contains(now.conf.Kubelet.EnforceNodeAllocatable, "pods")
-	bound, err := s.podsBound(now, enforced)
+	bound, err := t.podsBound(now, enforced)
 	if err == nil {
-		err = tree.Ensure(name, bound)
+		err = cgroups.Ensure(name, bound)
 	}
 	switch {
 	case err != nil:
-		s.emit(ctx, now, v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("bounds of %s not set: %v", name.Path(now.driver), err))
+		t.events.node(ctx, now, v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("bounds of %s not set: %v", name.Path(now.driver), err))
 	case enforced:
-		s.emit(ctx, now, v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+		t.events.node(ctx, now, v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
 	}
 	return nil
 }
 
-// emit says something of the node as a whole.
-func (s *Service) emit(ctx context.Context, now *settings, kind, reason, message string) {
-	err := s.events.Emit(ctx, &eventv1.Event{
-		Object: &eventv1.ObjectReference{ApiVersion: "v1", Kind: "Node", Name: now.conf.Node.Name, Uid: now.conf.Node.Name},
-		Type:   kind, Reason: reason, Message: message, Time: timestamppb.New(s.now()),
-	})
-	if err != nil {
-		s.kit.Log.Error("event", "reason", reason, "error", err.Error())
-	}
-}
-
-// qos tells whether pods have cgroups of their own (cgroupsPerQOS).
-func (now *settings) qos() bool {
-	q := now.conf.Kubelet.CgroupsPerQOS
-	return q == nil || *q
-}
-
 // podsBound is what all pods together may use. The eviction thresholds are not
 // taken out: they are there to be noticed before the kernel kills.
-func (s *Service) podsBound(now *settings, enforced bool) (cgroup.Values, error) {
-	processes, _, err := s.host.Processes()
+func (t *tree) podsBound(now *settings, enforced bool) (cgroup.Values, error) {
+	processes, _, err := t.host.Processes()
 	if err != nil {
 		return cgroup.Values{}, err
 	}
 	left := now.capacity.DeepCopy()
 	left[machine.PID] = *resource.NewQuantity(processes, resource.DecimalSI)
 	if enforced {
-		k := now.conf.Kubelet.DeepCopy()
-		k.EvictionHard = nil
-		reserved, err := machine.Reserved(now.capacity, k)
+		reserved, err := machine.Reserved(now.capacity, &now.conf.Kubelet, nil)
 		if err != nil {
 			return cgroup.Values{}, err
 		}
@@ -113,43 +123,24 @@ func (s *Service) podsBound(now *settings, enforced bool) (cgroup.Values, error)
 	return cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &shares, Memory: &memory}, PIDs: &pids}, nil
 }
 
-// ensureBurstable gives the burstable class the shares its pods ask for.
-func (s *Service) ensureBurstable(now *settings) error {
-	if !now.qos() {
-		return nil
-	}
-	s.burstable.Lock()
-	defer s.burstable.Unlock()
-	var milli int64
-	s.mu.Lock()
-	for _, h := range s.held {
-		if !h.Releasing {
-			milli += h.burstableMilli
+// find is the cgroup of a pod of any class, or nil.
+func (t *tree) find(now *settings, uid types.UID) pod.CgroupName {
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		if name := pod.PodCgroupOf(now.root, class, uid); t.of(now.driver).Exists(name) {
+			return name
 		}
 	}
-	s.mu.Unlock()
-	shares := pod.MilliCPUToShares(milli)
-	return s.tree(now.driver).Ensure(pod.QOSCgroup(now.root, v1.PodQOSBurstable), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &shares}})
+	return nil
 }
 
-func podValues(now *settings, p *v1.Pod) cgroup.Values {
-	k := now.conf.Kubelet
-	enforce := k.CPUCFSQuota == nil || *k.CPUCFSQuota
-	quota := 100 * time.Millisecond
-	if k.CPUCFSQuotaPeriod != nil && k.CPUCFSQuotaPeriod.Duration > 0 {
-		quota = k.CPUCFSQuotaPeriod.Duration
-	}
-	values := cgroup.Values{CgroupResources: pod.PodCgroupResources(p, enforce, quota)}
-	if k.PodPidsLimit != nil && *k.PodPidsLimit > 0 {
-		values.PIDs = k.PodPidsLimit
-	}
-	return values
-}
-
-// cgroupOf is where a pod's cgroup goes.
-func (now *settings) cgroupOf(p *v1.Pod) pod.CgroupName {
-	if !now.qos() {
+// ensurePod makes a pod's cgroup.
+func (t *tree) ensurePod(h *held, now *settings) error {
+	if len(h.Cgroup) == 0 {
 		return nil
 	}
-	return pod.PodCgroupOf(now.root, pod.QOS(p), p.UID)
+	values := now.values(h.pod, h.chosen)
+	if h.Room != nil { // containers may have what was allocated before
+		values.CgroupResources = resize.Room(*h.Room, values.CgroupResources)
+	}
+	return t.of(h.Driver).Ensure(h.Cgroup, values)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource
 
 import (
@@ -11,11 +13,11 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/fault"
-	"github.com/sextant-node/sextant/pkg/rpc"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/gauge"
+	"github.com/sextant-node/sextant/services/resource/internal/machine"
 	"github.com/sextant-node/sextant/services/resource/internal/usage"
 )
 
@@ -23,7 +25,7 @@ import (
 // costs one.
 const shared = time.Second
 
-// shelf keeps the last reading of one kind. Who asks while one is made waits for
+// shelf keeps the last reading of one kind. A call while one is made waits for
 // that one.
 type shelf[T any] struct {
 	mu   sync.Mutex
@@ -41,7 +43,7 @@ func (s *shelf[T]) get(now func() time.Time, read func(time.Time) T) T {
 	return s.last
 }
 
-// forgotten is when a reading that nobody followed up is let go: that of a full
+// forgotten is when a reading that was not followed up is dropped: that of a full
 // node takes megabytes.
 const forgotten = 10 * time.Second
 
@@ -54,9 +56,14 @@ func (s *shelf[T]) forget(at time.Time) {
 	}
 }
 
-// gauges is what Usage keeps between two calls.
-type gauges struct {
-	host    gauge.Host
+// readings are what the node, its pods and their containers use, read when it is asked
+// for.
+type readings struct {
+	node   *node
+	ledger *ledger
+	images runtimeapi.ImageServiceClient
+	now    func() time.Time
+
 	cgroups shelf[*resourcev1.UsageResponse]
 	systems shelf[*fileSystems]
 	files   shelf[[]*resourcev1.PodFiles]
@@ -65,12 +72,25 @@ type gauges struct {
 	readers []*gauge.Reader
 }
 
-func newGauges(host gauge.Host) *gauges {
-	g := &gauges{host: host, rates: usage.NewRates()}
+func newReadings(host gauge.Host, node *node, ledger *ledger, images runtimeapi.ImageServiceClient, now func() time.Time) *readings {
+	r := &readings{node: node, ledger: ledger, images: images, now: now, rates: usage.NewRates()}
 	for range max(1, runtime.GOMAXPROCS(0)) {
-		g.readers = append(g.readers, host.NewReader())
+		r.readers = append(r.readers, host.NewReader())
 	}
-	return g
+	return r
+}
+
+// ofCgroups, ofSystems and ofFiles are at most a second old.
+func (r *readings) ofCgroups(now *settings) *resourcev1.UsageResponse {
+	return r.cgroups.get(r.now, func(at time.Time) *resourcev1.UsageResponse { return r.readCgroups(now, at) })
+}
+
+func (r *readings) ofSystems(ctx context.Context) *fileSystems {
+	return r.systems.get(r.now, func(at time.Time) *fileSystems { return r.readFileSystems(ctx, at) })
+}
+
+func (r *readings) ofFiles(now *settings) []*resourcev1.PodFiles {
+	return r.files.get(r.now, func(time.Time) []*resourcev1.PodFiles { return r.readFiles(now) })
 }
 
 // target is a pod to be read.
@@ -78,11 +98,11 @@ type target struct {
 	uid, namespace, name, cgroup string
 }
 
-func (s *Service) targets() []target {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]target, 0, len(s.held))
-	for uid, h := range s.held {
+func (r *readings) targets() []target {
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	all := make([]target, 0, len(r.ledger.held))
+	for uid, h := range r.ledger.held {
 		if len(h.Cgroup) > 0 {
 			all = append(all, target{uid, h.pod.Namespace, h.pod.Name, h.Cgroup.Path(h.Driver)})
 		}
@@ -91,23 +111,13 @@ func (s *Service) targets() []target {
 	return all
 }
 
-// Usage implements ResourceService.
-func (s *Service) Usage(ctx context.Context, req *resourcev1.UsageRequest) (*resourcev1.UsageResponse, error) {
-	if err := fault.Hit(ctx, "resource.usage"); err != nil {
-		return nil, rpc.Unavailable.Errorf("%w", err)
+// usage is a reading of all, with disks if asked to.
+func (r *readings) usage(ctx context.Context, now *settings, disk bool) *resourcev1.UsageResponse {
+	reading := r.ofCgroups(now)
+	if !disk {
+		return reading
 	}
-	s.mu.Lock()
-	now := s.settings
-	s.mu.Unlock()
-	if now == nil {
-		return nil, rpc.Unavailable.Errorf("the node's resources are not known yet")
-	}
-	reading := s.gauges.cgroups.get(s.now, func(at time.Time) *resourcev1.UsageResponse { return s.readCgroups(now, at) })
-	if !req.GetDisk() {
-		return reading, nil
-	}
-	systems := s.gauges.systems.get(s.now, func(at time.Time) *fileSystems { return s.readFileSystems(ctx, at) })
-	files := s.gauges.files.get(s.now, func(time.Time) []*resourcev1.PodFiles { return s.readFiles(now) })
+	systems, files := r.ofSystems(ctx), r.ofFiles(now)
 	return &resourcev1.UsageResponse{
 		Machine: reading.GetMachine(), Node: reading.GetNode(), System: reading.GetSystem(), Pods: reading.GetPods(),
 		Disk: &resourcev1.DiskUsage{
@@ -115,29 +125,28 @@ func (s *Service) Usage(ctx context.Context, req *resourcev1.UsageRequest) (*res
 			Container: systems.usage.GetContainer(), Runtime: systems.usage.GetRuntime(), Pods: files,
 		},
 		Errors: append(slices.Clip(reading.GetErrors()), systems.errors...),
-	}, nil
+	}
 }
 
 // readCgroups reads them all, pods in parallel; callers hold the shelf.
-func (s *Service) readCgroups(now *settings, at time.Time) *resourcev1.UsageResponse {
-	g := s.gauges
-	r := g.readers[0]
-	answer := &resourcev1.UsageResponse{Machine: s.machineInfo(r), Node: s.readNode(r, at)}
+func (r *readings) readCgroups(now *settings, at time.Time) *resourcev1.UsageResponse {
+	first := r.readers[0]
+	answer := &resourcev1.UsageResponse{Machine: machineInfo(r.node.facts, first), Node: readNode(r.node.host, first, at)}
 	if answer.GetNode().GetCgroup().GetCpu() == nil || answer.GetNode().GetCgroup().GetMemory() == nil {
 		answer.Errors = append(answer.Errors, "the root cgroup could not be read")
 	}
-	for _, role := range systemCgroups(now, r.OwnCgroup()) {
-		if c, _, ok := r.Cgroup(role.path, at); ok {
+	for _, role := range systemCgroups(now, first.OwnCgroup()) {
+		if c, _, ok := first.Cgroup(role.path, at); ok {
 			c.Name = role.name
 			answer.System = append(answer.System, c)
 		}
 	}
-	targets := s.targets()
+	targets := r.targets()
 	read := make([]*resourcev1.PodUsage, len(targets))
 	var next sync.Mutex
 	taken := 0
 	var readers sync.WaitGroup
-	for _, r := range g.readers {
+	for _, reader := range r.readers {
 		readers.Go(func() {
 			for {
 				next.Lock()
@@ -147,21 +156,21 @@ func (s *Service) readCgroups(now *settings, at time.Time) *resourcev1.UsageResp
 				if i >= len(targets) {
 					return
 				}
-				read[i] = readPod(r, targets[i], at)
+				read[i] = readPod(reader, targets[i], at)
 			}
 		})
 	}
 	readers.Wait()
 	answer.Pods = slices.DeleteFunc(read, func(p *resourcev1.PodUsage) bool { return p == nil })
-	s.rate(answer, at)
+	r.rate(answer, at)
 	return answer
 }
 
 // rate adds what is used per second; callers hold the shelf.
-func (s *Service) rate(answer *resourcev1.UsageResponse, at time.Time) {
+func (r *readings) rate(answer *resourcev1.UsageResponse, at time.Time) {
 	one := func(c *resourcev1.CgroupUsage) {
 		if c.GetCpu() != nil {
-			c.Cpu.UsageNanoCores = s.gauges.rates.Rate(c.GetPath(), c.GetCpu().GetUsage(), at)
+			c.Cpu.UsageNanoCores = r.rates.Rate(c.GetPath(), c.GetCpu().GetUsage(), at)
 		}
 	}
 	one(answer.GetNode().GetCgroup())
@@ -174,7 +183,7 @@ func (s *Service) rate(answer *resourcev1.UsageResponse, at time.Time) {
 			one(c)
 		}
 	}
-	s.gauges.rates.Sweep(at)
+	r.rates.Sweep(at)
 }
 
 // readPod reads a pod's cgroup and those right below it, the containers'; nil
@@ -203,7 +212,7 @@ func readPod(r *gauge.Reader, t target, at time.Time) *resourcev1.PodUsage {
 	return p
 }
 
-func (s *Service) readNode(r *gauge.Reader, at time.Time) *resourcev1.NodeUsage {
+func readNode(host machine.Host, r *gauge.Reader, at time.Time) *resourcev1.NodeUsage {
 	n := &resourcev1.NodeUsage{Network: r.Interfaces([]int{1}), Disks: r.Disks()}
 	c, _, ok := r.Cgroup("/", at)
 	if !ok {
@@ -212,7 +221,7 @@ func (s *Service) readNode(r *gauge.Reader, at time.Time) *resourcev1.NodeUsage 
 	if c.GetCpu() == nil {
 		c.Cpu, _ = r.NodeCPU()
 	}
-	if memory, err := s.host.Memory(); err == nil {
+	if memory, err := host.Memory(); err == nil {
 		c.Memory = usage.Root(c.GetMemory(), memory)
 	}
 	if c.GetCpu() != nil && c.GetCpu().GetPressure() == nil {
@@ -224,7 +233,7 @@ func (s *Service) readNode(r *gauge.Reader, at time.Time) *resourcev1.NodeUsage 
 	if c.GetIoPressure() == nil {
 		c.IoPressure = r.NodeStalls("io")
 	}
-	if most, all, err := s.host.Processes(); err == nil {
+	if most, all, err := host.Processes(); err == nil {
 		n.MaxPids, n.Processes = most, all
 	}
 	if boot := r.BootTime(); !boot.IsZero() {
@@ -234,12 +243,12 @@ func (s *Service) readNode(r *gauge.Reader, at time.Time) *resourcev1.NodeUsage 
 	return n
 }
 
-func (s *Service) machineInfo(r *gauge.Reader) *resourcev1.Machine {
+func machineInfo(facts *machine.Facts, r *gauge.Reader) *resourcev1.Machine {
 	m := &resourcev1.Machine{
-		MachineId: s.facts.MachineID, SystemUuid: s.facts.SystemUUID, BootId: s.facts.BootID,
-		KernelVersion: s.facts.Kernel, OsImage: s.facts.OSImage, Cores: uint64(s.facts.Cores), Swap: uint64(s.facts.SwapBytes),
+		MachineId: facts.MachineID, SystemUuid: facts.SystemUUID, BootId: facts.BootID,
+		KernelVersion: facts.Kernel, OsImage: facts.OSImage, Cores: uint64(facts.Cores), Swap: uint64(facts.SwapBytes),
 	}
-	memory := s.facts.Capacity[v1.ResourceMemory]
+	memory := facts.Capacity[v1.ResourceMemory]
 	m.Memory = uint64(memory.Value())
 	m.Sockets, m.PhysicalCores = r.Topology(m.GetCores())
 	return m

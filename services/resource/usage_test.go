@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package resource_test
 
 import (
@@ -17,14 +19,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
-	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
 	"github.com/sextant-node/sextant/services/resource/internal/gauge"
+	"github.com/sextant-node/sextant/test/cgrouptest"
 )
 
 // images is the runtime's image service: it keeps images in a folder, or does
@@ -75,6 +77,9 @@ func newMeasured(t testing.TB) *measured {
 	return m
 }
 
+// passes has the clock go on by more than a reading is kept.
+func (m *measured) passes() { m.ahead.Add(int64(2 * time.Second)) }
+
 func (m *measured) usage(disk bool) *resourcev1.UsageResponse {
 	m.Helper()
 	resp, err := m.client.Usage(m.Context(), &resourcev1.UsageRequest{Disk: disk})
@@ -104,6 +109,7 @@ func TestUsageOfAPod(t *testing.T) {
 	m.admit(p, false)
 	m.container(p, "a")
 	cgrouptest.Occupy(t, m.container(p, "b"))
+	m.passes() // the evictor may have read before
 	first := m.usage(false)
 	if len(first.GetPods()) != 1 {
 		t.Fatalf("pods: %v", first.GetPods())
@@ -133,7 +139,7 @@ func TestUsageOfAPod(t *testing.T) {
 	if again := m.usage(false).GetPods()[0].GetCgroup().GetTime(); !proto.Equal(again, got.GetCgroup().GetTime()) {
 		t.Error("read again at once")
 	}
-	m.ahead.Add(int64(2 * time.Second))
+	m.passes()
 	next := m.usage(false)
 	if next.GetPods()[0].GetCgroup().GetCpu().UsageNanoCores == nil || next.GetNode().GetCgroup().GetCpu().UsageNanoCores == nil {
 		t.Error("no rate after two readings")
@@ -145,7 +151,7 @@ func TestUsageOfAPod(t *testing.T) {
 		t.Errorf("the machine: %v", machine)
 	}
 	m.release("u")
-	m.ahead.Add(int64(2 * time.Second))
+	m.passes()
 	if left := m.usage(false).GetPods(); len(left) != 1 { // the process still holds it
 		t.Errorf("pods that are not released: %v", left)
 	}
@@ -154,7 +160,7 @@ func TestUsageOfAPod(t *testing.T) {
 func TestUsageOfDisks(t *testing.T) {
 	m := newMeasured(t)
 	logs := t.TempDir()
-	m.configure(func(c *kubeconf.Config) { c.Kubelet.PodLogsDir = logs })
+	m.configure(func(c *kubeletconfig.Config) { c.Kubelet.PodLogsDir = logs })
 	m.answers()
 	m.Eventually("the node's item", func() bool { _, ok := m.node.Get("node"); return ok })
 	m.admit(burstable("u", "500m"), false)
@@ -170,6 +176,7 @@ func TestUsageOfDisks(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
+	m.passes()
 	if m.usage(false).GetDisk() != nil {
 		t.Error("measured disks nobody asked for")
 	}
@@ -198,7 +205,7 @@ func TestUsageOfDisks(t *testing.T) {
 	}
 	// Without the runtime the rest is still known.
 	m.images.err = errors.New("away")
-	m.ahead.Add(int64(2 * time.Second))
+	m.passes()
 	resp := m.usage(true)
 	if resp.GetDisk().GetImage() != nil || resp.GetDisk().GetNode() == nil || len(resp.GetDisk().GetPods()) != 1 || !strings.Contains(strings.Join(resp.GetErrors(), ";"), "image file systems: away") {
 		t.Errorf("without the runtime: %v", resp.GetErrors())
@@ -209,7 +216,7 @@ func TestUsageOfDisks(t *testing.T) {
 // real cgroups, as one scrape does.
 func BenchmarkUsage(b *testing.B) {
 	m := newMeasured(b)
-	m.configure(func(c *kubeconf.Config) { c.Kubelet.MaxPods = 500 })
+	m.configure(func(c *kubeletconfig.Config) { c.Kubelet.MaxPods = 500 })
 	m.answers()
 	m.Eventually("the node's item", func() bool { _, ok := m.node.Get("node"); return ok })
 	const pods = 250
@@ -224,7 +231,7 @@ func BenchmarkUsage(b *testing.B) {
 	}
 	var all []time.Duration
 	for b.Loop() {
-		m.ahead.Add(int64(2 * time.Second))
+		m.passes()
 		began := time.Now()
 		if n := len(m.usage(false).GetPods()); n != pods {
 			b.Fatalf("%d pods", n)

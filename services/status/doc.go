@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package status is the service that tells the API server: pod status, the final
 // delete of pods, mirror pods, the Node and its status, Lease and CSINode, and Events. It is
 // the only process of the node that writes there.
@@ -29,7 +31,7 @@
 // # How it comes back
 //
 // After kill -9 it starts with the journal (internal/journal): the configuration, the
-// last statuses, how far events were recorded. The feeds fill its mirrors; what was
+// last statuses, how far events were recorded. The feeds fill its replicas; what was
 // journaled is weighed against the API server's status as config has it, and what
 // the API server has already is not sent again.
 //
@@ -37,6 +39,6 @@
 //
 // inputs.go decodes the feeds, loop.go is the loop of pods (publish.go and
 // mirrorpods.go are what comes of it), node.go gathers the Node, service.go puts it
-// together; there is no server.go, for nobody calls status. In internal/, gather, plan and nodestatus decide, and are pure; report, nodesync, csinode,
+// together; there is no server.go, for status has no callers. In internal/, gather, plan and nodestatus decide, and are pure; report, nodesync, csinode,
 // lease and events act; api, host and journal are the API server, the machine and the disk.
 package status

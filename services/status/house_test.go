@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -22,7 +24,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -33,7 +35,7 @@ import (
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
-	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
+	"github.com/sextant-node/sextant/test/fakeapi"
 )
 
 // home is a node for tests: the real service with its real sockets, bus and store,
@@ -43,7 +45,7 @@ type home struct {
 	paths   house.Paths
 	log     *slog.Logger
 	cluster *fakeapi.Cluster
-	config  *kubeconf.Config
+	config  *kubeletconfig.Config
 	url     string
 
 	mu         sync.Mutex
@@ -55,6 +57,8 @@ type home struct {
 	static map[string]*v1.Pod // what the manifests say, by UID
 	// unheard: config has not heard the API server, and lists what it once was told.
 	unheard bool
+	// unapart: config is of the former version, whose pods carry their status.
+	unapart bool
 	// strange: config has just come to the node, and knows of no mirror yet.
 	strange bool
 	pods    map[string]*testPod // by UID
@@ -68,7 +72,7 @@ type neighbour struct {
 	events  *feed.Events
 }
 
-func newHome(t testing.TB, change func(*kubeconf.Config)) *home {
+func newHome(t testing.TB, change func(*kubeletconfig.Config)) *home {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sx") // short: socket paths are limited
 	if err != nil {
@@ -87,8 +91,8 @@ func newHome(t testing.TB, change func(*kubeconf.Config)) *home {
 		t.Fatal(err)
 	}
 	h.url = server.URL
-	h.config = &kubeconf.Config{}
-	h.config.Kubelet.Kind, h.config.Kubelet.APIVersion = kubeconf.Kind, kubeconf.APIVersion
+	h.config = &kubeletconfig.Config{}
+	h.config.Kubelet.Kind, h.config.Kubelet.APIVersion = kubeletconfig.Kind, kubeletconfig.APIVersion
 	h.config.Kubelet.ContentType = "application/vnd.kubernetes.protobuf"
 	h.config.Kubelet.Port = 10250
 	h.config.Kubelet.NodeLeaseDurationSeconds = 40
@@ -182,19 +186,19 @@ func (h *home) begin(s house.Service) {
 		n.publish = h.configFeeds(kit)
 		n.events = kit.Events()
 	case house.PodWorker:
-		n.publish = publisher(h, kit, house.PodWorkerPods, func(p *testPod) proto.Message { return p.state })
+		n.publish = publisher(h, kit, house.PodWorkerPods, func(p *testPod) *podworkerv1.PodState { return p.state })
 		n.events = kit.Events()
 		one(h, kit, house.PodWorkerNode, "node", &podworkerv1.NodeState{Stage: podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING})
 		one(h, kit, house.PodWorkerImages, "images", &podworkerv1.Images{Images: []*podworkerv1.Image{{Names: []string{"pause"}, SizeBytes: 1}}})
 	case house.Pleg:
-		n.publish = publisher(h, kit, house.PlegPods, func(p *testPod) proto.Message { return p.record })
+		n.publish = publisher(h, kit, house.PlegPods, func(p *testPod) *plegv1.PodRecord { return p.record })
 		status, err := proto.Marshal(&runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
 		}}})
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		runtime := service.Owner[*plegv1.RuntimeState](kit, house.PlegRuntime)
+		runtime := service.Owner(kit, house.PlegRuntime)
 		publish := n.publish
 		since := timestamppb.Now()
 		state := func(state *plegv1.RuntimeState) {
@@ -209,13 +213,13 @@ func (h *home) begin(s house.Service) {
 			state(&plegv1.RuntimeState{Name: "containerd", Version: "2", Responding: true, Since: since, Status: status})
 		}
 	case house.Prober:
-		n.publish = publisher(h, kit, house.ProberVerdicts, func(p *testPod) proto.Message { return p.verdicts })
+		n.publish = publisher(h, kit, house.ProberVerdicts, func(p *testPod) *proberv1.PodVerdicts { return p.verdicts })
 		n.events = kit.Events()
 	case house.Volume:
 		n.events = kit.Events()
 		one(h, kit, house.VolumeNode, "node", &volumev1.VolumeNode{})
 	case house.Resource:
-		n.publish = publisher(h, kit, house.ResourcePods, func(*testPod) proto.Message { return nil })
+		n.publish = publisher(h, kit, house.ResourcePods, func(*testPod) *resourcev1.PodAllocation { return nil })
 		n.events = kit.Events()
 		one(h, kit, house.ResourceNode, "node", &resourcev1.NodeResources{
 			Capacity:    map[string]string{"cpu": "2", "memory": "4Gi", "pods": "110", "ephemeral-storage": "9Gi"},
@@ -270,8 +274,8 @@ type testPod struct {
 }
 
 // one publishes a feed of one item.
-func one[M proto.Message](h *home, kit *service.Kit, name, key string, m M) {
-	o := service.Owner[M](kit, name)
+func one[M proto.Message](h *home, kit *service.Kit, f house.FeedOf[M], key string, m M) {
+	o := service.Owner(kit, f)
 	if _, err := o.Set(context.Background(), key, m); err != nil {
 		h.t.Fatal(err)
 	}
@@ -279,14 +283,14 @@ func one[M proto.Message](h *home, kit *service.Kit, name, key string, m M) {
 }
 
 // publisher publishes one message a pod; nil ones are deleted.
-func publisher(h *home, kit *service.Kit, name string, of func(*testPod) proto.Message) func() {
-	o := service.Owner[proto.Message](kit, name)
+func publisher[M proto.Message](h *home, kit *service.Kit, f house.FeedOf[M], of func(*testPod) M) func() {
+	o := service.Owner(kit, f)
 	return func() {
 		ctx := context.Background()
 		seen := map[string]bool{}
 		for uid, p := range h.pods {
 			m := of(p)
-			if m == nil || !m.ProtoReflect().IsValid() {
+			if !m.ProtoReflect().IsValid() {
 				continue
 			}
 			seen[uid] = true
@@ -309,11 +313,12 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 		h.t.Fatal(err)
 	}
 	one(h, kit, house.ConfigKubelet, "kubelet", &configv1.KubeletConfig{Config: data})
-	credential := service.Owner[*configv1.Credential](kit, house.ConfigCredential)
-	sources := service.Owner[*configv1.Source](kit, house.ConfigSources)
-	pods := service.Owner[*configv1.DesiredPod](kit, house.ConfigPods)
-	mirrors := service.Owner[*configv1.Object](kit, house.ConfigMirrors)
-	objects := service.Owner[*configv1.Object](kit, house.ConfigObjects)
+	credential := service.Owner(kit, house.ConfigCredential)
+	sources := service.Owner(kit, house.ConfigSources)
+	pods := service.Owner(kit, house.ConfigPods)
+	statuses := service.Owner(kit, house.ConfigStatuses)
+	mirrors := service.Owner(kit, house.ConfigMirrors)
+	objects := service.Owner(kit, house.ConfigObjects)
 	ctx := context.Background()
 	set := func(err error) {
 		if err != nil {
@@ -362,15 +367,22 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 				continue
 			}
 			listed[string(p.UID)] = true
-			if h.unheard {
-				p.Status = v1.PodStatus{Phase: v1.PodPending}
+			if !h.unheard && !h.unapart {
+				_, err := statuses.Set(ctx, string(p.UID), &configv1.Object{Kind: "Pod", Object: marshal(&v1.Pod{ObjectMeta: metav1.ObjectMeta{
+					Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp,
+				}, Status: p.Status})})
+				set(err)
 			}
-			_, err := pods.Set(ctx, string(p.UID), &configv1.DesiredPod{Pod: marshal(p), Source: "api", SeenAt: seen(string(p.UID))})
+			if h.unheard || !h.unapart {
+				p.Status, p.ResourceVersion = v1.PodStatus{Phase: v1.PodPending}, "1"
+			}
+			_, err := pods.Set(ctx, string(p.UID), &configv1.DesiredPod{Pod: marshal(p), Source: "api", SeenAt: seen(string(p.UID)), StatusApart: !h.unapart})
 			set(err)
 		}
 		for _, uid := range pods.Keys() {
 			if !listed[uid] {
 				pods.Delete(ctx, uid)
+				statuses.Delete(ctx, uid)
 			}
 		}
 		for _, key := range mirrors.Keys() {
@@ -382,6 +394,7 @@ func (h *home) configFeeds(kit *service.Kit) func() {
 			_, err := objects.Set(ctx, "Node//n1", &configv1.Object{Kind: "Node", Name: "n1", Object: marshal(n)})
 			set(err)
 		}
+		statuses.SetComplete(ctx, !h.unheard)
 		pods.SetComplete(ctx, !h.unheard)
 		api := &configv1.Source{Name: "api", Complete: !h.unheard}
 		if api.GetComplete() && heardAt == nil {
@@ -497,7 +510,7 @@ func isReady(p *v1.Pod) bool {
 // eventually waits for the API server to be in a state.
 func (h *home) eventually(what string, check func() bool) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := h.cluster.Eventually(ctx, check); err != nil {
 		var last []string
@@ -513,7 +526,7 @@ func (h *home) quietly(check func() bool) {
 	h.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(time.Minute)
+	deadline := time.After(2 * time.Minute)
 	for !check() {
 		select {
 		case <-tick.C:
@@ -529,7 +542,7 @@ func (h *home) quiet() {
 	h.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(time.Minute)
+	deadline := time.After(2 * time.Minute)
 	for calm := 0; calm < 15; {
 		select {
 		case <-tick.C:
@@ -537,14 +550,14 @@ func (h *home) quiet() {
 			h.t.Fatal("the service does not come to rest")
 		}
 		calm++
-		if h.svc.desk.Pending() > 0 || !h.mirrorsAgree() {
+		if h.svc.desk.Pending() > 0 || !h.replicasAgree() {
 			calm = 0
 		}
 	}
 }
 
-// mirrorsAgree tells whether every mirror has what its owner has.
-func (h *home) mirrorsAgree() bool {
+// replicasAgree reports whether every replica has what its owner has.
+func (h *home) replicasAgree() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	owned := map[string]string{}

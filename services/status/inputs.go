@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -13,9 +15,10 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -28,36 +31,40 @@ import (
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
 
-// inputs are the mirrors of what status learns, each item decoded once into what the
+// inputs are the replicas of what status learns, each item decoded once into what the
 // decisions take.
 type inputs struct {
-	kubelet   *feed.Mirror[kubelet]
-	sources   *feed.Mirror[*configv1.Source]
-	pods      *feed.Mirror[*desired]
-	mirrors   *feed.Mirror[*v1.Pod]
-	nodes     *feed.Mirror[*v1.Node]
-	workers   *feed.Mirror[*gather.Worker]
-	images    *feed.Mirror[[]nodestatus.Image]
-	end       *feed.Mirror[*podworkerv1.NodeState]
-	records   *feed.Mirror[*gather.Record]
-	runtime   *feed.Mirror[*nodestatus.Runtime]
-	verdicts  *feed.Mirror[map[string]podstatus.ProbeVerdict]
-	resources *feed.Mirror[*nodestatus.Resources]
-	volumes   *feed.Mirror[*volumev1.VolumeNode]
+	kubelet *feed.Replica[kubelet]
+	sources *feed.Replica[*configv1.Source]
+	pods    *feed.Replica[*desired]
+	// statuses of the API server's pods, as that has them (config.statuses).
+	statuses  *feed.Replica[*v1.Pod]
+	mirrors   *feed.Replica[*v1.Pod]
+	nodes     *feed.Replica[*v1.Node]
+	workers   *feed.Replica[*gather.Worker]
+	images    *feed.Replica[[]nodestatus.Image]
+	end       *feed.Replica[*podworkerv1.NodeState]
+	records   *feed.Replica[*gather.Record]
+	runtime   *feed.Replica[*nodestatus.Runtime]
+	verdicts  *feed.Replica[map[string]podstatus.ProbeVerdict]
+	resources *feed.Replica[*nodestatus.Resources]
+	volumes   *feed.Replica[*volumev1.VolumeNode]
+	// health of the devices of pods (resource.pods).
+	health *feed.Replica[map[string][]v1.ResourceStatus]
 	// credential is who the node is at the API server.
-	credential *feed.Mirror[*configv1.Credential]
-	events     []*feed.Mirror[*eventv1.Event]
+	credential *feed.Replica[*configv1.Credential]
+	events     []*feed.Replica[*eventv1.Event]
 }
 
 // credentialKey is the one item of config.credential.
 const credentialKey = "node"
 
 // eventFeeds are the feeds of events of the node.
-var eventFeeds = []string{house.ConfigEvents, house.PodWorkerEvents, house.ProberEvents, house.VolumeEvents, house.ResourceEvents}
+var eventFeeds = []house.FeedOf[*eventv1.Event]{house.ConfigEvents, house.PodWorkerEvents, house.ProberEvents, house.VolumeEvents, house.ResourceEvents}
 
 // kubelet is the configuration with the bytes it came as.
 type kubelet struct {
-	config *kubeconf.Config
+	config *kubeletconfig.Config
 	raw    []byte
 }
 
@@ -69,7 +76,7 @@ type desired struct {
 
 func (d *desired) static() bool { return d.item.GetSource() != "api" }
 
-// newInputs makes the mirrors through the kit, which runs them. cursor tells how far
+// newInputs makes the replicas through the kit, which runs them. cursor says how far
 // a feed of events was recorded by an earlier process.
 func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*inputs, error) {
 	in := &inputs{}
@@ -78,6 +85,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	open(&b, &in.credential, house.ConfigCredential, feed.Message[*configv1.Credential])
 	open(&b, &in.sources, house.ConfigSources, feed.Message[*configv1.Source])
 	open(&b, &in.pods, house.ConfigPods, decodeDesired)
+	open(&b, &in.statuses, house.ConfigStatuses, decodeMirror)
 	open(&b, &in.mirrors, house.ConfigMirrors, decodeMirror)
 	open(&b, &in.nodes, house.ConfigObjects, decodeNode, service.Unhurried)
 	open(&b, &in.workers, house.PodWorkerPods, decodeWorker)
@@ -87,9 +95,10 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
 	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
 	open(&b, &in.resources, house.ResourceNode, decodeResources)
+	open(&b, &in.health, house.ResourcePods, decodeHealth)
 	open(&b, &in.volumes, house.VolumeNode, feed.Message[*volumev1.VolumeNode])
-	for _, name := range eventFeeds {
-		m, err := service.Mirror(kit, name, feed.Message[*eventv1.Event], service.Since(cursor(name)), service.Unhurried)
+	for _, f := range eventFeeds {
+		m, err := service.Replica(kit, f, feed.Message[*eventv1.Event], service.Since(cursor(f.Name)), service.Unhurried)
 		if err != nil {
 			return nil, err
 		}
@@ -98,14 +107,24 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	return in, b.err
 }
 
+// countMirrors is how many mirror pods the API server has.
+func (in *inputs) countMirrors() (n float64) {
+	for _, m := range in.mirrors.Items() {
+		if m != nil {
+			n++
+		}
+	}
+	return n
+}
+
 type builder struct {
 	kit *service.Kit
 	err error
 }
 
-func open[T any](b *builder, at **feed.Mirror[T], name string, decode func(string, []byte) (T, error), options ...service.MirrorOption) {
+func open[M proto.Message, T any](b *builder, at **feed.Replica[T], f house.FeedOf[M], decode func(string, []byte) (T, error), options ...service.ReplicaOption) {
 	if b.err == nil {
-		*at, b.err = service.Mirror(b.kit, name, decode, options...)
+		*at, b.err = service.Replica(b.kit, f, decode, options...)
 	}
 }
 
@@ -114,7 +133,7 @@ func decodeKubelet(_ string, value []byte) (kubelet, error) {
 	if err := proto.Unmarshal(value, m); err != nil {
 		return kubelet{}, err
 	}
-	config, err := kubeconf.Unmarshal(m.GetConfig())
+	config, err := kubeletconfig.Unmarshal(m.GetConfig())
 	return kubelet{config, m.GetConfig()}, err
 }
 
@@ -145,7 +164,8 @@ func decodeDesired(_ string, value []byte) (*desired, error) {
 	return &desired{p, m}, nil
 }
 
-// decodeMirror reads an item of config.mirrors; nil says that it does not exist.
+// decodeMirror reads an item of config.mirrors or config.statuses; nil says that it does
+// not exist.
 func decodeMirror(_ string, value []byte) (*v1.Pod, error) {
 	m := &configv1.Object{}
 	if err := proto.Unmarshal(value, m); err != nil {
@@ -233,8 +253,8 @@ func resizes(m *podworkerv1.Resize) (all []podstatus.Resize) {
 
 // backoffs are the reasons that stand for a wait podworker imposes.
 var backoffs = map[string]podstatus.BackoffKind{
-	podstatus.ReasonCrashLoopBackOff: podstatus.BackoffRestart,
-	podstatus.ReasonImagePullBackOff: podstatus.BackoffPull,
+	reason.CrashLoopBackOff: podstatus.BackoffRestart,
+	reason.ImagePullBackOff: podstatus.BackoffPull,
 }
 
 func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts {
@@ -370,6 +390,9 @@ func decodeResources(_ string, value []byte) (*nodestatus.Resources, error) {
 		SwapCapacity:   m.GetSwapCapacityBytes(),
 		MemoryPressure: m.GetMemory().GetUnderPressure(), DiskPressure: m.GetDisk().GetUnderPressure(),
 		PID: m.GetPid().GetUnderPressure(),
+	}
+	if d := m.GetClaimDrivers(); d != nil {
+		r.ClaimDrivers = append([]string{}, d.GetPresent()...)
 	}
 	var err error
 	if r.Capacity, err = quantities(m.GetCapacity()); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -150,6 +152,7 @@ func TestDecodeDamaged(t *testing.T) {
 		"images":    func(b []byte) error { _, err := decodeImages("", b); return err },
 		"record":    func(b []byte) error { _, err := decodeRecord("", b); return err },
 		"runtime":   func(b []byte) error { _, err := decodeRuntime("", b); return err },
+		"health":    func(b []byte) error { _, err := decodeHealth("", b); return err },
 		"verdicts":  func(b []byte) error { _, err := decodeVerdicts("", b); return err },
 		"resources": func(b []byte) error { _, err := decodeResources("", b); return err },
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -16,7 +18,7 @@ import (
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
-	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
+	"github.com/sextant-node/sextant/test/fakeapi"
 )
 
 // running puts pods at the API server whose containers run and are not ready yet.
@@ -50,7 +52,7 @@ func (h *home) running(pods int) []*v1.Pod {
 	return all
 }
 
-// ready makes pods ready at once, and tells when.
+// ready makes pods ready at once, and says when.
 func (h *home) ready(pods []*v1.Pod) time.Time {
 	h.mu.Lock()
 	for _, p := range pods {

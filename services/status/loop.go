@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	"github.com/sextant-node/sextant/services/status/internal/gather"
 	"github.com/sextant-node/sextant/services/status/internal/journal"
@@ -28,14 +30,8 @@ const (
 	kubeletKey = "kubelet"
 )
 
-const (
-	// resync is how often every pod is looked at without a reason.
-	resync = time.Minute
-	// retryHeld is how often pods that are held are looked at again.
-	retryHeld = time.Second
-	// ask bounds a pull made in the middle of a gathering.
-	ask = 500 * time.Millisecond
-)
+// resync is how often every pod is looked at without a reason.
+const resync = time.Minute
 
 // podLoop renders the status of every pod and puts it on the desk.
 type podLoop struct {
@@ -49,13 +45,12 @@ type podLoop struct {
 	log     *slog.Logger
 	now     func() time.Time
 
-	wake  chan struct{}
-	mu    sync.Mutex
-	dirty dirt
-
+	*signal.Keys // pods to look at again: UIDs, names of static pods, everything
 	// What follows belongs to Run's goroutine.
-	pods map[string]*podEntry // by UID
-	held map[string]bool      // UIDs
+	pods    map[string]*podEntry // by UID
+	held    map[string]*heldPod  // by UID
+	asking  map[gather.Hold]bool // a question is under way
+	answers chan answer
 }
 
 // nodeView is what pods need to know of the node.
@@ -68,13 +63,6 @@ type nodeView interface {
 	Standalone() bool
 	// Known: the configuration is known.
 	Known() bool
-}
-
-// dirt is what has to be looked at.
-type dirt struct {
-	all   bool
-	uids  map[string]bool
-	names map[string]bool // namespace/name of static pods
 }
 
 // podEntry is what the loop remembers of a pod.
@@ -91,9 +79,8 @@ type podEntry struct {
 
 // newPodLoop completes a loop, with what an earlier process left.
 func newPodLoop(l *podLoop, restored map[string]journal.Pod) *podLoop {
-	l.wake = make(chan struct{}, 1)
-	l.dirty = dirt{uids: map[string]bool{}, names: map[string]bool{}}
-	l.pods, l.held = map[string]*podEntry{}, map[string]bool{}
+	l.pods, l.held = map[string]*podEntry{}, map[string]*heldPod{}
+	l.asking, l.answers = map[gather.Hold]bool{}, make(chan answer, 2)
 	for uid, p := range restored {
 		status, err := p.Decode()
 		if err != nil {
@@ -106,127 +93,106 @@ func newPodLoop(l *podLoop, restored map[string]journal.Pod) *podLoop {
 }
 
 // watch makes every change of an input mark what depends on it. Call it before the
-// mirrors run.
+// replicas run.
 func (l *podLoop) watch() {
-	byUID := func(keys []string) { l.mark(keys, nil, len(keys) == 0) }
-	everything := func([]string) { l.mark(nil, nil, true) }
-	l.in.pods.Watch(byUID)
-	l.in.workers.Watch(byUID)
-	l.in.records.Watch(byUID)
-	l.in.verdicts.Watch(byUID)
-	l.in.mirrors.Watch(func(keys []string) { l.mark(nil, keys, len(keys) == 0) })
-	l.in.sources.Watch(everything)
+	byKey := func(keys []string) { l.Mark(orEverything(keys)) }
+	l.in.pods.Watch(byKey)
+	l.in.statuses.Watch(byKey)
+	l.in.workers.Watch(byKey)
+	l.in.records.Watch(byKey)
+	l.in.verdicts.Watch(byKey)
+	l.in.health.Watch(func(keys []string) {
+		withDevices := slices.DeleteFunc(slices.Clone(keys), func(uid string) bool { h, _ := l.in.health.Get(uid); return len(h) == 0 })
+		if len(withDevices) > 0 || len(keys) == 0 {
+			l.Mark(orEverything(withDevices))
+		}
+	})
+	l.in.mirrors.Watch(byKey)
+	l.in.sources.Watch(func([]string) { l.Mark([]string{everything}) })
 	name := "" // part of every container id
 	l.in.runtime.Watch(func([]string) {
 		if r, ok := l.in.runtime.Get(runtimeKey); ok && r.Name != name {
 			name = r.Name
-			l.mark(nil, nil, true)
+			l.Mark([]string{everything})
 		}
 	})
 }
 
-func (l *podLoop) mark(uids, names []string, all bool) {
-	l.mu.Lock()
-	l.dirty.all = l.dirty.all || all
-	for _, uid := range uids {
-		l.dirty.uids[uid] = true
-	}
-	for _, name := range names {
-		l.dirty.names[name] = true
-	}
-	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-// settled hears from the desk that a write was answered. The key is a UID, or the
-// name of a static pod.
-func (l *podLoop) settled(key string) {
-	if strings.Contains(key, "/") {
-		l.mark(nil, []string{key}, false)
-		return
-	}
-	l.mark([]string{key}, nil, false)
-}
-
-func (l *podLoop) take() dirt {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	taken := l.dirty
-	l.dirty = dirt{uids: map[string]bool{}, names: map[string]bool{}}
-	return taken
-}
-
 // Run works until ctx ends.
 func (l *podLoop) Run(ctx context.Context) error {
-	timer := time.NewTimer(resync)
-	defer timer.Stop()
+	var questions sync.WaitGroup
+	defer questions.Wait()
+	all := time.NewTicker(resync)
+	defer all.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.wake:
-		case <-timer.C:
-			if len(l.held) > 0 {
-				l.mark(keysOf(l.held), nil, false)
-			} else {
-				l.mark(nil, nil, true)
-			}
+		case <-l.Wake:
+		case a := <-l.answers:
+			l.answered(a)
+		case <-again:
+			again = nil
+			l.retry()
+		case <-all.C:
+			l.Mark([]string{everything})
 		}
 		l.beat()
 		if l.node.Known() {
-			l.round(ctx, l.take())
+			l.round(ctx, l.Take())
+			l.ask(ctx, &questions)
 		}
-		wait := resync
-		if len(l.held) > 0 {
-			wait = retryHeld
+		if len(l.held) > 0 && again == nil {
+			again = time.After(retryHeld)
 		}
-		timer.Reset(wait)
 	}
 }
 
 // round looks at everything that changed.
-func (l *podLoop) round(ctx context.Context, d dirt) {
-	if d.all {
-		l.addAll(&d)
+func (l *podLoop) round(ctx context.Context, keys map[string]bool) {
+	if keys[everything] {
+		delete(keys, everything)
+		l.addAll(keys)
 	}
-	for uid := range d.uids {
-		if name := l.look(ctx, uid); name != "" {
-			d.names[name] = true
+	names := map[string]bool{}
+	for key := range keys {
+		if isName(key) {
+			names[key] = true
+		} else if name := l.look(ctx, key); name != "" {
+			names[name] = true
 		}
 	}
-	if len(d.names) > 0 {
+	if len(names) > 0 {
 		statics := l.statics()
-		for name := range d.names {
+		for name := range names {
 			l.mirror(ctx, name, statics[name])
 		}
 	}
-	if l.in.workers.Complete() && l.in.records.Synced() && l.in.pods.Synced() {
+	if l.in.workers.Listed() && l.in.records.Synced() && l.in.pods.Synced() {
 		l.reports.SetComplete(ctx, true)
 	}
 }
 
-func (l *podLoop) addAll(d *dirt) {
+func (l *podLoop) addAll(keys map[string]bool) {
 	for uid := range l.in.pods.Items() {
-		d.uids[uid] = true
+		keys[uid] = true
 	}
 	for uid := range l.in.workers.Items() {
-		d.uids[uid] = true
+		keys[uid] = true
 	}
 	for uid := range l.pods {
-		d.uids[uid] = true
+		keys[uid] = true
 	}
 	for name := range l.in.mirrors.Items() {
-		d.names[name] = true
+		keys[name] = true
 	}
 }
 
 // look renders one pod. It answers the name of a static pod, whose mirror has to be
 // looked at then.
 func (l *podLoop) look(ctx context.Context, uid string) (name string) {
-	heard := l.apiHeard() // before the pod is looked up, which is of then or later
+	listing := l.apiHeard() // before the pod is looked up, which is of then or later
 	want, wanted := l.in.pods.Get(uid)
 	worker, worked := l.in.workers.Get(uid)
 	if !wanted && !worked {
@@ -245,12 +211,13 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	default:
 		e.name = ""
 	}
-	api := l.apiStatus(uid, want)
+	object, heard := l.listed(uid, want, listing)
+	api := l.apiStatus(uid, want, object, heard)
 	l.started.reported(uid, want, api, l.now())
 	switch {
 	case e.blind && api != nil:
 		e.status, e.blind = nil, false
-	case e.status == nil && api == nil && want != nil && want.static() && !l.in.mirrors.Complete():
+	case e.status == nil && api == nil && want != nil && want.static() && !l.in.mirrors.Knows(e.name):
 		e.blind = true
 	}
 	if e.restored && api != nil {
@@ -259,35 +226,21 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 		}
 		e.restored = false
 	}
-	status, hold := l.render(ctx, uid, want, e, api)
-	if hold == gather.Go {
-		delete(l.held, uid)
+	if status := l.render(uid, want, e, api); status != nil {
 		l.keep(uid, want, e, status)
 		l.started.rendered(uid, want, status, l.now())
-	} else if l.hold(uid, hold) {
-		l.log.Debug("status held", service.KeyUID, uid, "reason", string(hold))
 	}
 	if !l.node.Standalone() && (!wanted || !want.static()) {
-		l.desk.SetPod(uid, l.podPlan(uid, want, e, heard))
+		l.desk.SetPod(uid, l.podPlan(uid, want, e, object, heard))
 	}
 	l.publish(ctx, uid, want, e)
 	return e.name
 }
 
-// hold notes that a pod is held; true the first time. A pod that podworker has not
-// taken up wakes the loop by itself when it is.
-func (l *podLoop) hold(uid string, why gather.Hold) bool {
-	if why == gather.HoldUnknown || l.held[uid] {
-		return false
-	}
-	l.held[uid] = true
-	return true
-}
-
-// forget drops a pod that nobody has any more; nothing is dropped while somebody
+// forget drops a pod that no input has any more; nothing is dropped while one
 // may have it.
 func (l *podLoop) forget(ctx context.Context, uid string) (name string) {
-	if !l.in.pods.Complete() || !l.in.workers.Complete() {
+	if !l.in.pods.Knows(uid) || !l.in.workers.Knows(uid) {
 		return ""
 	}
 	if e := l.pods[uid]; e != nil {
@@ -302,8 +255,9 @@ func (l *podLoop) forget(ctx context.Context, uid string) (name string) {
 	return name
 }
 
-// apiStatus is the newest status the API server is known to have.
-func (l *podLoop) apiStatus(uid string, want *desired) *v1.PodStatus {
+// apiStatus is the newest status the API server is known to have. listed and heard are
+// what listed answers.
+func (l *podLoop) apiStatus(uid string, want *desired, listed *plan.Object, heard bool) *v1.PodStatus {
 	if want == nil || l.node.Standalone() {
 		return nil
 	}
@@ -315,8 +269,8 @@ func (l *podLoop) apiStatus(uid string, want *desired) *v1.PodStatus {
 		if o != nil && o.Mirror != plan.Hash(want.pod) {
 			o = nil // of another version of the pod
 		}
-	} else {
-		o = l.desk.Newest(uid, report.ObjectOf(want.pod))
+	} else if o = l.desk.Object(uid); o == nil || heard {
+		o = l.desk.Newest(uid, listed)
 	}
 	if o == nil {
 		return nil
@@ -324,42 +278,26 @@ func (l *podLoop) apiStatus(uid string, want *desired) *v1.PodStatus {
 	return o.Status
 }
 
-// render gathers and renders. Where the facts contradict each other it asks their
-// owners once.
-func (l *podLoop) render(ctx context.Context, uid string, want *desired, e *podEntry, api *v1.PodStatus) (*v1.PodStatus, gather.Hold) {
+// render gathers and renders; nil while the pod is held.
+func (l *podLoop) render(uid string, want *desired, e *podEntry, api *v1.PodStatus) *v1.PodStatus {
 	in := l.gather(uid, want, e, api)
-	input, hold := gather.Gather(in)
-	switch hold {
-	case gather.HoldWorker:
-		if pull(ctx, l.in.workers) == nil {
-			in.Worker, _ = l.in.workers.Get(uid)
-			// One that has just started answers for the pods it has taken up again.
-			in.WorkerAnswers = l.in.workers.Complete()
-			input, hold = gather.Gather(in)
+	l.tell(uid, &in)
+	input, why := gather.Gather(in)
+	if why != gather.Go {
+		if l.held[uid] == nil {
+			l.log.Debug("status held", service.KeyUID, uid, "reason", string(why))
 		}
-	case gather.HoldStopped:
-		if pull(ctx, l.in.records) == nil {
-			in.Record, _ = l.in.records.Get(uid)
-			in.RecordAnswers = true
-			input, hold = gather.Gather(in)
-		}
+		l.hold(uid, why, in)
+		return nil
 	}
-	if hold != gather.Go {
-		return nil, hold
-	}
+	delete(l.held, uid)
 	status := podstatus.Render(input)
-	return &status, gather.Go
-}
-
-func pull[T any](ctx context.Context, m *feed.Mirror[T]) error {
-	ctx, cancel := context.WithTimeout(ctx, ask)
-	defer cancel()
-	return m.Pull(ctx)
+	return &status
 }
 
 func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStatus) gather.Input {
 	in := gather.Input{
-		DesiredSynced: l.in.pods.Synced(), DesiredComplete: l.in.pods.Complete(), RecordsSynced: l.in.records.Synced(), RecordsComplete: l.in.records.Complete(),
+		DesiredSynced: l.in.pods.Synced(), DesiredComplete: l.in.pods.Knows(uid), RecordsSynced: l.in.records.Synced(), RecordsComplete: l.in.records.Knows(uid),
 		Last: e.status, API: api, Now: l.now(), Node: podstatus.Node{HostIPs: l.node.HostIPs()},
 	}
 	if want != nil {
@@ -372,16 +310,15 @@ func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStat
 	if r, ok := l.in.runtime.Get(runtimeKey); ok {
 		in.Node.RuntimeName = r.Name
 	}
+	in.Health.Known = l.in.health.Knows(uid)
+	in.Health.Containers, _ = l.in.health.Get(uid)
 	if k, ok := l.in.kubelet.Get(kubeletKey); ok {
 		in.Node.StopSignals = k.config.Gate("ContainerStopSignals")
+		if !k.config.Gate("ResourceHealthStatus") {
+			in.Health.Containers = nil
+		} else if !k.config.Gate("ResourceHealthStatusMessage") {
+			in.Health.Containers = withoutMessages(in.Health.Containers)
+		}
 	}
 	return in
-}
-
-func keysOf(set map[string]bool) []string {
-	keys := make([]string, 0, len(set))
-	for key := range maps.Keys(set) {
-		keys = append(keys, key)
-	}
-	return keys
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -34,7 +36,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 	s := plan.Static{
 		Known:       l.staticsKnown(),
 		Mirror:      report.ObjectOf(m),
-		MirrorKnown: l.in.mirrors.Complete(),
+		MirrorKnown: l.in.mirrors.Knows(name),
 		Ending:      l.ending(name, want),
 		Node:        l.node.Owner(),
 	}
@@ -43,7 +45,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 		return
 	}
 	if want == nil && m == nil && l.desk.Object(name) == nil {
-		return // a UID, or a name nobody knows yet
+		return // a UID, or a name that is not known yet
 	}
 	if want != nil {
 		s.Pod = want.pod
@@ -62,7 +64,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 	}
 }
 
-// ending tells whether a static pod of that name, other than the one wanted, may
+// ending reports whether a static pod of that name, other than the one wanted, may
 // still run here.
 func (l *podLoop) ending(name string, want *desired) bool {
 	if !l.in.workers.Complete() {
@@ -88,7 +90,7 @@ func staticName(w *gather.Worker) string {
 	return w.Namespace + "/" + w.Name
 }
 
-// staticsKnown tells whether every source of manifests was read whole.
+// staticsKnown reports whether every source of manifests was read whole.
 func (l *podLoop) staticsKnown() bool {
 	if !l.in.sources.Complete() || !l.in.pods.Synced() {
 		return false

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -10,11 +12,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -30,7 +33,7 @@ import (
 // settleLimit is how long registration waits for the node's resources.
 const settleLimit = 10 * time.Second
 
-// hosts tells what the machine says of its addresses; nil before it was read.
+// hosts are what the machine says of its addresses; nil before it was read.
 type hosts interface{ Host() *nodestatus.Host }
 
 // node gathers what the Node is rendered from, and keeps what became of it.
@@ -45,10 +48,10 @@ type node struct {
 	started  time.Time
 	changed  func() // what pods and objects of the node go by has changed
 	csi      func() string
+	last     *lastNode
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	state   nodesync.State
 	away    map[string]time.Time // parts that do not answer
 	partial map[string]time.Time // sources that are not complete
 	events  int
@@ -57,11 +60,27 @@ type node struct {
 	journaled *v1.NodeStatus
 }
 
-// declared are the gates whose state a node declares.
-var declared = []string{
-	"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
-	"RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport",
+// lastNode is the newest state of the Node. Safe for concurrent use.
+type lastNode struct {
+	mu    sync.Mutex
+	state nodesync.State
 }
+
+func (l *lastNode) get() nodesync.State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+func (l *lastNode) replace(s nodesync.State) (was nodesync.State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, l.state = l.state, s
+	return was
+}
+
+// uid of the Node, empty while it does not exist.
+func (l *lastNode) uid() types.UID { return l.get().UID }
 
 // Known implements nodeView.
 func (n *node) Known() bool { return n.settings.get() != nil }
@@ -71,17 +90,13 @@ func (n *node) Standalone() bool { return n.settings.standalone() }
 
 // Owner implements nodeView.
 func (n *node) Owner() plan.Node {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return plan.Node{Name: n.state.Name, UID: n.state.UID}
+	state := n.last.get()
+	return plan.Node{Name: state.Name, UID: state.UID}
 }
 
 // HostIPs implements nodeView.
 func (n *node) HostIPs() []string {
-	n.mu.Lock()
-	status := n.state.Status
-	n.mu.Unlock()
-	if status != nil {
+	if status := n.last.get().Status; status != nil {
 		return nodestatus.HostIPs(status.Addresses)
 	}
 	return nil
@@ -116,6 +131,8 @@ func (n *node) facts() (nodesync.Facts, bool) {
 		})
 	}
 	f.Settled = f.Input.Resources != nil || time.Since(n.started) > settleLimit
+	listed, _, _, _ := n.in.nodes.State()
+	f.Epoch = listed.Epoch
 	for _, candidate := range n.in.nodes.Items() {
 		if candidate != nil && candidate.Name == name {
 			f.Node = candidate
@@ -146,12 +163,12 @@ func period(d, fallback time.Duration) time.Duration {
 	return d
 }
 
-func (n *node) input(config *kubeconf.Config, name string) nodestatus.Input {
+func (n *node) input(config *kubeletconfig.Config, name string) nodestatus.Input {
 	k := &config.Kubelet
 	in := nodestatus.Input{
 		Name: name, Started: n.started, Port: k.Port, MaxImages: 50,
 		EphemeralStorage: k.LocalStorageCapacityIsolation == nil || *k.LocalStorageCapacityIsolation,
-		Away:             n.absent(time.Now()), Features: features(config),
+		Away:             n.absent(time.Now()), Features: config.DeclaredFeatures(),
 	}
 	if k.NodeStatusMaxImages != nil {
 		in.MaxImages = int(*k.NodeStatusMaxImages)
@@ -197,20 +214,6 @@ func (n *node) age(sources []nodestatus.Source, now time.Time) {
 	}
 }
 
-// features are the declared features that are on and acted on here.
-func features(config *kubeconf.Config) (out []string) {
-	if !config.Gate("NodeDeclaredFeatures") {
-		return nil
-	}
-	for _, s := range kubeconf.GateSupport() {
-		if slices.Contains(declared, s.Name) && s.Level == kubeconf.Honoured && config.Gate(s.Name) {
-			out = append(out, s.Name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // absent lists the parts of the node without which no pod can be run, if they do not
 // answer, since when that was noticed.
 func (n *node) absent(now time.Time) (out []nodestatus.Away) {
@@ -235,12 +238,9 @@ func (n *node) absent(now time.Time) (out []nodestatus.Away) {
 	return out
 }
 
-// publish hears of each rendering (nodesync.Deps).
+// publish gets each rendering (nodesync.Deps).
 func (n *node) publish(s nodesync.State) {
-	n.mu.Lock()
-	was := n.state
-	n.state = s
-	n.mu.Unlock()
+	was := n.last.replace(s)
 	if err := n.journalStatus(was.Status, s); err != nil {
 		n.log.Error("node status not journaled", service.KeyError, err.Error())
 	}
@@ -283,4 +283,13 @@ func (n *node) emit(e nodestatus.Event) {
 		Object: &eventv1.ObjectReference{Kind: "Node", Name: name, Uid: name},
 		Type:   e.Type, Reason: e.Reason, Message: e.Message, Time: timestamppb.Now(),
 	})
+}
+
+// claimDrivers are the node's drivers of resource claims; false while they are not known.
+func (in *inputs) claimDrivers() ([]string, bool) {
+	r, ok := in.resources.Get(nodeKey)
+	if !ok || r.ClaimDrivers == nil {
+		return nil, false
+	}
+	return r.ClaimDrivers, true
 }

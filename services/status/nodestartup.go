@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -6,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // nodeStartup measures how long a new node takes from its boot to being ready.
@@ -80,5 +84,5 @@ func bootTime(now time.Time) time.Time {
 	if err := unix.Sysinfo(&info); err != nil {
 		return time.Time{}
 	}
-	return now.Add(-time.Duration(info.Uptime) * time.Second).Truncate(time.Second)
+	return now.Add(-pod.Seconds(info.Uptime)).Truncate(time.Second)
 }

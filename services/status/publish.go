@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -40,11 +42,11 @@ func (l *podLoop) names(uid string, want *desired) (namespace, name string) {
 	return "", ""
 }
 
-func (l *podLoop) podPlan(uid string, want *desired, e *podEntry, heard bool) plan.Pod {
+func (l *podLoop) podPlan(uid string, want *desired, e *podEntry, listed *plan.Object, heard bool) plan.Pod {
 	p := plan.Pod{Status: e.status}
 	switch {
 	case heard && want != nil:
-		p.Object = report.ObjectOf(want.pod)
+		p.Object = listed
 	case want != nil:
 		// What config says is what an earlier life of it knew: of a patch made from that
 		// the API server makes something else, such as a second address beside the old.
@@ -56,7 +58,25 @@ func (l *podLoop) podPlan(uid string, want *desired, e *podEntry, heard bool) pl
 	return p
 }
 
-// apiHeard tells whether what is here of config's pods is what the API server said.
+// listed is a pod as config has it of the API server, nil if it does not list the pod.
+// heard reports whether the API server said so since config started; otherwise an earlier
+// process of config did. A config without config.statuses has the status with the pod, and
+// listing (apiHeard, from before the pod was looked up) holds for it.
+func (l *podLoop) listed(uid string, want *desired, listing bool) (o *plan.Object, heard bool) {
+	switch {
+	case want == nil:
+		return nil, false
+	case !want.item.GetStatusApart():
+		return report.ObjectOf(want.pod), listing
+	}
+	heard = l.in.statuses.Current(uid) // before the status is looked up
+	if p, ok := l.in.statuses.Get(uid); ok {
+		return report.ObjectOf(p), heard
+	}
+	return report.ObjectOf(want.pod), false
+}
+
+// apiHeard reports whether what is here of config's pods is what the API server said.
 func (l *podLoop) apiHeard() bool {
 	s, ok := l.in.sources.Get(pod.SourceAPI)
 	if !ok || !s.GetComplete() {

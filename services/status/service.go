@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -11,9 +14,9 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
-	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/status/internal/api"
 	"github.com/sextant-node/sextant/services/status/internal/claims"
 	"github.com/sextant-node/sextant/services/status/internal/csinode"
@@ -24,6 +27,7 @@ import (
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 	"github.com/sextant-node/sextant/services/status/internal/nodesync"
 	"github.com/sextant-node/sextant/services/status/internal/report"
+	"github.com/sextant-node/sextant/services/status/internal/resourceslices"
 )
 
 // Config of the service: what it must know before config answers.
@@ -45,44 +49,122 @@ type Service struct {
 	source   *api.Source
 	journal  *journal.Journal
 	metrics  *metrics
-	writes   limit
-	eventful limit
+	writes   *limit
+	eventful *limit
 	recorder *events.Recorder
 	host     *host.Reader
 	node     *node
-	nodes    *nodesync.Sync
-	csi      *csinode.Keeper
 	claims   *claims.Writer
+	slices   *resourceslices.Sweeper
 	pods     *podLoop
 	desk     *report.Desk
+	// looks wakes the loop of the Node, volumes that of its CSINode.
+	looks, volumes signal.Signal
 }
 
-// New makes the service: its feeds, mirrors and store. It starts nothing; the kit
+// New makes the service: its feeds, replicas and store. It starts nothing; the kit
 // runs what is added to it here.
 func New(cfg Config, deps Deps) (*Service, error) {
-	kit := deps.Kit
-	s := &Service{kit: kit, settings: &settings{cfg: cfg}, source: api.NewSource(api.Config{})}
-	kit.Waiting(house.ConfigKubelet)
-	kept, _, err := journal.Open(kit.StoreConfig("status.db"))
+	kept, _, err := journal.Open(deps.Kit.StoreConfig("status.db"))
 	if err != nil {
 		return nil, err
 	}
-	s.journal = kept
-	if err := s.restore(); err != nil {
-		return nil, errors.Join(err, kept.Close())
-	}
-	s.in, err = newInputs(kit, s.cursor)
+	s, err := build(cfg, deps.Kit, kept)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	if err := s.build(); err != nil {
-		return nil, errors.Join(err, kept.Close())
-	}
-	kit.TellBy(func(kind, reason, message string) {
-		s.node.emit(nodestatus.Event{Type: kind, Reason: reason, Message: message})
-	})
-	s.run()
 	return s, nil
+}
+
+// build makes the parts, each of those that were made before it, and adds their tasks.
+func build(cfg Config, kit *service.Kit, kept *journal.Journal) (*Service, error) {
+	started := time.Now()
+	kit.Waiting(house.ConfigKubelet.Name)
+	former, err := kept.Pods()
+	if err != nil {
+		return nil, err
+	}
+	in, err := newInputs(kit, cursors(kept, kit.Log))
+	if err != nil {
+		return nil, err
+	}
+	settings := &settings{cfg: cfg}
+	source := api.NewSource(api.Config{})
+	writes, eventful := &limit{}, &limit{}
+	looks, volumes, marks, last := signal.New(), signal.New(), signal.NewKeys(), &lastNode{}
+	desk := report.NewDesk(time.Now, func(key string) { marks.Mark([]string{key}) })
+	metrics := newMetrics(kit.Metrics, in.countMirrors, func() float64 { return float64(desk.Pending()) })
+	times := newStartTimes(started, metrics)
+	recorder := events.New(events.Deps{
+		API: source, Limiter: eventful, Node: settings.recording, Save: kept.PutCursor, Log: kit.Log,
+	})
+	reader := host.NewReader(kit.Log, looks.Send)
+	csi := csinode.New(csinode.Deps{
+		API: source, Node: func() (string, types.UID) { return settings.node(), last.uid() },
+		Drivers: in.drivers, Wake: volumes, Changed: looks.Send, Log: kit.Log,
+	})
+	sweeper := resourceslices.New(resourceslices.Deps{
+		API: source, Node: func() (string, types.UID) { return settings.node(), last.uid() }, Present: in.claimDrivers, Log: kit.Log,
+	})
+	node := &node{
+		in: in, settings: settings, host: reader, journal: kept, recorder: recorder, last: last,
+		report: service.Owner(kit, house.StatusNode),
+		epoch:  kit.Epoch, started: started, csi: csi.Problem,
+		changed: func() { marks.Mark([]string{everything}); volumes.Send(); sweeper.Look() },
+		away:    map[string]time.Time{}, partial: map[string]time.Time{}, log: kit.Log,
+	}
+	nodes := nodesync.New(nodesync.Deps{
+		API: source, Facts: node.facts, Publish: node.publish, Emit: node.emit, Wake: looks,
+		Startup: newNodeStartup(kit.Metrics, bootTime(started), started, time.Now),
+		Beat:    kit.Heart("node", 5*time.Minute), Log: kit.Log,
+	})
+	pods := newPodLoop(&podLoop{
+		in: in, desk: desk, journal: kept, node: node, started: times, log: kit.Log, now: time.Now, Keys: marks,
+		reports: service.Owner(kit, house.StatusPods),
+		beat:    kit.Heart("pods", 3*time.Minute),
+	}, former)
+	s := &Service{
+		kit: kit, in: in, settings: settings, source: source, journal: kept, metrics: metrics,
+		writes: writes, eventful: eventful, recorder: recorder, host: reader, node: node,
+		claims: claims.New(claims.Deps{API: source, Wanted: in.expansions, Log: kit.Log}),
+		pods:   pods, desk: desk, looks: looks, volumes: volumes, slices: sweeper,
+	}
+	if err := s.restore(); err != nil {
+		return nil, err
+	}
+	pods.watch()
+	for _, m := range in.events {
+		recorder.Follow(m, times.event)
+	}
+	s.watch()
+	kit.TellBy(func(kind, reason, message string) {
+		node.emit(nodestatus.Event{Type: kind, Reason: reason, Message: message})
+	})
+	renewer := lease.New(lease.Deps{Settings: s.leasing, NodeUID: last.uid, Log: kit.Log})
+	sender := report.NewSender(report.SenderConfig{}, report.SenderDeps{
+		Desk: desk, API: source, Limiter: writes, Log: kit.Log,
+		Synced: func(d time.Duration) { metrics.synced.Observe(d.Seconds()) },
+	})
+	kit.Go("lease", renewer.Run)
+	kit.Go("journal", s.keepJournal)
+	kit.Go("host", reader.Run)
+	kit.Go("node", nodes.Run)
+	kit.Go("csinode", csi.Run)
+	kit.Go("claims", s.claims.Run)
+	kit.Go("resourceslices", sweeper.Run)
+	kit.Go("pods", pods.Run)
+	kit.Go("sender", sender.Run)
+	kit.Go("events", recorder.Run)
+	return s, nil
+}
+
+// keepJournal writes the journal until ctx ends, and closes it.
+func (s *Service) keepJournal(ctx context.Context) error {
+	err := s.journal.Run(ctx)
+	if closeErr := s.journal.Close(); closeErr != nil && !errors.Is(closeErr, os.ErrClosed) {
+		err = errors.Join(err, fmt.Errorf("journal: %w", closeErr))
+	}
+	return err
 }
 
 // restore takes up the configuration and the credential of an earlier process.
@@ -93,11 +175,15 @@ func (s *Service) restore() error {
 	}
 	s.settings.setCredential(string(credential))
 	s.source.Configure(s.settings.api()) // enough for the Lease
+	if name := s.settings.node(); name != "" {
+		s.host.Name(name)
+		s.metrics.node(name)
+	}
 	data, err := s.journal.Config()
 	if err != nil || data == nil {
 		return err
 	}
-	config, err := kubeconf.Unmarshal(data)
+	config, err := kubeletconfig.Unmarshal(data)
 	if err != nil {
 		s.kit.Log.Warn("journaled configuration skipped", service.KeyError, err.Error())
 		return nil
@@ -106,83 +192,31 @@ func (s *Service) restore() error {
 	return nil
 }
 
-func (s *Service) cursor(name string) feed.Revision {
-	revision, err := s.journal.Cursor(name)
-	if err != nil {
-		s.kit.Log.Error("how far events were recorded is not known", "feed", name, service.KeyError, err.Error())
+// cursors reads how far feeds of events were recorded by an earlier process.
+func cursors(kept *journal.Journal, log *slog.Logger) func(feed string) feed.Revision {
+	return func(name string) feed.Revision {
+		revision, err := kept.Cursor(name)
+		if err != nil {
+			log.Error("how far events were recorded is not known", "feed", name, service.KeyError, err.Error())
+		}
+		return revision
 	}
-	return revision
 }
 
-func (s *Service) build() error {
-	kit, started := s.kit, time.Now()
-	restored, err := s.journal.Pods()
-	if err != nil {
-		return err
-	}
-	s.metrics = newMetrics(kit.Metrics,
-		func() float64 {
-			n := 0
-			for _, m := range s.in.mirrors.Items() {
-				if m != nil {
-					n++
-				}
-			}
-			return float64(n)
-		},
-		func() float64 { return float64(s.desk.Pending()) },
-	)
-	s.recorder = events.New(events.Deps{
-		API: s.source, Limiter: &s.eventful, Node: s.recording, Save: s.journal.PutCursor, Log: kit.Log,
-	})
-	s.host = host.NewReader(kit.Log, func() { s.nodes.Look() })
-	if name := s.settings.node(); name != "" {
-		s.host.Name(name)
-		s.metrics.node(name)
-	}
-	s.csi = csinode.New(csinode.Deps{
-		API: s.source, Node: func() (string, types.UID) { return s.settings.node(), s.nodes.UID() },
-		Drivers: s.in.drivers, Changed: func() { s.nodes.Look() }, Log: kit.Log,
-	})
-	s.claims = claims.New(claims.Deps{API: s.source, Wanted: s.in.expansions, Log: kit.Log})
-	s.node = &node{
-		in: s.in, settings: s.settings, host: s.host, journal: s.journal, recorder: s.recorder,
-		report: service.Owner[*statusv1.NodeReport](kit, house.StatusNode),
-		epoch:  kit.Epoch, started: started, changed: func() { s.pods.mark(nil, nil, true); s.csi.Look() },
-		csi:  s.csi.Problem,
-		away: map[string]time.Time{}, partial: map[string]time.Time{}, log: kit.Log,
-	}
-	s.nodes = nodesync.New(nodesync.Deps{
-		API: s.source, Facts: s.node.facts, Publish: s.node.publish, Emit: s.node.emit,
-		Startup: newNodeStartup(kit.Metrics, bootTime(started), started, time.Now),
-		Beat:    kit.Heart("node", 5*time.Minute), Log: kit.Log,
-	})
-	s.desk = report.NewDesk(time.Now, func(key string) { s.pods.settled(key) })
-	times := newStartTimes(started, s.metrics)
-	s.pods = newPodLoop(&podLoop{
-		in: s.in, desk: s.desk, journal: s.journal, node: s.node, started: times, log: kit.Log, now: time.Now,
-		reports: service.Owner[*statusv1.PodReport](kit, house.StatusPods),
-		beat:    kit.Heart("pods", 3*time.Minute),
-	}, restored)
-	s.pods.watch()
-	for _, m := range s.in.events {
-		s.recorder.Follow(m, times.event)
-	}
-	s.watch()
-	return nil
-}
-
-// watch hears of what the node depends on.
+// watch wakes what depends on an input when that changes.
 func (s *Service) watch() {
-	look := func([]string) { s.nodes.Look() }
+	look := func([]string) { s.looks.Send() }
 	s.in.runtime.Watch(look)
-	s.in.resources.Watch(look)
+	s.in.resources.Watch(func(keys []string) {
+		look(keys)
+		s.slices.Look()
+	})
 	s.in.nodes.Watch(look)
 	s.in.end.Watch(look)
 	s.in.sources.Watch(look)
 	s.in.volumes.Watch(func(keys []string) {
 		look(keys)
-		s.csi.Look()
+		s.volumes.Send()
 		s.claims.Look()
 	})
 	s.in.credential.Watch(func([]string) { s.credential() })
@@ -193,9 +227,9 @@ func (s *Service) watch() {
 		}
 		s.configure(k.config)
 		s.journal.PutConfig(k.raw)
-		s.nodes.Look()
+		s.looks.Send()
 		s.recorder.Look()
-		s.pods.mark(nil, nil, true)
+		s.pods.Mark([]string{everything})
 	})
 }
 
@@ -203,41 +237,25 @@ func (s *Service) watch() {
 // from a config that has only just started, the former one stays.
 func (s *Service) credential() {
 	c, ok := s.in.credential.Get(credentialKey)
-	if !ok && !s.in.credential.Complete() {
+	if !ok && !s.in.credential.Knows(credentialKey) {
 		return
 	}
 	s.settings.setCredential(string(c.GetKubeconfig()))
 	s.source.Configure(s.settings.api())
 	s.journal.PutCredential(c.GetKubeconfig())
-	s.nodes.Look()
+	s.looks.Send()
 	s.recorder.Look()
 }
 
 // configure puts a configuration in force.
-func (s *Service) configure(config *kubeconf.Config) {
+func (s *Service) configure(config *kubeletconfig.Config) {
 	s.settings.set(config)
 	s.source.Configure(s.settings.api())
 	s.writes.set(apiRate(config))
 	s.eventful.set(eventRate(config))
-	if s.host != nil {
-		s.host.Name(s.settings.node())
-	}
-	if s.metrics != nil {
-		s.metrics.node(s.settings.node())
-	}
+	s.host.Name(s.settings.node())
+	s.metrics.node(s.settings.node())
 	s.kit.Serving()
-}
-
-// recording tells the recorder what to do with events.
-func (s *Service) recording() (string, events.Mode) {
-	switch name := s.settings.node(); {
-	case s.settings.get() == nil || name == "":
-		return "", events.Wait
-	case s.settings.standalone():
-		return name, events.Discard
-	default:
-		return name, events.Record
-	}
 }
 
 // leasing is what the Lease is renewed by (lease.Deps).
@@ -250,28 +268,4 @@ func (s *Service) leasing() (lease.Settings, error) {
 		Node: s.settings.node(), Duration: leaseDuration(s.settings.get()),
 		Client: clients.Lease, Generation: clients.Generation,
 	}, nil
-}
-
-func (s *Service) run() {
-	kit := s.kit
-	sender := report.NewSender(report.SenderConfig{}, report.SenderDeps{
-		Desk: s.desk, API: s.source, Limiter: &s.writes, Log: kit.Log,
-		Synced: func(d time.Duration) { s.metrics.synced.Observe(d.Seconds()) },
-	})
-	renewer := lease.New(lease.Deps{Settings: s.leasing, NodeUID: s.nodes.UID, Log: kit.Log})
-	kit.Go("lease", renewer.Run)
-	kit.Go("journal", func(ctx context.Context) error {
-		err := s.journal.Run(ctx)
-		if closeErr := s.journal.Close(); closeErr != nil && !errors.Is(closeErr, os.ErrClosed) {
-			err = errors.Join(err, fmt.Errorf("journal: %w", closeErr))
-		}
-		return err
-	})
-	kit.Go("host", s.host.Run)
-	kit.Go("node", s.nodes.Run)
-	kit.Go("csinode", s.csi.Run)
-	kit.Go("claims", s.claims.Run)
-	kit.Go("pods", s.pods.Run)
-	kit.Go("sender", sender.Run)
-	kit.Go("events", s.recorder.Run)
 }

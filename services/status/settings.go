@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -8,9 +10,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/status/internal/api"
+	"github.com/sextant-node/sextant/services/status/internal/events"
 )
 
 // settings hold the configuration in force: the last one config served, in this
@@ -19,18 +23,18 @@ type settings struct {
 	cfg Config
 
 	mu         sync.Mutex
-	current    *kubeconf.Config
+	current    *kubeletconfig.Config
 	credential string
 }
 
-func (s *settings) set(c *kubeconf.Config) {
+func (s *settings) set(c *kubeletconfig.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = c
 }
 
 // get is the configuration, nil while there is none.
-func (s *settings) get() *kubeconf.Config {
+func (s *settings) get() *kubeletconfig.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
@@ -47,11 +51,23 @@ func (s *settings) node() string {
 	return ""
 }
 
-// standalone tells that the configuration names no API server. While there is no
-// configuration nobody knows.
+// standalone reports whether the configuration names no API server. While there is no
+// configuration it is not known.
 func (s *settings) standalone() bool {
 	c := s.get()
 	return c != nil && c.Node.KubeConfig == ""
+}
+
+// recording is what the recorder does with events now (events.Deps).
+func (s *settings) recording() (string, events.Mode) {
+	switch name := s.node(); {
+	case s.get() == nil || name == "":
+		return "", events.Wait
+	case s.standalone():
+		return name, events.Discard
+	default:
+		return name, events.Record
+	}
 }
 
 // setCredential keeps the credential (a kubeconfig), empty for none.
@@ -75,9 +91,9 @@ func (s *settings) api() api.Config {
 }
 
 // leaseDuration is nodeLeaseDurationSeconds; 40 s while nothing is known.
-func leaseDuration(c *kubeconf.Config) time.Duration {
+func leaseDuration(c *kubeletconfig.Config) time.Duration {
 	if c != nil && c.Kubelet.NodeLeaseDurationSeconds > 0 {
-		return time.Duration(c.Kubelet.NodeLeaseDurationSeconds) * time.Second
+		return pod.Seconds(int64(c.Kubelet.NodeLeaseDurationSeconds))
 	}
 	return 40 * time.Second
 }
@@ -117,7 +133,7 @@ func (l *limit) Wait(ctx context.Context) error {
 }
 
 // apiRate is kubeAPIQPS and kubeAPIBurst; 0 is client-go's default, as for the kubelet.
-func apiRate(c *kubeconf.Config) (float32, int) {
+func apiRate(c *kubeletconfig.Config) (float32, int) {
 	qps, burst := float32(50), int(c.Kubelet.KubeAPIBurst)
 	if c.Kubelet.KubeAPIQPS != nil {
 		qps = float32(*c.Kubelet.KubeAPIQPS)
@@ -132,7 +148,7 @@ func apiRate(c *kubeconf.Config) (float32, int) {
 }
 
 // eventRate is eventRecordQPS and eventBurst; 0 is no limit.
-func eventRate(c *kubeconf.Config) (float32, int) {
+func eventRate(c *kubeletconfig.Config) (float32, int) {
 	qps, burst := float32(50), int(c.Kubelet.EventBurst)
 	if c.Kubelet.EventRecordQPS != nil {
 		qps = float32(*c.Kubelet.EventRecordQPS)

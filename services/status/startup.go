@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -7,10 +9,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
-// starts hears how long starts of pods took; *metrics does.
+// starts observes how long starts of pods took; *metrics does.
 type starts interface {
 	// running: the pod runs, so long after it was first seen.
 	running(seen time.Duration)
@@ -50,7 +53,7 @@ func (s *startTimes) entry(uid string) *startTime {
 	return t
 }
 
-// event hears of pulls.
+// event observes pulls.
 func (s *startTimes) event(e *eventv1.Event) {
 	reason := e.GetReason()
 	if reason != "Pulling" && reason != "Pulled" {
@@ -68,7 +71,7 @@ func (s *startTimes) event(e *eventv1.Event) {
 	}
 }
 
-// rendered hears of each status that was rendered.
+// rendered observes each status that was rendered.
 func (s *startTimes) rendered(uid string, d *desired, status *v1.PodStatus, now time.Time) {
 	if d == nil {
 		return
@@ -85,7 +88,7 @@ func (s *startTimes) rendered(uid string, d *desired, status *v1.PodStatus, now 
 	}
 }
 
-// reported hears of the status that the API server is known to have, nil for
+// reported observes the status that the API server is known to have, nil for
 // none.
 func (s *startTimes) reported(uid string, d *desired, status *v1.PodStatus, now time.Time) {
 	if d == nil || status == nil || !allRunning(status) {
@@ -110,7 +113,7 @@ func (s *startTimes) reported(uid string, d *desired, status *v1.PodStatus, now 
 	s.to.known(d.pod, max(0, total-t.pulled()-initTime(status)), total)
 }
 
-// allRunning tells whether every container of a pod runs.
+// allRunning reports whether every container of a pod runs.
 func allRunning(status *v1.PodStatus) bool {
 	return len(status.ContainerStatuses) > 0 && !slices.ContainsFunc(status.ContainerStatuses, func(c v1.ContainerStatus) bool {
 		return c.State.Running == nil || c.State.Running.StartedAt.IsZero()
@@ -149,11 +152,11 @@ func initTime(status *v1.PodStatus) (sum time.Duration) {
 	return sum
 }
 
-// stateful tells whether a pod mounts more than what comes with the API: its
+// stateful reports whether a pod mounts more than the API and the node give it: its
 // start is not the node's alone (pod startup latency SLI).
 func stateful(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
-		return v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil
+		return volumetype.Of(&v).Origin == volumetype.Elsewhere
 	})
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -114,7 +116,8 @@ func TestEndedStaticPodBeginsAnew(t *testing.T) {
 }
 
 // TestMirrorAfterTheAPIServerIsBack: a static pod is edited while the API server is
-// away. Its mirror is of the new version, ready, within 5 s of the return.
+// away. Its mirror is of the new version, ready, after the return; how soon is tested in
+// internal/report, on synthetic time.
 func TestMirrorAfterTheAPIServerIsBack(t *testing.T) {
 	t.Parallel()
 	h := newHome(t, nil)
@@ -128,14 +131,10 @@ func TestMirrorAfterTheAPIServerIsBack(t *testing.T) {
 	h.up(second)
 	h.quietly(func() bool { return len(h.cluster.Requests("delete", "pods")) >= 7 }) // tried as rarely as ever
 	h.cluster.Away(false)
-	back := time.Now()
 	h.eventually("a mirror of the new version", func() bool {
 		m := h.cluster.Pod("default", "job-n1")
 		return m != nil && m.Annotations[pod.ConfigMirrorAnnotation] == "v2" && isReady(m)
 	})
-	if took := time.Since(back); took > 5*time.Second {
-		t.Errorf("after %s", took)
-	}
 }
 
 // TestAMirrorOfAnotherAgent: the first status of a static pod is made before config has

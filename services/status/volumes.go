@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -14,7 +16,7 @@ import (
 // drivers are what CSINode lists; false while volume has not looked who is there.
 func (in *inputs) drivers() ([]storagev1.CSINodeDriver, bool) {
 	item, ok := in.volumes.Get(nodeKey)
-	if !ok || !in.volumes.Complete() {
+	if !ok || !in.volumes.Knows(nodeKey) {
 		return nil, false
 	}
 	all := []storagev1.CSINodeDriver{}
@@ -33,7 +35,7 @@ func (in *inputs) drivers() ([]storagev1.CSINodeDriver, bool) {
 // is there.
 func (in *inputs) identities() *nodestatus.Drivers {
 	item, ok := in.volumes.Get(nodeKey)
-	if !ok || !in.volumes.Complete() {
+	if !ok || !in.volumes.Knows(nodeKey) {
 		return nil
 	}
 	d := &nodestatus.Drivers{NodeIDs: map[string]string{}, Topology: map[string]string{}}
@@ -45,7 +47,7 @@ func (in *inputs) identities() *nodestatus.Drivers {
 }
 
 // inUse are the volumes that the attach controller leaves attached; nil while
-// nothing was heard of them.
+// nothing is known of them.
 func (in *inputs) inUse() []v1.UniqueVolumeName {
 	item, ok := in.volumes.Get(nodeKey)
 	if !ok {

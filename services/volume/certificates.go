@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
@@ -24,7 +26,7 @@ func (l lookups) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodC
 	}
 	ask := func(r podcert.Request) (podcert.Answer, error) {
 		req.Name, req.Pkcs10 = r.Name, r.PKCS10
-		resp, err := l.s.tokens.CertifyPod(l.ctx, req)
+		resp, err := l.tokens.CertifyPod(l.ctx, req)
 		switch {
 		case r.Name != "" && rpc.Is(err, rpc.NotFound):
 			return podcert.Answer{}, fmt.Errorf("%w: %w", podcert.ErrGone, err)
@@ -42,7 +44,7 @@ func (l lookups) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodC
 		}
 		return a, nil
 	}
-	c, refresh, err := l.s.certificates.Get(podcert.Source{UID: p.UID, Volume: volume, Index: source}, spec.KeyType, ask)
+	c, refresh, err := l.certificates.Get(podcert.Source{UID: p.UID, Volume: volume, Index: source}, spec.KeyType, ask)
 	if errors.Is(err, podcert.ErrWait) {
 		err = fmt.Errorf("%w: %w", content.ErrWait, err)
 	}

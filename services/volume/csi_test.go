@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -19,30 +21,38 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/csidriver"
 	"github.com/sextant-node/sextant/test/standin"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // storage is a rig with a CSI driver.
 type storage struct {
 	*rig
+	name   string // of the driver
 	data   string
+	done   func(method string) // of the driver
 	driver *csidriver.Driver
-	node   *feed.Mirror[*volumev1.VolumeNode]
+	node   *feed.Replica[*volumev1.VolumeNode]
 }
 
 func newStorage(t *testing.T, more ...csi.NodeServiceCapability_RPC_Type) *storage {
 	t.Helper()
-	s := &storage{rig: newRig(t, nil), data: t.TempDir()}
-	s.node = standin.Read[*volumev1.VolumeNode](s.House, house.VolumeNode)
-	conf := &kubeconf.Config{}
-	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+	return newStorageOf(t, "csi.example", more...)
+}
+
+// newStorageOf is newStorage with a driver of another name.
+func newStorageOf(t *testing.T, driver string, more ...csi.NodeServiceCapability_RPC_Type) *storage {
+	t.Helper()
+	s := &storage{rig: newRig(t, nil), name: driver, data: t.TempDir()}
+	s.node = standin.Read(s.House, house.VolumeNode)
+	conf := &kubeletconfig.Config{}
+	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeletconfig.APIVersion, kubeletconfig.Kind
 	conf.Node.Name = "n1"
 	standin.SetKubelet(s.House, s.kubelet, conf)
 	s.serve(more...)
@@ -66,9 +76,14 @@ func (s *storage) serve(more ...csi.NodeServiceCapability_RPC_Type) {
 		s.Fatal(err)
 	}
 	s.driver, err = csidriver.Start(csidriver.Config{
-		Name: "csi.example", NodeID: "node-1", Root: s.data, MaxVolumes: 5, Topology: map[string]string{"zone": "a"},
+		Name: s.name, NodeID: "node-1", Root: s.data, MaxVolumes: 5, Topology: map[string]string{"zone": "a"},
 		Capabilities: append([]csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}, more...),
 		Endpoint:     filepath.Join(dir, "csi.sock"), Registration: filepath.Join(dir, "r", "reg.sock"),
+		Done: func(method string) {
+			if s.done != nil {
+				s.done(method)
+			}
+		},
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -115,7 +130,7 @@ func (s *storage) volume1(size string) {
 
 func (s *storage) csiDriver(edit func(*storagev1.CSIDriverSpec)) {
 	s.Helper()
-	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.example"}}
+	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	no, policy := false, storagev1.FileFSGroupPolicy
 	d.Spec = storagev1.CSIDriverSpec{
 		AttachRequired: &no, FSGroupPolicy: &policy,
@@ -124,7 +139,7 @@ func (s *storage) csiDriver(edit func(*storagev1.CSIDriverSpec)) {
 	if edit != nil {
 		edit(&d.Spec)
 	}
-	s.put("CSIDriver", "", "csi.example", d)
+	s.put("CSIDriver", "", s.name, d)
 }
 
 func (s *storage) calls() string {
@@ -178,6 +193,73 @@ func TestACSIVolume(t *testing.T) {
 	}
 	if got := s.read(filepath.Join(csidriver.Data(s.data, "vol-1"), "file")); got != "text" {
 		t.Errorf("the volume has %q", got)
+	}
+}
+
+// TestMigratedVolumes: a volume of an in-tree type is staged and published by the driver
+// that makes such volumes now, at the paths of a kubelet, and stays over restarts (KEP-625).
+func TestMigratedVolumes(t *testing.T) {
+	gce := v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "disk-1", FSType: "ext4"}}
+	for _, tc := range []struct {
+		name, driver, volume string
+		source               *v1.PersistentVolumeSource // of the claim's volume
+		dir, handle          string
+	}{
+		{"persistent", "pd.csi.storage.gke.io", claimed, &gce, "pv", "projects/UNSPECIFIED/zones/a/disks/disk-1"},
+		{"inline", "ebs.csi.aws.com", "- {name: data, awsElasticBlockStore: {volumeID: vol-1, fsType: ext4}}", nil, "ebs.csi.aws.com-vol-1", "vol-1"},
+		{"inline with slashes", "disk.csi.azure.com",
+			"- {name: data, azureDisk: {diskName: d, diskURI: /subscriptions/../d, cachingMode: None, kind: Managed, fsType: ext4}}", nil,
+			"~subscriptions~..~d", "/subscriptions/../d"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStorageOf(t, tc.driver)
+			s.csiDriver(nil)
+			if tc.source != nil {
+				s.claim()
+				// The disk's zone is looked for under the driver's label.
+				s.put("Node", "", "n1", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"topology.gke.io/zone": "a"}}})
+				s.put("PersistentVolume", "", "pv", &v1.PersistentVolume{
+					ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: map[string]string{v1.LabelTopologyZone: "a"}},
+					Spec: v1.PersistentVolumeSpec{
+						Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+						ClaimRef: &v1.ObjectReference{UID: "claim-1"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+						PersistentVolumeSource: *tc.source,
+					},
+				})
+			}
+			s.declare(of(t, "u", tc.volume))
+			s.ready("u")
+			path := s.path("u", "csi", tc.dir, "mount")
+			if got := s.volume("u", "data").GetHostPath(); got != path {
+				t.Errorf("at %s, want %s", got, path)
+			}
+			notes := s.read(filepath.Join(filepath.Dir(path), "vol_data.json"))
+			for _, want := range []string{tc.driver, tc.handle, strings.ReplaceAll(tc.dir, "~", "/")} {
+				if !strings.Contains(notes, fmt.Sprintf("%q", want)) {
+					t.Errorf("vol_data.json has no %q: %s", want, notes)
+				}
+			}
+			s.write(filepath.Join(path, "file"), "text")
+			s.stop()
+			s.start(nil)
+			s.ready("u")
+			if got := s.read(filepath.Join(path, "file")); got != "text" {
+				t.Errorf("the volume has %q", got)
+			}
+			s.withdraw("u")
+			s.gone("u")
+			// What was under way when the driver registered again is made again.
+			calls := strings.Split(s.calls(), ", ")
+			if len(calls) < 4 || calls[0] != "NodeStageVolume "+tc.handle || calls[1] != "NodePublishVolume "+tc.handle {
+				t.Errorf("calls %q", calls)
+			}
+			if had := driverHas(s, calls, tc.handle); had != "" {
+				t.Errorf("the driver has the volume %s: %q", had, calls)
+			}
+			if points := volumetest.Mounts(t, s.root); len(points) > 0 {
+				t.Errorf("mounted still: %v", points)
+			}
+		})
 	}
 }
 
@@ -458,8 +540,8 @@ func TestAVolumeThatIsNotWell(t *testing.T) {
 	s.declare(of(t, "u", claimed))
 	s.ready("u")
 	configure := func(on bool) {
-		conf := &kubeconf.Config{}
-		conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+		conf := &kubeletconfig.Config{}
+		conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeletconfig.APIVersion, kubeletconfig.Kind
 		conf.Kubelet.FeatureGates = map[string]bool{"CSIVolumeHealth": on}
 		conf.Kubelet.VolumeStatsAggPeriod.Duration = time.Millisecond
 		standin.SetKubelet(s.House, s.kubelet, conf)

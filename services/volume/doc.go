@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package volume mounts the volumes of pods.
 //
 // It owns the mounts of each pod (feed volume.pods) below
@@ -7,17 +9,17 @@
 //
 // It promises that a pod's item says for every volume what it does or waits for;
 // that a ConfigMap, Secret or token changes on disk in one step (a
-// symlink swapped by rename) as soon as the object
-// changes; and that a volume of one pod which hangs or fails holds up nobody
-// else's: what may hang is done by child processes (package child), so a file
-// system that is gone costs its pod a wait, and nobody a restart.
+// symlink swapped by rename) as soon as the object changes; and that a volume which hangs
+// or fails delays no other pod's: what may hang is done by child processes (package
+// child), so a file system that is gone costs its pod a wait, and nothing a restart.
 //
-// Volumes of CSI drivers are theirs to make (internal/csi): drivers register
+// A type of volume is a plugin (internal/plugin), found by the table of pkg/pod/volumetype.
+// Volumes of CSI drivers are made by these (internal/csi): drivers register
 // themselves (internal/plugins), and are asked once a claim has led to a volume
 // (internal/claim) that is attached (internal/demand). Which drivers there are and
 // which volumes are in use is the feed volume.node.
 //
-// How full volumes are (Stats) is measured when somebody asks, and kept for
+// How full volumes are (Stats) is measured on request, and kept for
 // volumeStatsAggPeriod.
 //
 // It comes back from its intent journal: a pod that was declared is declared,

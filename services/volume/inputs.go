@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
@@ -10,27 +12,106 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
+	"github.com/sextant-node/sextant/services/volume/internal/podcert"
 )
 
-// lookups answers package content and claim from the mirrors and from config.
+// inputs is what other services have told this one, and the certificates of pods.
+type inputs struct {
+	objects *feed.Replica[*configv1.Object]
+	secrets *feed.Replica[*configv1.Object]
+	node    *feed.Replica[*resourcev1.NodeResources]
+	kubelet *feed.Replica[*kubeletconfig.Config]
+	tokens  configv1.ConfigServiceClient
+
+	certificates *podcert.Keeper
+	fileLabel    func(*v1.SELinuxOptions) (string, error)
+	now          func() time.Time
+	// configured: the configuration is another. Capacity 1.
+	configured signal.Signal
+}
+
+func newInputs(kit *service.Kit, fileLabel func(*v1.SELinuxOptions) (string, error), now func() time.Time) (*inputs, error) {
+	in := &inputs{certificates: podcert.New(now), fileLabel: fileLabel, now: now, configured: signal.New()}
+	config, err := kit.Dial(house.Config)
+	if err != nil {
+		return nil, err
+	}
+	in.tokens = configv1.NewConfigServiceClient(config)
+	if in.objects, err = service.Replica(kit, house.ConfigObjects, feed.Message[*configv1.Object]); err != nil {
+		return nil, err
+	}
+	if in.secrets, err = service.Replica(kit, house.ConfigSecrets, feed.Message[*configv1.Object]); err != nil {
+		return nil, err
+	}
+	if in.node, err = service.Replica(kit, house.ResourceNode, feed.Message[*resourcev1.NodeResources]); err != nil {
+		return nil, err
+	}
+	if in.kubelet, err = service.Replica(kit, house.ConfigKubelet, kubeletconfig.Decode); err != nil {
+		return nil, err
+	}
+	in.kubelet.Watch(func([]string) {
+		in.configured.Send()
+	})
+	return in, nil
+}
+
+// gate reports whether a feature gate is on.
+func (in *inputs) gate(name string) bool {
+	conf, ok := in.kubelet.Get("kubelet")
+	return ok && conf.Gate(name)
+}
+
+// statsPeriod is how old a measurement may be; 0 when volumes are not to be measured.
+func (in *inputs) statsPeriod() time.Duration {
+	if conf, ok := in.kubelet.Get("kubelet"); ok {
+		return max(0, conf.Kubelet.VolumeStatsAggPeriod.Duration)
+	}
+	return defaultPeriod
+}
+
+// allocatable is what pods of the node may have.
+func (in *inputs) allocatable() (v1.ResourceList, error) {
+	node, ok := in.node.Get("node")
+	if !ok {
+		return nil, content.ErrWait
+	}
+	list := v1.ResourceList{}
+	for name, text := range node.GetAllocatable() {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("allocatable %s: %w", name, err)
+		}
+		list[v1.ResourceName(name)] = q
+	}
+	return list, nil
+}
+
+// lookups implements plugin.Objects for one volume of a pod.
 type lookups struct {
+	*inputs
 	ctx context.Context
-	s   *Service
-	// needs takes the keys of what was asked for.
-	needs map[string]bool
+	// note takes the key of each object before it is read, so that no change is missed.
+	note func(key string)
 }
 
 // object finds an object by config's key, kind/namespace/name.
-func (l lookups) object(m *feed.Mirror[*configv1.Object], kind, namespace, name string) ([]byte, error) {
-	key := kind + "/" + namespace + "/" + name
-	l.needs[key] = true
+func (l lookups) object(m *feed.Replica[*configv1.Object], kind, namespace, name string) ([]byte, error) {
+	key := volumetype.Ref{Kind: kind, Namespace: namespace, Name: name}.Key()
+	l.note(key)
 	o, ok := m.Get(key)
 	switch {
 	case !ok:
@@ -46,22 +127,27 @@ func (l lookups) object(m *feed.Mirror[*configv1.Object], kind, namespace, name 
 	return o.GetObject(), nil
 }
 
-func (l lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	data, err := l.object(l.s.objects, "ConfigMap", namespace, name)
+// get reads an object of the API into a value.
+func get[T any, P interface {
+	*T
+	Unmarshal([]byte) error
+}](l lookups, from *feed.Replica[*configv1.Object], kind, namespace, name string) (P, error) {
+	data, err := l.object(from, kind, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	c := &v1.ConfigMap{}
-	return c, c.Unmarshal(data)
+	o := P(new(T))
+	return o, o.Unmarshal(data)
 }
 
+// ConfigMap implements content.Objects.
+func (l lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	return get[v1.ConfigMap](l, l.objects, volumetype.KindConfigMap, namespace, name)
+}
+
+// Secret implements content.Objects.
 func (l lookups) Secret(namespace, name string) (*v1.Secret, error) {
-	data, err := l.object(l.s.secrets, "Secret", namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	c := &v1.Secret{}
-	return c, c.Unmarshal(data)
+	return get[v1.Secret](l, l.secrets, volumetype.KindSecret, namespace, name)
 }
 
 // TrustBundle implements content.Objects.
@@ -73,47 +159,38 @@ func (l lookups) TrustBundle(s *v1.ClusterTrustBundleProjection) (string, error)
 	if name == "" {
 		return "", content.ErrAbsent
 	}
-	data, err := l.object(l.s.objects, kind, "", name)
+	b, err := get[certificatesv1beta1.ClusterTrustBundle](l, l.objects, kind, "", name)
 	if err != nil {
 		return "", err
 	}
-	b := &certificatesv1beta1.ClusterTrustBundle{}
-	err = b.Unmarshal(data)
-	return b.Spec.TrustBundle, err
+	return b.Spec.TrustBundle, nil
 }
 
 // Claim implements claim.Objects.
 func (l lookups) Claim(namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	data, err := l.object(l.s.objects, "PersistentVolumeClaim", namespace, name)
+	c, err := get[v1.PersistentVolumeClaim](l, l.objects, volumetype.KindClaim, namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("persistentvolumeclaims %q %w", name, err)
 	}
-	c := &v1.PersistentVolumeClaim{}
-	return c, c.Unmarshal(data)
+	return c, nil
 }
 
 // Volume implements claim.Objects.
 func (l lookups) Volume(name string) (*v1.PersistentVolume, error) {
-	data, err := l.object(l.s.objects, "PersistentVolume", "", name)
+	pv, err := get[v1.PersistentVolume](l, l.objects, "PersistentVolume", "", name)
 	if err != nil {
 		return nil, fmt.Errorf("persistentvolumes %q %w", name, err)
 	}
-	c := &v1.PersistentVolume{}
-	return c, c.Unmarshal(data)
+	return pv, nil
 }
 
 // Node implements claim.Objects.
 func (l lookups) Node() (*v1.Node, error) {
-	conf, ok := l.s.kubelet.Get("kubelet")
+	conf, ok := l.kubelet.Get("kubelet")
 	if !ok {
 		return nil, content.ErrWait
 	}
-	data, err := l.object(l.s.objects, "Node", "", conf.Node.Name)
-	if err != nil {
-		return nil, err
-	}
-	c := &v1.Node{}
-	return c, c.Unmarshal(data)
+	return get[v1.Node](l, l.objects, "Node", "", conf.Node.Name)
 }
 
 // leastRefresh keeps a clock that is off from asking without end.
@@ -122,47 +199,88 @@ const leastRefresh = 10 * time.Second
 // tokenTTL is what a projection without expirationSeconds gets (API default).
 const tokenTTL = time.Hour
 
-// Token asks config. It must be replaced when four fifths of its life are over,
-// or after a day (the kubelet's rule).
+// Token implements content.Objects. A token is replaced when four fifths of its life are
+// over, or after a day (the kubelet's rule).
 func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (string, time.Time, error) {
 	ttl := tokenTTL
 	if spec.ExpirationSeconds != nil {
-		ttl = time.Duration(*spec.ExpirationSeconds) * time.Second
+		ttl = pod.Seconds(*spec.ExpirationSeconds)
 	}
+	token, expires, err := l.DriverToken(p, spec.Audience, ttl)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	now := l.now()
+	return token, now.Add(max(min(expires.Sub(now)*4/5, 24*time.Hour), leastRefresh)), nil
+}
+
+// DriverToken implements demand.Objects.
+func (l lookups) DriverToken(p *v1.Pod, audience string, life time.Duration) (string, time.Time, error) {
 	req := &configv1.TokenRequest{
-		Namespace: p.Namespace, ServiceAccount: accountOf(p),
-		Expiration: durationpb.New(ttl), PodName: p.Name, PodUid: string(p.UID),
+		Namespace: p.Namespace, ServiceAccount: accountOf(p), Expiration: durationpb.New(life), PodName: p.Name, PodUid: string(p.UID),
 	}
-	if spec.Audience != "" {
-		req.Audiences = []string{spec.Audience}
+	if audience != "" {
+		req.Audiences = []string{audience}
 	}
-	resp, err := l.s.tokens.Token(l.ctx, req)
+	resp, err := l.tokens.Token(l.ctx, req)
 	if rpc.Is(err, rpc.Unavailable) {
 		return "", time.Time{}, fmt.Errorf("%w: %w", content.ErrWait, err)
 	}
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	now := l.s.now()
-	left := resp.GetExpiresAt().AsTime().Sub(now)
-	return resp.GetToken(), now.Add(max(min(left*4/5, 24*time.Hour), leastRefresh)), nil
+	return resp.GetToken(), resp.GetExpiresAt().AsTime(), nil
 }
 
+// allocatableKey stands for the node's allocatable resources among the objects that a
+// volume is made of.
+const allocatableKey = "allocatable"
+
 func (l lookups) Allocatable() (v1.ResourceList, error) {
-	node, ok := l.s.node.Get("node")
-	if !ok {
-		return nil, content.ErrWait
-	}
-	list := v1.ResourceList{}
-	for name, text := range node.GetAllocatable() {
-		q, err := resource.ParseQuantity(text)
-		if err != nil {
-			return nil, fmt.Errorf("allocatable %s: %w", name, err)
-		}
-		list[v1.ResourceName(name)] = q
-	}
-	return list, nil
+	l.note(allocatableKey)
+	return l.allocatable()
 }
+
+// AllocatableOnce implements plugin.Objects.
+func (l lookups) AllocatableOnce() (v1.ResourceList, error) { return l.allocatable() }
+
+// Standalone implements plugin.Objects.
+func (l lookups) Standalone() (bool, error) {
+	conf, ok := l.kubelet.Get("kubelet")
+	if !ok {
+		return false, content.ErrWait
+	}
+	return conf.Standalone(), nil
+}
+
+// Driver implements demand.Objects.
+func (l lookups) Driver(name string) (*storagev1.CSIDriver, error) {
+	d, err := get[storagev1.CSIDriver](l, l.objects, volumetype.KindCSIDriver, "", name)
+	if errors.Is(err, content.ErrAbsent) {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	return d, err
+}
+
+// Attachment implements demand.Objects.
+func (l lookups) Attachment(name string) (*storagev1.VolumeAttachment, error) {
+	return get[storagev1.VolumeAttachment](l, l.objects, "VolumeAttachment", "", name)
+}
+
+// NodeName implements demand.Objects.
+func (l lookups) NodeName() string {
+	conf, ok := l.kubelet.Get("kubelet")
+	if !ok {
+		return ""
+	}
+	return conf.Node.Name
+}
+
+// Gate implements demand.Objects.
+func (l lookups) Gate(name string) bool { return l.gate(name) }
+
+// FileLabel implements demand.Objects.
+func (l lookups) FileLabel(o *v1.SELinuxOptions) (string, error) { return l.fileLabel(o) }
 
 // accountOf is the service account of a pod (API default).
 func accountOf(p *v1.Pod) string { return cmp.Or(p.Spec.ServiceAccountName, "default") }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
@@ -9,7 +11,7 @@ import (
 
 // restore takes up the journal and what is on disk beside it.
 func (s *Service) restore() error {
-	all, err := s.journal.All()
+	all, err := s.maker.journal.All()
 	if err != nil {
 		return err
 	}
@@ -19,21 +21,21 @@ func (s *Service) restore() error {
 			s.kit.Log.Error("intent skipped", "uid", uid, "error", err.Error())
 			continue
 		}
-		s.pods[w.uid] = w
+		s.pods.all[w.uid] = w
 	}
-	found, err := s.host.Found()
+	found, err := s.maker.host.Found()
 	if err != nil {
 		return fmt.Errorf("volumes on disk: %w", err)
 	}
 	for uid, names := range found {
-		s.metrics.reconstructed.Add(float64(len(names)))
-		if w := s.pods[uid]; w == nil || w.pod == nil {
-			s.metrics.reconstructErrors.Add(float64(len(names)))
+		s.maker.metrics.reconstructed.Add(float64(len(names)))
+		if w := s.pods.all[uid]; w == nil || w.pod == nil {
+			s.maker.metrics.reconstructErrors.Add(float64(len(names)))
 		}
-		switch w := s.pods[uid]; {
+		switch w := s.pods.all[uid]; {
 		case w == nil:
-			s.pods[uid] = newWork(uid)
-			s.pods[uid].found = names
+			s.pods.all[uid] = newWork(uid)
+			s.pods.all[uid].found = names
 		case w.pod == nil:
 			w.found = names // its removal was under way
 		}
@@ -43,7 +45,8 @@ func (s *Service) restore() error {
 
 func (s *Service) restored(uid types.UID, i intent) (*podWork, error) {
 	w := newWork(uid)
-	w.withdrawing, w.dirty, w.asked = i.Withdrawing, true, s.now()
+	w.withdrawing, w.asked = i.Withdrawing, s.clock.Now()
+	w.touch()
 	if len(i.Pod) == 0 {
 		return w, nil
 	}
@@ -51,7 +54,7 @@ func (s *Service) restored(uid types.UID, i intent) (*podWork, error) {
 	if err := w.pod.Unmarshal(i.Pod); err != nil {
 		return nil, err
 	}
-	w.volumes = s.standing(w.pod)
+	w.volumes = s.maker.standing(w.pod)
 	return w, nil
 }
 
@@ -67,5 +70,5 @@ func (s *Service) save(uid types.UID, p *v1.Pod, withdrawing bool) error {
 		}
 		i.Pod = data
 	}
-	return s.journal.Put(string(uid), i)
+	return s.maker.journal.Put(string(uid), i)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -8,7 +10,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,12 +19,14 @@ import (
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/standin"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // kills is how often the service is killed; make volume-kills does it 200 times.
@@ -50,16 +53,10 @@ func serve() error {
 	return kit.Run(context.Background())
 }
 
-// spawn starts the service as a process of its own.
-func (r *rig) spawn() *exec.Cmd {
+// spawn starts the service as a process of its own, with faults (package fault).
+func (r *rig) spawn(faults string) *standin.Process {
 	r.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), runEnv+"="+r.Paths.Run, stateEnv+"="+r.Paths.State, rootEnv+"="+r.root)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		r.Fatal(err)
-	}
-	return cmd
+	return r.Spawn(runEnv+"="+r.Paths.Run, stateEnv+"="+r.Paths.State, rootEnv+"="+r.root, fault.Env+"="+faults)
 }
 
 // everyKind is a pod with a volume of every kind.
@@ -101,7 +98,35 @@ func (r *rig) insist(what string, call func(context.Context) error) {
 	}
 }
 
-// mountsOf tells which mount is at each mount point of some pods.
+// insistOn declares a pod, insistOff withdraws it.
+func (r *rig) insistOn(p *v1.Pod) {
+	data, err := p.Marshal()
+	if err != nil {
+		r.Error(err)
+	}
+	r.insist("declared "+string(p.UID), func(ctx context.Context) error {
+		_, err := r.client.Declare(ctx, &volumev1.DeclareRequest{Pod: data})
+		return err
+	})
+}
+
+func (r *rig) insistOff(uid string) (at feed.Revision) {
+	r.insist("withdrawn "+uid, func(ctx context.Context) error {
+		resp, err := r.client.Withdraw(ctx, &volumev1.WithdrawRequest{Uid: uid})
+		at = feed.RevisionFrom(resp.GetRevision())
+		return err
+	})
+	return at
+}
+
+// seen waits until the feed is where a service that lives on has answered that it is. The
+// feed of one that was killed shows what was true of that one until then.
+func (r *rig) seen(at feed.Revision) {
+	r.Helper()
+	r.Eventually("the feed is at "+at.String(), func() bool { return r.pods.At(at) })
+}
+
+// mountsOf says which mount is at each mount point of some pods.
 func (r *rig) mountsOf(uids ...string) map[string]int {
 	r.Helper()
 	table, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Join(r.root, "pods")))
@@ -130,24 +155,9 @@ func TestKills(t *testing.T) {
 	r.stop()
 	r.everything(folder)
 	lives := []string{"lives-1", "lives-2"}
-	process := r.spawn()
-	t.Cleanup(func() { process.Process.Kill(); process.Wait() })
-	declare := func(uid string) {
-		data, err := everyKind(t, uid).Marshal()
-		if err != nil {
-			t.Error(err)
-		}
-		r.insist("declared "+uid, func(ctx context.Context) error {
-			_, err := r.client.Declare(ctx, &volumev1.DeclareRequest{Pod: data})
-			return err
-		})
-	}
-	withdraw := func(uid string) {
-		r.insist("withdrawn "+uid, func(ctx context.Context) error {
-			_, err := r.client.Withdraw(ctx, &volumev1.WithdrawRequest{Uid: uid})
-			return err
-		})
-	}
+	process := r.spawn("")
+	declare := func(uid string) { r.insistOn(everyKind(t, uid)) }
+	withdraw := r.insistOff
 	kept := map[string]string{filepath.Join(folder, "data"): "precious"}
 	for _, uid := range lives {
 		declare(uid)
@@ -191,18 +201,19 @@ func TestKills(t *testing.T) {
 		if i > 1 {
 			busy.Go(func() { withdraw(fmt.Sprintf("comes-%d", i-2)) })
 		}
-		<-time.After(rand.N(120 * time.Millisecond)) // the random moment
-		if err := process.Process.Kill(); err != nil {
-			t.Fatal(err)
+		for range rand.N(200) { // the random moment, and a look at what must not change meanwhile
+			if now := r.mountsOf(lives...); !maps.Equal(now, mounts) {
+				t.Fatalf("before kill %d: mounts are %v, were %v", i, now, mounts)
+			}
 		}
-		process.Wait() // it was killed
+		process.Kill()
 		whole(fmt.Sprintf("after kill %d", i))
-		process = r.spawn()
+		process = r.spawn("")
 		busy.Wait()
 		whole(fmt.Sprintf("before kill %d", i+1))
 	}
 	for i := max(0, *kills-2); i < *kills; i++ {
-		withdraw(fmt.Sprintf("comes-%d", i))
+		r.seen(withdraw(fmt.Sprintf("comes-%d", i)))
 	}
 	r.Eventually("only the pods that stay", func() bool { return r.pods.Complete() && len(r.pods.Items()) == len(lives) })
 	for _, uid := range lives {

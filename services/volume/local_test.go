@@ -1,13 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // TestALocalVolume: a claim whose volume is a folder of this node. What is in it
@@ -16,7 +19,8 @@ func TestALocalVolume(t *testing.T) {
 	r, folder := newRig(t, nil), t.TempDir()
 	r.write(filepath.Join(folder, "data"), "precious")
 	r.localDisk("data", "disk-1", folder)
-	p := of(t, "u", `- {name: data, persistentVolumeClaim: {claimName: data}}`)
+	r.configMap("cm", map[string]string{"a": "1"})
+	p := of(t, "u", "- {name: data, persistentVolumeClaim: {claimName: data}}\n- {name: cm, configMap: {name: cm}}\n")
 	group := int64(2000)
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
 	r.declare(p)
@@ -28,12 +32,34 @@ func TestALocalVolume(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(folder, "data")); err != nil || info.Mode().Perm() != 0o664 {
 		t.Errorf("fsGroup: %v, %v", info.Mode(), err)
 	}
+	// A file that a container makes its own stays that, whatever else of the pod changes.
+	key := filepath.Join(folder, "key")
+	r.write(key, "")
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.configMap("cm", map[string]string{"a": "2"})
+	r.Eventually("the change", func() bool { return r.read(r.path("u", "configmap", "cm", "a")) == "2" })
 	r.stop()
 	r.start(nil)
-	r.ready("u")
+	r.configMap("cm", map[string]string{"a": "3"})
+	r.Eventually("the change after a restart", func() bool { return r.read(r.path("u", "configmap", "cm", "a")) == "3" })
+	r.stop() // when all that goes on has come to its end
+	r.start(nil)
+	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key of a running container: %v, %v", info.Mode(), err)
+	}
 	if n := len(volumetest.Mounts(t, path)); n != 1 {
 		t.Errorf("%d mounts after a restart, want 1", n)
 	}
+	other, group2 := of(t, "other", `- {name: data, persistentVolumeClaim: {claimName: data}}`), int64(3000)
+	other.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group2}
+	r.declare(other)
+	r.ready("other")
+	want := "AlreadyMountedVolume ns/other-name: The requested fsGroup is 3000, but the volume disk-1 has GID 2000. The volume may not be shareable."
+	r.Eventually("the event", func() bool { return slices.Contains(r.messages(), want) })
+	r.withdraw("other")
+	r.gone("other")
 	r.withdraw("u")
 	r.gone("u")
 	if left := volumetest.Mounts(t, r.root); len(left) > 0 || r.read(filepath.Join(folder, "data")) != "precious" {

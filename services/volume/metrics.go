@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
@@ -7,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
-	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 )
 
@@ -53,22 +55,20 @@ func (m *metrics) measured(source measure.Source, took time.Duration) {
 	m.measuring.WithLabelValues(string(source)).Observe(took.Seconds())
 }
 
-// called tells of one call to a driver (csi.Observe).
+// called observes one call to a driver (csi.Observe).
 func (m *metrics) called(driver, method, code string, took time.Duration) {
 	m.calls.WithLabelValues(driver, method, code, "false").Observe(took.Seconds())
 }
 
-// mounted tells of one try to make sure of a volume, unmounted of one to remove
-// it: the volumes of a pod go together, and each is told as long as all.
+// mounted observes one attempt to make sure of a volume, unmounted one to remove it: the
+// volumes of a pod are removed together, and each counts the time of all.
 func (m *metrics) mounted(plugin string, err error, took time.Duration) {
 	m.observe(plugin, "volume_mount", err, took)
 }
 
 func (m *metrics) unmounted(p *v1.Pod, err error, took time.Duration) {
 	for i := range p.Spec.Volumes {
-		if plugin := content.Plugin(&p.Spec.Volumes[i]); plugin != content.Image {
-			m.observe(plugin, "volume_unmount", err, took)
-		}
+		m.observe(volumetype.Of(&p.Spec.Volumes[i]).Plugin, "volume_unmount", err, took)
 	}
 }
 
@@ -87,8 +87,8 @@ func (m *metrics) lost(children *child.Pool) prometheus.Collector {
 	}, func() float64 { return float64(len(children.Lost())) })
 }
 
-// census counts volumes when it is asked.
-type census struct{ s *Service }
+// census counts volumes at each scrape.
+type census struct{ pods *pods }
 
 var totalDesc = prometheus.NewDesc("volume_manager_total_volumes",
 	"Volumes that are, and that are to be.", []string{"plugin_name", "state"}, nil)
@@ -100,29 +100,31 @@ func (census) Describe(to chan<- *prometheus.Desc) { to <- totalDesc }
 func (c census) Collect(to chan<- prometheus.Metric) {
 	type row struct{ plugin, state string }
 	rows := map[row]int{}
-	c.s.mu.Lock()
-	for _, w := range c.s.pods {
+	c.pods.mu.Lock()
+	for _, w := range c.pods.all {
 		if w.pod == nil {
 			continue
 		}
 		for i := range w.pod.Spec.Volumes {
 			v := &w.pod.Spec.Volumes[i]
 			if !w.withdrawing {
-				rows[row{content.Plugin(v), "desired_state_of_world"}]++
+				rows[row{volumetype.Of(v).Plugin, "desired_state_of_world"}]++
 			}
-			if made := w.volumes[v.Name]; made != nil && made.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED {
-				rows[row{content.Plugin(v), "actual_state_of_world"}]++
+			if made := w.volumes[v.Name]; made != nil && made.state == mounted {
+				rows[row{volumetype.Of(v).Plugin, "actual_state_of_world"}]++
 			}
 		}
 	}
-	c.s.mu.Unlock()
+	c.pods.mu.Unlock()
 	for r, n := range rows {
 		to <- prometheus.MustNewConstMetric(totalDesc, prometheus.GaugeValue, float64(n), r.plugin, r.state)
 	}
 }
 
-// claims are the volumes of claims, measured when they are asked for.
-type claims struct{ s *Service }
+// claims are the volumes of claims, measured at each scrape.
+type claims struct {
+	stats func(context.Context) []*volumev1.VolumeStats
+}
 
 var claimDescs = []struct {
 	desc  *prometheus.Desc
@@ -149,15 +151,15 @@ func (claims) Describe(to chan<- *prometheus.Desc) {
 	to <- healthDesc
 }
 
-// Collect tells each claim once, however many pods have it.
+// Collect has each claim once, however many pods have it.
 func (c claims) Collect(to chan<- prometheus.Metric) {
-	told := map[string]bool{}
-	for _, v := range c.s.volumeStats(context.Background()) {
+	seen := map[string]bool{}
+	for _, v := range c.stats(context.Background()) {
 		key := v.GetClaimNamespace() + "/" + v.GetClaim()
-		if v.GetClaim() == "" || told[key] {
+		if v.GetClaim() == "" || seen[key] {
 			continue
 		}
-		told[key] = true
+		seen[key] = true
 		for _, d := range claimDescs {
 			to <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, float64(d.value(v)), v.GetClaimNamespace(), v.GetClaim())
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -9,17 +11,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
-	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/standin"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // StageDisk mounts memory for a disk. A target that ends in "denies" says no.
@@ -44,6 +46,7 @@ func (k *tools) StageDisk(_ context.Context, r *supervisorv1.StageDiskRequest) (
 			return nil, err
 		}
 	}
+	k.did("StageDisk")
 	return &supervisorv1.StageDiskResponse{Path: dir}, nil
 }
 
@@ -56,14 +59,31 @@ func (k *tools) UnstageDisk(_ context.Context, r *supervisorv1.UnstageDiskReques
 		line += ", session stays"
 	}
 	k.disks = append(k.disks, line)
-	if bound := volumetest.Mounts(k.t, filepath.Join(k.root, "pods")); len(bound) > 0 && !r.GetKeepSession() {
+	if bound := mountedFrom(k.t, k.diskFolder(r.GetDisk())); len(bound) > 1 {
 		k.t.Errorf("unstaged while it is mounted at %v", bound)
 	}
 	err := unix.Unmount(k.diskFolder(r.GetDisk()), 0)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 		err = nil
 	}
+	k.did("UnstageDisk")
 	return &supervisorv1.UnstageDiskResponse{}, err
+}
+
+// mountedFrom lists where the file system that is mounted on a folder is mounted.
+func mountedFrom(t testing.TB, folder string) (points []string) {
+	table, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, disk := range table {
+		for _, m := range table {
+			if disk.Mountpoint == folder && m.Major == disk.Major && m.Minor == disk.Minor {
+				points = append(points, m.Mountpoint)
+			}
+		}
+	}
+	return points
 }
 
 func (k *tools) diskFolder(d *supervisorv1.NetworkDisk) string {
@@ -89,8 +109,8 @@ func (r *rig) standalone() {
 // configured gives the node a name, and credentials for an API server.
 func (r *rig) configured(name, credentials string) {
 	r.Helper()
-	conf := &kubeconf.Config{}
-	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+	conf := &kubeletconfig.Config{}
+	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeletconfig.APIVersion, kubeletconfig.Kind
 	conf.Node.Name, conf.Node.KubeConfig = name, credentials
 	standin.SetKubelet(r.House, r.kubelet, conf)
 }
@@ -128,7 +148,7 @@ func TestDisk(t *testing.T) {
 		t.Errorf("asked for %q before it was attached", k.deeds())
 	}
 	unique := "kubernetes.io/iscsi/10.0.0.1:iqn.2001-04.example:a:0"
-	nodes := standin.Read[*volumev1.VolumeNode](r.House, house.VolumeNode)
+	nodes := standin.Read(r.House, house.VolumeNode)
 	inUse := func() []string { item, _ := nodes.Get("node"); return item.GetInUse() }
 	r.Eventually("it is said to be in use", func() bool { return slices.Equal(inUse(), []string{unique}) })
 	r.nodeWith(v1.UniqueVolumeName(unique))

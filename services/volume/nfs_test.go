@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -21,9 +23,9 @@ import (
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/stallfs"
 	"github.com/sextant-node/sextant/test/standin"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // tools is what runs root's tools, with folders for exports.
@@ -37,6 +39,7 @@ type tools struct {
 	asked  []*supervisorv1.MountNFSRequest
 	frozen []*stallfs.FS // exports of the server "freezes"
 	disks  []string      // what was asked for disks
+	done   func(string)  // called when something was done, before it is answered; nil for nothing
 	staged []*supervisorv1.StageDiskRequest
 }
 
@@ -79,7 +82,14 @@ func (k *tools) MountNFS(ctx context.Context, r *supervisorv1.MountNFSRequest) (
 	if err == nil && slices.Contains(r.GetOptions(), "ro") {
 		err = unix.Mount("", dir, "", flags|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	}
+	k.did("MountNFS")
 	return &supervisorv1.MountNFSResponse{}, err
+}
+
+func (k *tools) did(method string) {
+	if k.done != nil {
+		k.done(method)
+	}
 }
 
 func (k *tools) calls() []*supervisorv1.MountNFSRequest {
@@ -177,7 +187,7 @@ func TestNFSServerGone(t *testing.T) {
 	r.start(nil)
 	r.ready("other")
 	r.ready("frozen") // containers go on with it
-	if took := time.Since(began); took > 30*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the restart took %s", took)
 	}
 	r.withdraw("other")

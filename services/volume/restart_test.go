@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -21,15 +23,23 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/stallfs"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // stuck is the real disk, but for what a test holds up or lets fail.
 type stuck struct {
 	*setup.Host
 	hang    chan struct{} // hostPaths named "hang" wait for it
-	removal func() error
+	removal func(types.UID) error
+	binds   func(index int)
+}
+
+func (s stuck) Subpath(uid types.UID, volume, container string, index int, path, sub string) (string, error) {
+	if s.binds != nil {
+		s.binds(index)
+	}
+	return s.Host.Subpath(uid, volume, container, index, path, sub)
 }
 
 func (s stuck) HostPath(v *v1.Volume) (string, error) {
@@ -41,7 +51,7 @@ func (s stuck) HostPath(v *v1.Volume) (string, error) {
 
 func (s stuck) Remove(uid types.UID) error {
 	if s.removal != nil {
-		if err := s.removal(); err != nil {
+		if err := s.removal(uid); err != nil {
 			return err
 		}
 	}
@@ -76,8 +86,8 @@ func TestARestartKeepsEverything(t *testing.T) {
 	r.stop()
 	r.stopConfig()
 	var unready atomic.Bool
-	watching := feed.NewMirror(feed.MirrorConfig{
-		Feed: house.VolumePods, Poll: time.Millisecond, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(r.Dial(house.Volume))},
+	watching := feed.NewReplica(feed.ReplicaConfig{
+		Feed: house.VolumePods.Name, Poll: time.Millisecond, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(r.Dial(house.Volume))},
 	}, func(_ string, value []byte) (*volumev1.PodVolumes, error) {
 		item, err := feed.Message[*volumev1.PodVolumes]("", value)
 		if err == nil && !item.GetReady() {
@@ -112,7 +122,7 @@ func TestARestartKeepsEverything(t *testing.T) {
 
 func TestARestartFinishesAWithdrawal(t *testing.T) {
 	r := newRig(t, nil)
-	host := stuck{Host: setup.NewHost(r.root), removal: func() error { return errors.New("device is busy") }}
+	host := stuck{Host: setup.NewHost(r.root), removal: func(types.UID) error { return errors.New("device is busy") }}
 	r.stop()
 	r.start(func(d *volume.Deps) { d.Host = host })
 	r.declare(of(t, "u", `- {name: e, emptyDir: {}}`))
@@ -141,7 +151,7 @@ func TestARestartFinishesAWithdrawal(t *testing.T) {
 func TestAFailedRemovalIsTriedAgain(t *testing.T) {
 	r := newRig(t, nil)
 	var once sync.Once
-	host := stuck{Host: setup.NewHost(r.root), removal: func() (err error) {
+	host := stuck{Host: setup.NewHost(r.root), removal: func(types.UID) (err error) {
 		once.Do(func() { err = errors.New("device is busy") })
 		return err
 	}}
@@ -193,7 +203,13 @@ func TestALostJournalLosesNoVolume(t *testing.T) {
 
 func TestAHangingVolumeHoldsUpNobodyElse(t *testing.T) {
 	r := newRig(t, nil)
-	host := stuck{Host: setup.NewHost(r.root), hang: make(chan struct{})}
+	var free atomic.Bool
+	host := stuck{Host: setup.NewHost(r.root), hang: make(chan struct{}), removal: func(uid types.UID) error {
+		if uid == "slow" && !free.Load() {
+			t.Error("volumes are removed while one of them is being set up")
+		}
+		return nil
+	}}
 	r.stop()
 	r.start(func(d *volume.Deps) { d.Host = host })
 	slow := of(t, "slow", `
@@ -217,47 +233,10 @@ func TestAHangingVolumeHoldsUpNobodyElse(t *testing.T) {
 	// A withdrawal is taken at once, and done when the disk lets it.
 	r.withdraw("slow")
 	r.Eventually("withdrawing", func() bool { item, _ := r.pods.Get("slow"); return item.GetWithdrawing() })
+	r.roundTrip("other")
+	free.Store(true)
 	close(host.hang)
 	r.gone("slow")
-}
-
-func TestTokens(t *testing.T) {
-	var mu sync.Mutex
-	ahead := time.Duration(0)
-	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Add(ahead) }
-	r := newRig(t, func(d *volume.Deps) { d.Now = clock })
-	r.tokens.now = clock
-	r.tokens.fail(rpc.Unavailable.Errorf("no API server"))
-	r.declare(of(t, "u", `- {name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}`))
-	r.Eventually("waiting", func() bool { return strings.Contains(r.volume("u", "t").GetError(), "no API server") })
-	if events := r.messages(); len(events) > 0 {
-		t.Errorf("events while the API server is away: %v", events)
-	}
-	r.tokens.fail(nil)
-	r.ready("u")
-	first := r.read(r.path("u", "projected", "t", "token"))
-	if asked := r.tokens.asked(); asked[0].GetExpiration().GetSeconds() != 3600 || len(asked[0].GetAudiences()) != 0 {
-		t.Errorf("asked for %v", asked[0])
-	}
-	// Four fifths of its hour are over; anything that happens finds that out.
-	mu.Lock()
-	ahead = 49 * time.Minute
-	mu.Unlock()
-	r.declare(of(t, "other", `- {name: e, emptyDir: {}}`))
-	r.Eventually("a new token", func() bool { return r.read(r.path("u", "projected", "t", "token")) != first })
-	// A refusal is said; the token that is there stays.
-	r.tokens.fail(rpc.NotFound.Errorf(`serviceaccounts "default" not found`))
-	mu.Lock()
-	ahead = 100 * time.Minute
-	mu.Unlock()
-	r.withdraw("other")
-	r.Eventually("the event", func() bool {
-		events := r.messages()
-		return len(events) == 1 && strings.HasSuffix(events[0], `service account token: serviceaccounts "default" not found`)
-	})
-	if item, _ := r.pods.Get("u"); !item.GetReady() {
-		t.Error("a token that cannot be renewed made the pod unready")
-	}
 }
 
 // TestAFileSystemThatStopsAnswering: a pod waits for it and says so; other pods,

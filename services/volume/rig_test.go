@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -23,8 +25,8 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/standin"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // rig is a volume service on real disks and mounts, between stand-ins for config
@@ -38,8 +40,8 @@ type rig struct {
 	kubelet *feed.Owner[*configv1.KubeletConfig]
 	tokens  *tokens
 	client  volumev1.VolumeServiceClient
-	pods    *feed.Mirror[*volumev1.PodVolumes]
-	events  *feed.Mirror[*eventv1.Event]
+	pods    *feed.Replica[*volumev1.PodVolumes]
+	events  *feed.Replica[*eventv1.Event]
 
 	limit      time.Duration // of steps in children, from the next start on
 	stopConfig func()
@@ -96,18 +98,18 @@ func newRig(t *testing.T, edit func(*volume.Deps)) *rig {
 	t.Helper()
 	r := &rig{House: standin.New(t), root: volumetest.Root(t), tokens: &tokens{now: time.Now}}
 	config := r.Kit(house.Config)
-	r.objects = service.Owner[*configv1.Object](config, house.ConfigObjects)
-	r.secrets = service.Owner[*configv1.Object](config, house.ConfigSecrets)
-	r.kubelet = service.Owner[*configv1.KubeletConfig](config, house.ConfigKubelet)
+	r.objects = service.Owner(config, house.ConfigObjects)
+	r.secrets = service.Owner(config, house.ConfigSecrets)
+	r.kubelet = service.Owner(config, house.ConfigKubelet)
 	configv1.RegisterConfigServiceServer(config.Server, r.tokens)
 	r.stopConfig = r.Start(config)
 	resource := r.Kit(house.Resource)
-	r.node = service.Owner[*resourcev1.NodeResources](resource, house.ResourceNode)
+	r.node = service.Owner(resource, house.ResourceNode)
 	r.Start(resource)
 	r.start(edit)
 	r.client = volumev1.NewVolumeServiceClient(r.Dial(house.Volume))
-	r.pods = standin.Read[*volumev1.PodVolumes](r.House, house.VolumePods)
-	r.events = standin.Read[*eventv1.Event](r.House, house.VolumeEvents)
+	r.pods = standin.Read(r.House, house.VolumePods)
+	r.events = standin.Read(r.House, house.VolumeEvents)
 	return r
 }
 

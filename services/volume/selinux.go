@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
@@ -5,9 +7,6 @@ import (
 	"github.com/opencontainers/selinux/go-selinux/label"
 	v1 "k8s.io/api/core/v1"
 )
-
-// FileLabel implements demand.Objects.
-func (l lookups) FileLabel(o *v1.SELinuxOptions) (string, error) { return l.s.fileLabel(o) }
 
 // hostLabel is the label of files for processes with these options by the policy of this
 // node. It is empty without SELinux, and without a level: the runtime chooses one then.

@@ -1,15 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
@@ -20,7 +20,7 @@ func (s *Service) Declare(ctx context.Context, req *volumev1.DeclareRequest) (*v
 	if err := p.Unmarshal(req.GetPod()); err != nil {
 		return nil, rpc.Invalid.Errorf("pod: %w", err)
 	}
-	if err := checkUID(p.UID); err != nil {
+	if err := pod.CheckUID(p.UID); err != nil {
 		return nil, rpc.Invalid.Errorf("pod.metadata.uid: %w", err)
 	}
 	for i, v := range p.Spec.Volumes {
@@ -40,7 +40,7 @@ func (s *Service) Declare(ctx context.Context, req *volumev1.DeclareRequest) (*v
 // Withdraw implements VolumeService. The intent is on disk when it returns.
 func (s *Service) Withdraw(ctx context.Context, req *volumev1.WithdrawRequest) (*volumev1.WithdrawResponse, error) {
 	uid := types.UID(req.GetUid())
-	if err := checkUID(uid); err != nil {
+	if err := pod.CheckUID(uid); err != nil {
 		return nil, rpc.Invalid.Errorf("uid: %w", err)
 	}
 	revision, err := s.withdraw(ctx, uid)
@@ -48,16 +48,4 @@ func (s *Service) Withdraw(ctx context.Context, req *volumev1.WithdrawRequest) (
 		return nil, err
 	}
 	return &volumev1.WithdrawResponse{Revision: revision.Proto()}, nil
-}
-
-// checkUID makes sure that a UID is the name of one folder: everything below it
-// is removed in the end.
-func checkUID(uid types.UID) error {
-	switch {
-	case uid == "":
-		return errors.New("required")
-	case uid == "." || uid == ".." || strings.ContainsAny(string(uid), "/\x00"):
-		return fmt.Errorf("%q is not the name of a folder", uid)
-	}
-	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -19,8 +21,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/standin"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 func inMemory(t *testing.T, path string) bool {

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,9 +14,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
-	"github.com/sextant-node/sextant/services/volume/internal/claim"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
+	"github.com/sextant-node/sextant/services/volume/internal/plugin"
 )
 
 const (
@@ -132,47 +136,51 @@ func (k *keeper) get(key volumeKey) (reading *measure.Reading, at time.Time) {
 // reasonAbnormal is the event of a volume whose driver says that something is wrong.
 const reasonAbnormal = "VolumeConditionAbnormal"
 
-// measured counts a measurement, and says what a driver has to say of a volume's health.
-func (s *Service) measured(key volumeKey, r *measure.Reading, took time.Duration) {
-	s.metrics.measured(r.Source, took)
+// gauges measures the volumes of pods, by their plugins or by counting files.
+type gauges struct {
+	in      *inputs
+	host    Host
+	plugins plugin.Registry
+	pods    *pods
+	metrics *metrics
+}
+
+// measure returns how full a volume is. It may hang.
+func (g *gauges) measure(path string) (*measure.Reading, error) {
+	r, err := g.plugins.Measure(context.Background(), path, g.in.gate("CSIVolumeHealth"))
+	if errors.Is(err, plugin.ErrNoStats) {
+		return g.host.Measure(path)
+	}
+	return r, err
+}
+
+// measured counts a measurement, and emits an event about a volume that its driver finds
+// abnormal.
+func (g *gauges) measured(key volumeKey, r *measure.Reading, took time.Duration) {
+	g.metrics.measured(r.Source, took)
 	if r.Health == nil || !r.Health.Abnormal {
 		return
 	}
-	s.mu.Lock()
-	var p *v1.Pod
-	if w := s.pods[key.uid]; w != nil {
-		p = w.pod
-	}
-	s.mu.Unlock()
-	if p != nil {
-		s.emit(context.Background(), podReference(p), v1.EventTypeWarning, reasonAbnormal, fmt.Sprintf("Volume %s: %s", key.name, r.Health.Message))
+	if p := g.pods.declared(key.uid); p != nil {
+		g.pods.emit(context.Background(), plugin.PodReference(p), v1.EventTypeWarning, reasonAbnormal, fmt.Sprintf("Volume %s: %s", key.name, r.Health.Message))
 	}
 }
 
-// health has volumes measured also while nobody asks how full they are, if drivers are to
-// say how their volumes are.
+// health has volumes measured also between scrapes, if drivers are to report their health.
 func (s *Service) health(ctx context.Context) error {
 	for {
 		var next <-chan time.Time
-		if period := s.statsPeriod(); period > 0 && s.gate("CSIVolumeHealth") {
+		if period := s.maker.in.statsPeriod(); period > 0 && s.maker.in.gate("CSIVolumeHealth") {
 			next = time.After(max(period, time.Second))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.configured:
+		case <-s.maker.in.configured:
 		case <-next:
 			s.volumeStats(ctx)
 		}
 	}
-}
-
-// statsPeriod is how old a measurement may be; 0 when volumes are not to be measured.
-func (s *Service) statsPeriod() time.Duration {
-	if conf, ok := s.kubelet.Get("kubelet"); ok {
-		return max(0, conf.Kubelet.VolumeStatsAggPeriod.Duration)
-	}
-	return defaultPeriod
 }
 
 // Stats implements VolumeService.
@@ -182,7 +190,7 @@ func (s *Service) Stats(ctx context.Context, _ *volumev1.StatsRequest) (*volumev
 
 // volumeStats answers for all mounted volumes that have been measured.
 func (s *Service) volumeStats(ctx context.Context) []*volumev1.VolumeStats {
-	period := s.statsPeriod()
+	period := s.maker.in.statsPeriod()
 	if period == 0 {
 		return nil
 	}
@@ -216,31 +224,25 @@ func (s *Service) volumeStats(ctx context.Context) []*volumev1.VolumeStats {
 // folders of the host, which are not the pod's.
 func (s *Service) mounted() (paths map[volumeKey]string, all []*volumev1.VolumeStats) {
 	paths = map[volumeKey]string{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uid, w := range s.pods {
+	s.pods.mu.Lock()
+	defer s.pods.mu.Unlock()
+	for uid, w := range s.pods.all {
 		if w.pod == nil || w.withdrawing {
 			continue
 		}
 		for i := range w.pod.Spec.Volumes {
 			v := &w.pod.Spec.Volumes[i]
 			state := w.volumes[v.Name]
-			if state == nil || state.state != volumev1.VolumeState_VOLUME_STATE_MOUNTED || state.path == "" || v.HostPath != nil {
+			if state == nil || state.state != mounted || state.path == "" || v.HostPath != nil {
 				continue
 			}
 			paths[volumeKey{uid, v.Name}] = state.path
-			stats := &volumev1.VolumeStats{Uid: string(uid), Name: v.Name, Ephemeral: localEphemeral(v)}
-			if name := claim.Name(w.pod, v); name != "" {
+			stats := &volumev1.VolumeStats{Uid: string(uid), Name: v.Name, Ephemeral: volumetype.LocalEphemeral(v)}
+			if name := volumetype.ClaimName(w.pod, v); name != "" {
 				stats.ClaimNamespace, stats.Claim = w.pod.Namespace, name
 			}
 			all = append(all, stats)
 		}
 	}
 	return paths, all
-}
-
-// localEphemeral tells whether a volume counts against a pod's local ephemeral
-// storage (the kubelet's rule).
-func localEphemeral(v *v1.Volume) bool {
-	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil || v.GitRepo != nil
 }

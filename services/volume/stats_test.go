@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -8,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
@@ -34,12 +37,20 @@ func (d disks) Measure(path string) (*measure.Reading, error) {
 	return d.Host.Measure(path)
 }
 
-func (d disks) Standing(p *v1.Pod, v *v1.Volume) (string, bool) {
-	if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+func (d disks) Mounted(uid types.UID, plugin, volume string, own bool) (string, bool) {
+	if !own {
 		return d.claims, true
 	}
-	return d.Host.Standing(p, v)
+	return d.Host.Mounted(uid, plugin, volume, own)
 }
+
+// fast is a clock that is ahead of the time.
+type fast struct {
+	clock.RealClock
+	ahead *atomic.Int64
+}
+
+func (f fast) Now() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
 
 type measured struct {
 	*rig
@@ -55,7 +66,7 @@ func newMeasured(t *testing.T) *measured {
 	m.stop()
 	m.start(func(d *volume.Deps) {
 		d.Host = m.disks
-		d.Now = func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) }
+		d.Clock = fast{ahead: &m.ahead}
 		m.kit = d.Kit
 	})
 	return m
@@ -111,8 +122,8 @@ func TestStats(t *testing.T) {
 		t.Errorf("after a minute: %v, was %v", now, e)
 	}
 	// Or for as long as the configuration says; never when it says no.
-	conf := &kubeconf.Config{}
-	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeconf.APIVersion, kubeconf.Kind
+	conf := &kubeletconfig.Config{}
+	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeletconfig.APIVersion, kubeletconfig.Kind
 	conf.Kubelet.VolumeStatsAggPeriod.Duration = -1
 	standin.SetKubelet(m.House, m.kubelet, conf)
 	m.Eventually("switched off", func() bool { return m.stats("u", "e") == nil })

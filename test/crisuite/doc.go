@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package crisuite states what Sextant relies on of a container runtime, as
 // tests over the CRI (runtime.v1).
 //

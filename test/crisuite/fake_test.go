@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package crisuite_test
 
 import (
@@ -19,9 +21,17 @@ func TestFake(t *testing.T) {
 			rt.Provide(fakecri.Image{Ref: "fake/private:1", Login: login})
 			modern := flavor != fakecri.Containerd16
 			crisuite.Run(t, crisuite.Target{
-				Conn:      func(t testing.TB) grpc.ClientConnInterface { return rt.Conn(t) },
-				Images:    crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1", Private: "fake/private:1", Login: login},
-				Features:  crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
+				Conn:     func(t testing.TB) grpc.ClientConnInterface { return rt.Conn(t) },
+				Images:   crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1", Private: "fake/private:1", Login: login},
+				Features: crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
+				Linger: func(t testing.TB, method, pod string) (caught, release func()) {
+					stall := rt.Linger(fakecri.Match{Method: method, Name: pod})
+					return func() {
+						if err := stall.Wait(t.Context(), 1); err != nil {
+							t.Error(err)
+						}
+					}, stall.Release
+				},
 				Interrupt: func(_ testing.TB, during func()) { rt.Down(); during(); rt.Up() },
 			})
 		})

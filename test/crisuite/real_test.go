@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package crisuite_test
 
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,9 +15,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/sextant-node/sextant/pkg/localruntime"
 	"github.com/sextant-node/sextant/test/crisuite"
 	"github.com/sextant-node/sextant/test/images"
+	"github.com/sextant-node/sextant/test/localruntime"
 )
 
 var containerd = flag.String("containerd", "",
@@ -36,7 +39,8 @@ func TestReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := localruntime.Config{Dir: filepath.Join(parent, "rt"), BinDir: bin, CgroupRoots: []string{"/crisuite"}}
+	root := fmt.Sprintf("/crisuite%d", os.Getpid()) // another may run beside this one
+	cfg := localruntime.Config{Dir: filepath.Join(parent, "rt"), BinDir: bin, CgroupRoots: []string{root}}
 	rt, err := localruntime.Ensure(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +75,7 @@ func TestReal(t *testing.T) {
 		},
 		Images:       served,
 		Features:     crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
-		CgroupParent: "/crisuite",
+		CgroupParent: root,
 		Interrupt: func(t testing.TB, during func()) {
 			if err := syscall.Kill(rt.PID(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)

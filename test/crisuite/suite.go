@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package crisuite
 
 import (
@@ -18,6 +20,11 @@ type Target struct {
 	// CgroupParent is where the sandboxes' cgroups go; empty for the runtime's
 	// own default.
 	CgroupParent string
+	// Linger has the runtime hold the calls of a method about a pod of that name, and
+	// carry them out at release, although their callers have given up by then; caught
+	// waits until one is held. Nil for a runtime that cannot be told: then the tests
+	// cancel calls after some time and take what comes.
+	Linger func(t testing.TB, method, pod string) (caught, release func())
 	// Interrupt kills the runtime (not its containers), calls during, and
 	// starts it again. Nil leaves out the tests that need it.
 	Interrupt func(t testing.TB, during func())
@@ -73,6 +80,7 @@ func Run(t *testing.T, target Target) {
 			{"event", eventTests},
 			{"stats", statsTests},
 			{"concurrency", concurrencyTests},
+			{"cancel", cancelTests},
 		} {
 			runAll(t, target, group.name, group.tests, true)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package csidriver is a small CSI driver written from the public specification:
 // identity and node service, and the registration that a kubelet expects. It is
 // the peer of tests, in their process or in one of its own.
@@ -43,8 +45,11 @@ type Config struct {
 	Capabilities []csi.NodeServiceCapability_RPC_Type
 	MaxVolumes   int64
 	Topology     map[string]string
-	// Endpoint and Registration are the sockets it listens at. They are made anew.
+	// Endpoint and Registration are the sockets it listens at. They are made again.
 	Endpoint, Registration string
+	// Done is called when a call of the node service was carried out, before it is
+	// answered; nil for nothing.
+	Done func(method string)
 }
 
 // Driver is a CSI driver. Make it with Start.
@@ -157,7 +162,11 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	case "lie":
 		return lies[method](), nil
 	}
-	return handle(ctx, req)
+	resp, err := handle(ctx, req)
+	if d.cfg.Done != nil {
+		d.cfg.Done(method)
+	}
+	return resp, err
 }
 
 var lies = map[string]func() any{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package disk gives tests a disk of their own that can be full or read-only. It
 // needs root, to mount.
 package disk

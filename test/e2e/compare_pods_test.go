@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -256,7 +258,7 @@ func lifecyclePods() []comparedPod {
 				return errors.New(brief(pod))
 			}
 			return nil
-		}, then: addDebugger, build: func(*corev1.Pod) {}},
+		}, then: func(t *testing.T, s *side) { addDebugger(t, s, "debugged") }, build: func(*corev1.Pod) {}},
 		{name: "static", static: true, settled: running, build: func(*corev1.Pod) {}},
 		{name: "staticcrash", unsteady: true, static: true, settled: waiting("CrashLoopBackOff", 1), build: args("exit", "7")},
 	}
@@ -290,9 +292,9 @@ func volumesOfAllKinds(pod *corev1.Pod) {
 }
 
 // addDebugger adds an ephemeral container to a running pod, as kubectl debug does.
-func addDebugger(t *testing.T, s *side) {
+func addDebugger(t *testing.T, s *side, name string) {
 	pods := s.cp.Admin.CoreV1().Pods(s.ns)
-	pod, err := pods.Get(t.Context(), "debugged", metav1.GetOptions{})
+	pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 	if err == nil {
 		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: images.Hello, Args: []string{"exit", "3"}},
@@ -309,34 +311,45 @@ func addDebugger(t *testing.T, s *side) {
 // is restarted once.
 const populateLimit = 2 * time.Minute
 
-// populate makes the pods on both nodes and waits until they are as they should
-// be; what is not in time shows in what is compared.
-func (p pair) populate(t *testing.T) {
+// furnish gives both nodes the images and objects that the pods refer to.
+func (p pair) furnish(t *testing.T) {
 	t.Helper()
-	pods := comparedPods()
-	pushHello(t, harness.StartRegistry(t), "compared")
+	registry := harness.StartRegistry(t)
+	pushHello(t, registry, "compared")
+	pushHello(t, registry, "moving")
 	p.importBusybox(t)
-	p.each(func(s *side) {
+	for _, s := range []*side{p.reference, p.sextant} {
 		api := s.cp.Admin.CoreV1()
 		_, err := api.ConfigMaps(s.ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 		if err == nil {
 			_, err = api.Secrets(s.ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys"}, StringData: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 		}
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
-		var wait sync.WaitGroup
-		for _, c := range pods {
-			wait.Go(func() {
-				if err := p.place(t, s, c); err != nil {
-					t.Logf("%s: pod %s: %v", s.name, c.name, err)
-				}
-			})
-		}
-		wait.Wait()
-	})
+	}
+}
+
+// populate makes the pods on both nodes and waits until they are as they should
+// be; what is not in time shows in what is compared.
+func (p pair) populate(t *testing.T) {
+	t.Helper()
+	pods := comparedPods()
+	p.each(func(s *side) { p.placeAll(t, s, pods) })
 	t.Cleanup(func() { p.release(t, pods) })
+}
+
+// placeAll makes pods on a node, all at once, and waits for them.
+func (p pair) placeAll(t *testing.T, s *side, pods []comparedPod) {
+	var wait sync.WaitGroup
+	for _, c := range pods {
+		wait.Go(func() {
+			if err := p.place(t, s, c); err != nil {
+				t.Logf("%s: pod %s: %v", s.name, c.name, err)
+			}
+		})
+	}
+	wait.Wait()
 }
 
 // place makes a pod on a node and waits for it.
@@ -375,7 +388,7 @@ func (p pair) place(t *testing.T, s *side, c comparedPod) error {
 // release lets go of the pods that were held for the test to look at.
 func (p pair) release(t *testing.T, pods []comparedPod) {
 	// Not the test's context: that has ended by now.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p.each(func(s *side) {
 		for _, c := range pods {

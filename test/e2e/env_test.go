@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -57,7 +60,7 @@ func dumpOnFailure(t *testing.T, n *node, ns string) {
 			return
 		}
 		// Not the test's context: that has ended by now.
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, verb := range []string{"status", "pods"} {
 			t.Logf("sextant %s:\n%s", verb, n.TryVerb(ctx, verb))
@@ -222,7 +225,7 @@ func ask(ctx context.Context, method string, pod *corev1.Pod, path string) (int,
 // post tells the hello program in a pod something.
 func (e *env) post(pod *corev1.Pod, path string) {
 	e.Helper()
-	harness.Eventually(e, 10*time.Second, "an answer to "+path, func(ctx context.Context) error {
+	harness.Eventually(e, time.Minute, "an answer to "+path, func(ctx context.Context) error {
 		_, _, err := ask(ctx, http.MethodPost, pod, path)
 		return err
 	})
@@ -329,7 +332,7 @@ func (n *node) services() []house.Service {
 
 // hello asks a service how it fares.
 func (n *node) hello(ctx context.Context, s house.Service) (*nodev1.HelloResponse, error) {
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: n.paths.Socket(s), Timeout: 2 * time.Second})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: n.paths.Socket(s), Timeout: 10 * time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -364,16 +367,12 @@ func (n *node) awaitServing(t *testing.T, limit time.Duration) (all map[house.Se
 }
 
 // pull reads a feed as the operator.
-func pull[T any](ctx context.Context, n *node, name string, decode func(string, []byte) (T, error)) (*feed.Mirror[T], error) {
-	f, ok := house.FeedNamed(name)
-	if !ok {
-		return nil, fmt.Errorf("no feed %s", name)
-	}
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: n.paths.Socket(f.Owner), Timeout: 2 * time.Second})
+func pull[M proto.Message, T any](ctx context.Context, n *node, f house.FeedOf[M], decode func(string, []byte) (T, error)) (*feed.Replica[T], error) {
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: n.paths.Socket(f.Owner), Timeout: 10 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close() //nolint:errcheck // nothing was left to send
-	m := feed.NewMirror(feed.MirrorConfig{Feed: name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, decode)
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, decode)
 	return m, m.Pull(ctx)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -184,7 +186,7 @@ func initContainers(e *env) {
 	e.file(pod, "/share/one", usual, is(""))
 	initialized := slices.IndexFunc(e.n.seen.history(e.ns, "steps"), func(p *corev1.Pod) bool { return conditionTrue(p, corev1.PodInitialized) })
 	ready := slices.IndexFunc(e.n.seen.history(e.ns, "steps"), func(p *corev1.Pod) bool { return conditionTrue(p, corev1.PodReady) })
-	if initialized > ready {
+	if initialized < 0 || ready < 0 || initialized > ready {
 		e.Errorf("ready (version %d) before initialized (version %d)", ready, initialized)
 	}
 }
@@ -287,7 +289,7 @@ func deleteByForce(e *env) {
 	e.create(e.pod("forced", "--term-delay=1s"))
 	pod := e.awaitRunning("forced", usual)
 	e.n.cp.Kubectl(e, "delete", "pod", "forced", "--grace-period=0", "--force", "--namespace="+e.ns)
-	e.awaitGone("forced", 5*time.Second)
+	e.awaitGone("forced", usual)
 	e.awaitNoInstance(string(pod.UID), usual)
 	harness.Eventually(e, usual, "the node to forget the pod", func(ctx context.Context) error {
 		if pod, err := e.n.Pod(ctx, "forced"); err == nil {

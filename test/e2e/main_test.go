@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -9,8 +11,9 @@ import (
 	"github.com/sextant-node/sextant/test/e2e/harness"
 )
 
-// kinds chooses the kinds of node to test.
-var kinds = flag.String("kinds", "", "kinds of node, separated by commas; all if empty")
+// kinds chooses the kinds of node to test: a runtime, and whether there is a bus. The
+// two have each of either; the other pairs are tested by hand.
+var kinds = flag.String("kinds", "debian-nobus,v2-bus", "kinds of node, separated by commas: debian|v2, - , bus|nobus")
 
 // parallel is how many tests run at once: they wait more than they work.
 const parallel = "20"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -47,7 +49,7 @@ func (e *env) call(ctx context.Context, c apiCaller, method, path string) (int, 
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c.tls(), DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c.tls(), DisableKeepAlives: true}, Timeout: time.Minute}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -105,7 +107,7 @@ func nodeAPICallers(e *env) {
 	} {
 		// RBAC that was just made takes a moment; a yes is asked for again at once, a
 		// no is remembered for 30 s.
-		harness.Eventually(e, 45*time.Second, test.name+" "+test.method+" "+test.path, func(ctx context.Context) error {
+		harness.Eventually(e, 2*time.Minute, test.name+" "+test.method+" "+test.path, func(ctx context.Context) error {
 			code, body, err := e.call(ctx, test.who, test.method, test.path)
 			if err == nil && (code != test.code || !strings.Contains(body, test.body)) {
 				err = fmt.Errorf("%d %.300q, want %d with %q", code, body, test.code, test.body)
@@ -139,7 +141,7 @@ func (e *env) crowd(admin apiCaller) {
 	}
 	defer hangUp()
 	for i := range 2000 {
-		conn, err := net.DialTimeout("tcp", e.apiAddress(), 10*time.Second)
+		conn, err := net.DialTimeout("tcp", e.apiAddress(), time.Minute)
 		if err != nil {
 			e.Fatal(err)
 		}

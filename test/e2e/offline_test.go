@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -190,7 +192,7 @@ func (o *outage) backOffline(began time.Time) {
 	}
 }
 
-// whole tells whether "2/2" is all of them.
+// whole reports whether "2/2" is all of them.
 func whole(ready string) bool {
 	have, want, _ := strings.Cut(ready, "/")
 	return have == want && have != ""

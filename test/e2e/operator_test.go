@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -50,7 +52,7 @@ func statusTellsTable(e *env) {
 			s := house.Service(r.Service)
 			services = append(services, s)
 			if s == house.Bus && e.n.busOff {
-				if r.Health != "down" {
+				if r.Health != "off" {
 					errs = append(errs, fmt.Errorf("the bus is off and %s", r.Health))
 				}
 				continue
@@ -169,7 +171,7 @@ func watchVerb(e *env) {
 	if err := cmd.Start(); err != nil {
 		e.Fatal(err)
 	}
-	want := []string{house.ConfigPods, house.PodWorkerPods, house.PlegPods, house.StatusPods}
+	want := []string{house.ConfigPods.Name, house.PodWorkerPods.Name, house.PlegPods.Name, house.StatusPods.Name}
 	heard := map[string]bool{}
 	created := false
 	for scan := bufio.NewScanner(out); len(want) > 0 && scan.Scan(); {

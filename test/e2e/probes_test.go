@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -21,7 +23,7 @@ import (
 func httpProbe(path string) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(8080)}},
-		PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 5,
+		PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 20,
 	}
 }
 
@@ -99,7 +101,7 @@ func probeKinds(e *env) {
 	one := func(name string, port int, probe corev1.ProbeHandler, args ...string) corev1.Container {
 		return corev1.Container{
 			Name: name, Image: images.Hello, Args: append(args, fmt.Sprintf("--http=:%d", port)),
-			ReadinessProbe: &corev1.Probe{ProbeHandler: probe, PeriodSeconds: 1, TimeoutSeconds: 5},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: probe, PeriodSeconds: 1, TimeoutSeconds: 20},
 		}
 	}
 	pod.Spec.Containers = []corev1.Container{

@@ -1,8 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	previous = flag.String("previous", "", "the version to mix with this one: a commit or tag; the parent commit if empty")
+	previous = flag.String("previous", "", "the version to mix with this one: a commit, a tag or a version of releases.txt; the last commit with another product if empty")
 	skewSeed = flag.Uint64("skew-seed", 0, "orders of upgrades to repeat; new ones if 0")
 )
 
@@ -31,7 +31,7 @@ var (
 // one do not.
 const oldVersion = "old"
 
-// TestSkew mixes the services of the commit before this one with those of this one.
+// TestSkew mixes the services of an earlier commit with those of this one.
 // A node of the old version is upgraded one service at a time, and goes back:
 // whatever runs beside whatever, the pods keep their containers, the API hears
 // nothing of it, new pods run, and each version reads the state that the other wrote.
@@ -136,35 +136,24 @@ func install(t *testing.T, program, place string) {
 	}
 }
 
-// previousSource unpacks the source of the commit before this one. A copy of the
-// repository that ends with this commit, or none at all, has no such commit: then
-// this one is mixed with itself. Each service still starts beside the others, and on
-// the state, of what has another name.
+// previousSource unpacks the source of -previous, or of the last commit with another
+// product than this tree's. A copy of the repository without history has none: then
+// this tree is mixed with itself under another name, which still tests that each
+// service starts beside the others and on what they left, in any order.
 func previousSource(t *testing.T) (dir, revision string) {
 	t.Helper()
 	source := harness.The(t).Source
-	git := func(args ...string) ([]byte, error) {
-		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = source
-		return cmd.Output()
-	}
-	out, err := git("rev-parse", "--verify", "--quiet", cmp.Or(*previous, "HEAD^")+"^{commit}")
-	if err != nil && *previous == "" {
-		return source, "this commit, for want of one before it: only restarts in any order are tested"
-	}
-	if err != nil {
-		t.Fatalf("-previous=%s: %v", *previous, err)
-	}
-	revision = strings.TrimSpace(string(out))
-	archive, err := git("archive", "--format=tar", revision)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir = t.TempDir()
-	tar := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
-	tar.Stdin = bytes.NewReader(archive)
-	if msg, err := tar.CombinedOutput(); err != nil {
-		t.Fatalf("unpack %s: %v\n%s", revision, err, msg)
+	var messages strings.Builder
+	unpack := exec.CommandContext(t.Context(), filepath.Join(source, "test", "env", "previous.sh"), dir, *previous)
+	unpack.Stderr = &messages
+	out, err := unpack.Output()
+	const noHistory = 3
+	switch {
+	case unpack.ProcessState.ExitCode() == noHistory:
+		return source, "this tree, for want of history: only restarts in any order are tested"
+	case err != nil:
+		t.Fatalf("-previous=%s: %v\n%s", *previous, err, messages.String())
 	}
-	return dir, revision[:min(12, len(revision))]
+	return dir, strings.TrimSpace(string(out))
 }

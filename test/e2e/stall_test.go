@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -33,6 +35,7 @@ func deadFileSystem(e *env) {
 	}
 	e.n.awaitServing(e.T, usual)
 	usually := e.startsAndEnds("before")
+	calm := e.undisturbed()
 	before, began := e.state(names), time.Now()
 	dead.Stall()
 	e.create(e.podOn("late", folder, corev1.HostPathDirectory))
@@ -59,7 +62,7 @@ func deadFileSystem(e *env) {
 		return err
 	})
 	for _, s := range e.n.services() {
-		serving, runs := e.killOne(s)
+		serving, runs := e.killOne(s, calm)
 		e.Logf("%-14s kill -9 %-10s beside a dead file system: all services serve after %5.2f s, a new pod runs after %5.2f s",
 			e.n.kind, s, serving.Seconds(), runs.Seconds())
 	}
@@ -91,7 +94,7 @@ func (e *env) podWithScratch(name string) *corev1.Pod {
 	return pod
 }
 
-// startsAndEnds makes five pods with volumes and removes them, and tells how long
+// startsAndEnds makes five pods with volumes and removes them, and says how long
 // that took.
 func (e *env) startsAndEnds(when string) time.Duration {
 	e.Helper()

@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -21,13 +24,60 @@ import (
 	"github.com/sextant-node/sextant/test/images"
 )
 
+// checked looks at the kubelet's node before it changes hands: nothing blocks, all pods
+// count, and what would block is named.
+func (e *env) checked(kubelet *harness.Reference, pods map[string]kind) {
+	e.Helper()
+	type finding struct{ Level, Subject, Message string }
+	check := func(args ...string) (code int, found []finding) {
+		e.Helper()
+		cmd := e.n.Command(e.Context(), "check", append(append([]string{"-o=json", "--state-dir=" + e.n.State}, kubelet.Args()...), args...)...)
+		var out, warn bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &warn
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			e.Fatal(err)
+		}
+		if err := json.Unmarshal(out.Bytes(), &found); err != nil {
+			e.Fatalf("sextant check: %v: %s%s", err, out.String(), warn.String())
+		}
+		return cmd.ProcessState.ExitCode(), found
+	}
+	has := func(found []finding, want finding) bool {
+		return slices.ContainsFunc(found, func(f finding) bool {
+			return f.Level == want.Level && f.Subject == want.Subject && strings.Contains(f.Message, want.Message)
+		})
+	}
+	// The lab has no systemd, and a finding says so.
+	code, found := check()
+	if code != 1 || !has(found, finding{"differs", "systemd", "does not run this machine"}) || !has(found, finding{"ok", "runtime", "containerd"}) ||
+		!has(found, finding{"ok", "network", ""}) || !has(found, finding{"ok", "configuration", kubelet.Name}) {
+		e.Errorf("check: exit code %d, %v", code, found)
+	}
+	counted := slices.IndexFunc(found, func(f finding) bool { return f.Subject == "pods" })
+	all, good := 0, 0
+	if counted >= 0 {
+		_, _ = fmt.Sscanf(found[counted].Message, "%d of %d", &good, &all) // else they stay 0
+	}
+	if all < len(pods) || good != all {
+		e.Errorf("check counts %d of %d pods, and there are %d: %v", good, all, len(pods), found)
+	}
+	code, found = check("--max-pods=-1", "--container-runtime-endpoint=unix:///run/no-such.sock")
+	if code != 2 || !has(found, finding{"blocks", "configuration", "maxPods"}) {
+		e.Errorf("check of what cannot run: exit code %d, %v", code, found)
+	}
+	code, found = check("--container-runtime-endpoint=unix:///run/no-such.sock")
+	if code != 2 || !has(found, finding{"blocks", "runtime", "no-such.sock"}) {
+		e.Errorf("check without a runtime: exit code %d, %v", code, found)
+	}
+}
+
 // TestTakeOver stops the reference kubelet and starts Sextant on its folders and
 // runtime, and then the other way round. The pods, of all kinds, must not notice:
 // the same containers, the same restart counts, and at the API server no version
 // of a pod that said something else about it than the one before.
 // docs/takeover.md is what it means for operators.
 //
-// The long form has the kubelet begin anew without Sextant first, to see what an
+// The long form has the kubelet begin again without Sextant first, to see what an
 // agent's change costs anyway, goes to Sextant once more, and waits for what takes
 // its time.
 func TestTakeOver(t *testing.T) {
@@ -61,6 +111,7 @@ func TestTakeOver(t *testing.T) {
 			t.Error("the kubelet remembers addresses of pods that are over: it is not to be excused for them any more")
 		}
 	}
+	e.checked(kubelet, kinds)
 	e.takeOver("kubelet to Sextant", kinds, toSextant)
 	e.atWork("sextant", kinds)
 	e.takeOver("Sextant to kubelet", kinds, toKubelet)
@@ -345,7 +396,7 @@ func (e *env) unchanged(what string, told map[string]map[string]string, began ti
 					continue
 				}
 				difference := fmt.Sprintf("%s was %q and is %q", path, told[name][path], now[path])
-				if !reported[difference] && !unavoidable(what, pod, path) {
+				if !reported[difference] && !unavoidable(what, pod, path, told[name][path], now[path]) {
 					reported[difference] = true
 					e.Errorf("%s: pod %s: %s", what, name, difference)
 				}
@@ -365,20 +416,24 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// unavoidable tells whether a change of what the API says of a pod is one that
+// noMemoryLimit is what the kernel has for no limit on cgroup v1: the largest number
+// of whole pages.
+const noMemoryLimit = "9007199254740988Ki"
+
+// unavoidable reports whether a change of what the API says of a pod is one that
 // docs/takeover.md names. All of them are the kubelet's own: it makes them when it
 // is started again without Sextant, too.
-func unavoidable(what string, pod *corev1.Pod, path string) bool {
+func unavoidable(what string, pod *corev1.Pod, path, was, is string) bool {
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	switch {
 	case path == "status.resources.limits.memory":
 		// On cgroup v1 it takes the kernel's "no limit" for one, and Sextant does not.
-		return true
+		return was == "" && is == noMemoryLimit || was == noMemoryLimit && is == ""
 	case over && strings.HasPrefix(path, "status.podIP"):
 		// It forgets them. Sextant knows those of pods it has had before.
 		return true
 	case pod.Annotations[mirrorAnnotation] != "" && strings.HasSuffix(what, "to kubelet"):
-		// It does not read the status of static pods back: times begin anew, and
+		// It does not read the status of static pods back: times begin again, and
 		// what is probed is not ready before the first probe.
 		return path == "status.startTime" || strings.HasPrefix(path, "status.conditions[") && (strings.HasSuffix(path, "].lastTransitionTime") ||
 			strings.HasPrefix(path, "status.conditions[Ready].") || strings.HasPrefix(path, "status.conditions[ContainersReady].")) ||

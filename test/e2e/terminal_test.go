@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -96,7 +98,7 @@ func (t *terminal) typed(keys string) error {
 // again and again until then.
 func (t *terminal) shows(ctx context.Context, line, want string) error {
 	var last time.Time
-	return harness.Within(ctx, 30*time.Second, func(context.Context) error {
+	return harness.Within(ctx, 2*time.Minute, func(context.Context) error {
 		if strings.Contains(t.text(), want) {
 			return nil
 		}

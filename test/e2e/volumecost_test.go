@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -81,11 +83,11 @@ func TestVolumeCost(t *testing.T) {
 	if d.Low > costMost.Seconds() {
 		t.Error("they cost too much")
 	} else if d.High > costMost.Seconds() {
-		t.Log("not decided: the machine is too busy, or there were too few pods")
+		t.Error("not decided: the machine is too busy, or there were too few pods")
 	}
 }
 
-// startAndEnd makes a pod and removes it, and tells how long it took from each
+// startAndEnd makes a pod and removes it, and says how long it took from each
 // request to what the watch told of its end.
 func (e *env) startAndEnd(pod *corev1.Pod) (start, end time.Duration) {
 	e.Helper()

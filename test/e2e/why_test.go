@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e_test
 
 import (
@@ -76,7 +78,7 @@ func whyVerb(e *env) {
 	e.why("crash", "the back-off", first(func(r reason) bool {
 		return r.Owner == "runtime" && r.Step == "back-off" && r.Container == "hello" && !r.NextRetry.IsZero() && r.LastError != ""
 	}))
-	// What is known of a pull that goes on is told anew every five seconds.
+	// podworker publishes every five seconds how far a pull has come.
 	e.why("pulled", "the pull", first(func(r reason) bool {
 		return r.Owner == "runtime" && r.Step == "pull" && strings.Contains(r.Message, "image "+e.n.registry.Name(stalled+":v1")+" is being pulled for ") &&
 			strings.Contains(r.Message, "image store ")

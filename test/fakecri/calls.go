@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fakecri
 
 import (
@@ -130,6 +132,9 @@ func (r *Runtime) describe(c *Call) {
 	}
 }
 
+// creates are the calls that can be caught in their middle (Linger).
+var creates = map[string]bool{"RunPodSandbox": true, "CreateContainer": true, "StartContainer": true}
+
 // unary is the way of every unary call: gates, failures, the work, lies.
 func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	call, o := r.begin(info.FullMethod, req)
@@ -139,7 +144,7 @@ func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 			return nil, err
 		}
 	}
-	if err := pass(ctx, o.gates); err != nil {
+	if ctx, err = pass(ctx, o.gates, creates[call.Method]); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
 	if o.fail != nil {
@@ -167,7 +172,7 @@ func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 func (r *Runtime) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	call, o := r.begin(info.FullMethod, nil)
 	defer func() { r.finish(call, nil, err) }()
-	if err := pass(ss.Context(), o.gates); err != nil {
+	if _, err := pass(ss.Context(), o.gates, false); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	if o.fail != nil {

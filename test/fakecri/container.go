@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fakecri
 
 import (
@@ -26,6 +28,7 @@ type container struct {
 	image   *imageRecord
 
 	state                      runtimeapi.ContainerState
+	starting                   bool // a start is under way, and a removal refused
 	created, started, finished time.Time
 	exitCode                   int32
 	reason, message            string
@@ -44,7 +47,7 @@ type container struct {
 	stdin   *io.PipeWriter // nil unless the configuration has one
 }
 
-func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (s *runtimeServer) CreateContainer(ctx context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,6 +70,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 	if err := r.reserve(name, id); err != nil {
 		return nil, r.taken("failed to reserve container name %q: %v", name, err)
 	}
+	r.linger(ctx)
 	img := r.resolveImage(config.GetImage().GetImage())
 	if img == nil {
 		delete(r.names, name)
@@ -90,7 +94,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
-func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (s *runtimeServer) StartContainer(ctx context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,12 +102,15 @@ func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartC
 	if !ok {
 		return nil, notFound("an error occurred when try to find container %q", req.GetContainerId())
 	}
-	if c.state != runtimeapi.ContainerState_CONTAINER_CREATED {
+	if c.state != runtimeapi.ContainerState_CONTAINER_CREATED || c.starting {
 		return nil, failure("failed to set starting state for container %q: container is in %s state", c.id, c.state)
 	}
 	if c.sandbox.state != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil, failure("sandbox container %q is not running", c.sandbox.id)
 	}
+	c.starting = true
+	r.linger(ctx)
+	c.starting = false
 	if err := r.launch(c); err != nil {
 		c.state = runtimeapi.ContainerState_CONTAINER_EXITED
 		c.exitCode, c.reason, c.message = 128, "StartError", err.Error()
@@ -163,10 +170,20 @@ func (s *runtimeServer) RemoveContainer(_ context.Context, req *runtimeapi.Remov
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c, ok := byID(r.containers, req.GetContainerId()); ok {
+		if err := removable(c); err != nil {
+			return nil, err
+		}
 		r.killContainer(c)
 		r.removeContainer(c)
 	}
 	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+func removable(c *container) error {
+	if c.starting {
+		return failure("failed to set removing state for container %q: container is in starting state, can't be removed", c.id)
+	}
+	return nil
 }
 
 // removeContainer forgets a container that does not run.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fakecri is an in-memory container runtime that serves the CRI
 // (runtime.v1, both services) on a Unix socket.
 //
@@ -8,7 +10,7 @@
 // fake is wrong. Its processes are scripts in a small shell (see Config and
 // Image), so one command line means the same to the fake and to busybox.
 //
-// Beyond that it can be told to fail, stall and lie: Fail, FailAfter, Stall and
+// Beyond that it can be told to fail, stall and lie: Fail, FailAfter, Stall, Linger and
 // Lie act on any call; Withhold, SlowPull, DropEvents, Exit, OOMKill, Forget,
 // Restart and their like act on the world. Every call is recorded (Calls), and
 // WaitFor lets a test wait for a state without polling.

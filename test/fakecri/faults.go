@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fakecri
 
 import (
@@ -92,11 +94,23 @@ func (r *Runtime) Stall(m Match) *Stall {
 	return s
 }
 
+// Linger is Stall for calls that outlive their callers, as containerd's do from some
+// point on: a call whose context ends stays caught, and does its work when it is
+// released, although its answer reaches nobody. RunPodSandbox, CreateContainer and
+// StartContainer are caught after they have judged the request, with the name of
+// what they make taken.
+func (r *Runtime) Linger(m Match) *Stall {
+	s := &Stall{r: r, release: make(chan struct{}), lingers: true}
+	s.fault = r.addRule(&rule{match: m, left: -1, stall: s})
+	return s
+}
+
 // Stall is a gate that holds calls.
 type Stall struct {
 	r       *Runtime
 	fault   *Fault
 	release chan struct{}
+	lingers bool
 	caught  int // ever, guarded by Runtime.mu
 	done    bool
 }
@@ -226,14 +240,35 @@ func (r *Runtime) apply(c *Call) (o orders) {
 	return o
 }
 
-// pass waits until all gates are open.
-func pass(ctx context.Context, gates []*Stall) error {
+// lateKey is the context's key of the gate a call waits at in the middle.
+type lateKey struct{}
+
+// pass waits until all gates are open. Behind one that lingers the context is no
+// longer the caller's.
+func pass(ctx context.Context, gates []*Stall, creates bool) (context.Context, error) {
 	for _, g := range gates {
+		if g.lingers {
+			ctx = context.WithoutCancel(ctx)
+			if creates {
+				ctx = context.WithValue(ctx, lateKey{}, g)
+				continue
+			}
+		}
 		select {
 		case <-g.release:
 		case <-ctx.Done():
-			return fmt.Errorf("stalled: %w", ctx.Err())
+			return ctx, fmt.Errorf("stalled: %w", ctx.Err())
 		}
 	}
-	return nil
+	return ctx, nil
+}
+
+// linger holds a creating call in its middle until its gate opens. The caller holds
+// mu, which is free meanwhile.
+func (r *Runtime) linger(ctx context.Context) {
+	if g, ok := ctx.Value(lateKey{}).(*Stall); ok {
+		r.mu.Unlock()
+		<-g.release
+		r.mu.Lock()
+	}
 }

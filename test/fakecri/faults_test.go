@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fakecri_test
 
 import (
@@ -287,5 +289,43 @@ func TestDelay(t *testing.T) {
 	n.run("a")
 	if took := time.Since(began); took < 30*time.Millisecond {
 		t.Errorf("took %v", took)
+	}
+}
+
+// TestLinger: a creating call that its caller gave up is carried out later, and its
+// name is taken from then on.
+func TestLinger(t *testing.T) {
+	t.Parallel()
+	n := start(t, fakecri.Config{})
+	late := n.Linger(fakecri.Match{Method: "RunPodSandbox", Name: "a"})
+	ctx, cancel := context.WithCancel(n.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.rc.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandboxConfig("a")})
+		ended <- err
+	}()
+	n.must(late.Wait(n.ctx, 1))
+	cancel()
+	n.code(<-ended, codes.Canceled)
+	if got := len(n.Sandboxes()); got != 0 {
+		t.Errorf("%d sandboxes before the release", got)
+	}
+	late.Release()
+	n.waitFor("the sandbox", func() bool { return n.Sandbox("a") != nil })
+	_, err := n.tryRun("a")
+	n.code(err, codes.FailedPrecondition)
+	stall := n.Stall(fakecri.Match{Method: "RunPodSandbox", Name: "b"})
+	ctx, cancel = context.WithCancel(n.ctx)
+	go func() {
+		_, err := n.rc.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandboxConfig("b")})
+		ended <- err
+	}()
+	n.must(stall.Wait(n.ctx, 1))
+	cancel()
+	n.code(<-ended, codes.Canceled)
+	n.waitFor("the call's end", func() bool { return n.Count(fakecri.Match{Method: "RunPodSandbox", Name: "b"}) == 1 })
+	stall.Release()
+	if n.Sandbox("b") != nil {
+		t.Error("a call that was only stalled came to something")
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fakecri_test
 
 import (
@@ -25,7 +27,7 @@ func start(t *testing.T, cfg fakecri.Config) *node {
 	t.Helper()
 	rt := fakecri.Start(t, cfg)
 	conn := rt.Conn(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return &node{
 		T: t, Runtime: rt, ctx: ctx,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fakecri
 
 import (
@@ -38,7 +40,7 @@ func notFound(format string, args ...any) error {
 	return status.Errorf(codes.NotFound, format+": not found", args...)
 }
 
-func (s *runtimeServer) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (s *runtimeServer) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,6 +63,7 @@ func (s *runtimeServer) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodS
 	if err := r.reserve(sb.name, id); err != nil {
 		return nil, r.taken("failed to reserve sandbox name %q: %v", sb.name, err)
 	}
+	r.linger(ctx)
 	if !onHostNetwork(config) {
 		ip, err := r.addresses.take()
 		if err != nil {
@@ -118,6 +121,9 @@ func (s *runtimeServer) RemovePodSandbox(_ context.Context, req *runtimeapi.Remo
 	if sb, ok := byID(r.sandboxes, req.GetPodSandboxId()); ok {
 		r.stopSandbox(sb)
 		for _, c := range r.containersOf(sb.id) {
+			if err := removable(c); err != nil {
+				return nil, err
+			}
 			r.removeContainer(c)
 		}
 		r.dropSandbox(sb)

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fakelogind is a machine that can be shut down in a test: a real
 // dbus-daemon of its own, and on it what a node agent needs of systemd-logind and
 // of systemd.
 //
 // It keeps delay locks as logind does, by a pipe's end given to whoever asks; says
 // PrepareForShutdown both ways; reads the delay it grants from a file when it is
-// told to reload; and tells when a shutdown would go on.
+// told to reload; and says when a shutdown would go on.
 package fakelogind
 
 import (

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package images assembles the container images that Sextant is shown and tested
 // with. Nothing is downloaded: each image is one layer around a program that is
 // built from this repository, or around the machine's static busybox.

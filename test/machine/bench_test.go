@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package machine
 
 import (
@@ -28,6 +30,8 @@ type bench struct {
 	way      *harness.BlackHole
 	ns       string
 	versions []string
+	// packages are the files of their packages on the machine.
+	packages []string
 	// fresh: the disk has seen nothing yet.
 	fresh bool
 	// before are the files on the disk before the package.
@@ -37,9 +41,13 @@ type bench struct {
 // start makes the disks, or takes those that are there.
 func start(t *testing.T) *bench {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(*packages, "sextant_*.deb"))
-	if err != nil || len(found) != 2 {
-		t.Fatalf("want two packages in %q: %v, %v (make machine runs this)", *packages, found, err)
+	var found []string
+	for _, version := range []string{"previous", "this"} {
+		one, err := filepath.Glob(filepath.Join(*packages, version, "sextant_*.deb"))
+		if err != nil || len(one) != 1 {
+			t.Fatalf("want a package in %s/%s: %v, %v (make machine runs this)", *packages, version, one, err)
+		}
+		found = append(found, one...)
 	}
 	archives, err := filepath.Glob(filepath.Join(*images, "*.tar"))
 	if err != nil || len(archives) == 0 {
@@ -54,7 +62,9 @@ func start(t *testing.T) *bench {
 		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(payload, "agent"),
 	}}
 	for _, p := range found {
-		b.versions = append(b.versions, strings.Split(filepath.Base(p), "_")[1])
+		b.packages = append(b.packages, filepath.Join("/payload", filepath.Base(p)))
+		// dpkg's ~ is what semver.org writes as -.
+		b.versions = append(b.versions, strings.Replace(strings.Split(filepath.Base(p), "_")[1], "~", "-", 1))
 	}
 	t.Cleanup(b.m.Cut)
 	b.run("rm", "-rf", payload)
@@ -74,6 +84,10 @@ func start(t *testing.T) *bench {
 func (b *bench) cluster() {
 	b.Helper()
 	b.cp = harness.StartControlPlane(b)
+	// Emulation is slow: a Lease that comes late must make no pod unready, so that
+	// whatever does is the node's doing.
+	b.cp.StopControllers(b)
+	b.cp.StartControllers(b, "--node-monitor-grace-period="+limit.String())
 	b.way, b.ns = b.cp.StartBlackHole(b), b.cp.Namespace(b)
 	b.m.APIServer = strings.TrimPrefix(b.way.Server, "https://")
 	b.boot()
@@ -159,7 +173,7 @@ func (b *bench) configure() {
 // pod; without a cluster the node stands alone.
 func (b *bench) install() {
 	b.Helper()
-	b.do("dpkg -i /payload/sextant_" + b.versions[0] + "_*.deb")
+	b.do("dpkg -i " + b.packages[0])
 	if b.cp == nil {
 		b.do("echo KUBELET_KUBECONFIG_ARGS= >>/etc/default/sextant")
 		b.write("/var/lib/kubelet/config.yaml", configuration+"authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}")

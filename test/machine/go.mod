@@ -2,6 +2,8 @@ module github.com/sextant-node/sextant/test/machine
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/sextant-node/sextant v0.0.0
 	github.com/sextant-node/sextant/test/e2e v0.0.0

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package machine is a whole machine in emulation: a kernel, systemd as PID 1 and
 // pure cgroup v2, on a disk that outlives a power cut.
 //

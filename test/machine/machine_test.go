@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package machine
 
 import (
@@ -19,10 +21,11 @@ import (
 
 var (
 	image    = flag.String("image", "", "folder made by image.sh")
-	packages = flag.String("packages", "", "folder with two packages of rising versions")
+	packages = flag.String("packages", "", "folder with two packages: previous/sextant_*.deb and this/sextant_*.deb")
 	images   = flag.String("images", "", "folder with pause.tar and hello.tar")
 	kept     = flag.String("dir", "", "folder that keeps the disk and the console; a disk that is there is gone on with, for -run=TestMachine/STAGE")
 	cuts     = flag.Int("cuts", 20, "power cuts")
+	seed     = flag.Uint64("seed", 0, "the same moments of power cuts again; new if 0")
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -78,7 +81,7 @@ func (b *bench) kills() {
 	b.app("app")
 	b.ready("web", "app")
 	before := b.snapshot("web", "app")
-	parts := []string{"gate", "tools"}
+	parts := []string{string(house.Gate), string(house.Tools)}
 	for _, s := range house.Services() {
 		parts = append(parts, string(s))
 	}
@@ -110,8 +113,8 @@ func (b *bench) upgrade() {
 	const lib = "/usr/lib/sextant"
 	first, next := b.versions[0], b.versions[1]
 	b.do(fmt.Sprintf(`mkdir -p /tmp/next %[1]s/versions/%[2]s %[1]s/versions/broken
-dpkg -x /payload/sextant_%[2]s_*.deb /tmp/next && mv /tmp/next%[1]s/sextant %[1]s/versions/%[2]s/sextant && rm -rf /tmp/next
-printf '#!/bin/sh\nexit 1\n' > %[1]s/versions/broken/sextant && chmod 755 %[1]s/versions/broken/sextant`, lib, next))
+dpkg -x %[3]s /tmp/next && mv /tmp/next%[1]s/sextant %[1]s/versions/%[2]s/sextant && rm -rf /tmp/next
+printf '#!/bin/sh\nexit 1\n' > %[1]s/versions/broken/sextant && chmod 755 %[1]s/versions/broken/sextant`, lib, next, b.packages[1]))
 	b.do("sextant upgrade prober " + next + " --limit=5m")
 	b.runs("prober", next)
 	b.do("sextant rollback prober --limit=5m")
@@ -120,7 +123,7 @@ printf '#!/bin/sh\nexit 1\n' > %[1]s/versions/broken/sextant && chmod 755 %[1]s/
 		b.Errorf("a version that cannot run: %s", out)
 	}
 	b.runs("prober", first)
-	b.do(fmt.Sprintf("rm -r %s/versions/broken; dpkg -i /payload/sextant_%s_*.deb", lib, next))
+	b.do(fmt.Sprintf("rm -r %s/versions/broken; dpkg -i %s", lib, b.packages[1]))
 	for _, s := range house.Services() {
 		b.runs(string(s), next)
 	}
@@ -195,8 +198,13 @@ func (b *bench) offline() {
 func (b *bench) cuts() {
 	b.app("stays")
 	b.ready("web", "stays")
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	b.Logf("moments of power cuts: -seed=%d", *seed)
+	random := rand.New(rand.NewPCG(*seed, 0))
 	for i := range *cuts {
-		pause := time.Duration(rand.IntN(40000)) * time.Millisecond
+		pause := time.Duration(random.IntN(40000)) * time.Millisecond
 		whole := i%2 == 1 || i == *cuts-1
 		if whole {
 			b.ready("web", "stays")
@@ -214,7 +222,7 @@ func (b *bench) cuts() {
 		}
 	}
 	if damaged := b.do("find /var/lib/sextant -name '*.damaged-*'"); damaged != "" {
-		b.Logf("state that was set aside and rebuilt: %s", damaged)
+		b.Errorf("state was set aside, so something was lost: %s", damaged)
 	}
 	b.reported("stays")
 	b.Logf("after %d power cuts the pods run, once each, and the API server knows", *cuts)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package machine
 
 import (
@@ -7,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -194,8 +197,8 @@ func (b *bench) snapshot(names ...string) seen {
 	return s
 }
 
-// same fails the test when pods noticed something. A node that was too slow for
-// the node controller, which then calls its pods not ready, says nothing of flips.
+// same fails the test when pods or the node noticed something: the node controller
+// has the patience to leave their readiness to the node, whose Lease goes on.
 func (b *bench) same(before, after seen) {
 	b.Helper()
 	for name, id := range before.containers {
@@ -207,14 +210,27 @@ func (b *bench) same(before, after seen) {
 		}
 	}
 	if !before.node.Equal(&after.node) {
-		b.Logf("emulation was too slow for the node's lease: readiness at the API server was not compared")
-		return
+		b.Errorf("the node was not ready for a while: since %s, then since %s", before.node, after.node)
 	}
 	for name, at := range before.flips {
 		if now := after.flips[name]; !at.Equal(&now) {
 			b.Errorf("%s was not ready for a while: since %s, then since %s", name, at, now)
 		}
 	}
+	asked := b.lease().Spec.RenewTime
+	b.eventually("the Lease renewed", func(context.Context) error {
+		if now := b.lease().Spec.RenewTime; !asked.Before(now) {
+			return fmt.Errorf("it was at %s", now)
+		}
+		return nil
+	})
+}
+
+func (b *bench) lease() *coordinationv1.Lease {
+	b.Helper()
+	lease, err := b.cp.Admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(b.Context(), nodeName, metav1.GetOptions{})
+	b.check(err)
+	return lease
 }
 
 // pid of a unit's process.

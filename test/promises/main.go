@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command promises runs the tests and benchmarks that show what this project promises its
 // users, and prints a table: what, the bound, what was measured, and whether it is met.
 //
@@ -5,8 +7,9 @@
 //	go run ./test/promises -full       as many kills as promised
 //	go run ./test/promises -only=REGEXP
 //
-// It ends with 1 when a promise is not met. Figures of a machine that does other things
-// at the same time are upper bounds.
+// It ends with 1 when a promise is broken that was kept, or when something is worse than
+// its ratchet; promises that are known not to be kept yet are listed as such. Figures of a
+// machine that does other things at the same time are upper bounds.
 package main
 
 import (
@@ -41,18 +44,22 @@ func promises() int {
 		if !slices.ContainsFunc(s.promises, func(p promise) bool { return wanted.MatchString(p.what) }) {
 			continue
 		}
+		if len(s.args) == 0 {
+			rows = append(rows, s.judge("", true)...)
+			continue
+		}
 		began := time.Now()
 		fmt.Fprintln(os.Stderr, "==", s)
 		output, passed := s.run(ctx)
 		fmt.Fprintf(os.Stderr, "   %s\n", time.Since(began).Round(time.Second))
 		judged := s.judge(output, passed)
-		if slices.ContainsFunc(judged, func(r row) bool { return !r.met }) {
+		if slices.ContainsFunc(judged, func(r row) bool { return r.state.fails() }) {
 			fmt.Fprint(os.Stderr, output)
 		}
 		rows = append(rows, judged...)
 	}
 	fmt.Print(table(rows))
-	if slices.ContainsFunc(rows, func(r row) bool { return !r.met }) {
+	if slices.ContainsFunc(rows, func(r row) bool { return r.state.fails() }) {
 		return 1
 	}
 	return 0

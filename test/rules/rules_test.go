@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rules states the rules of the house that a compiler does not check,
 // each with its reason, and fails when one is broken.
 package rules
@@ -5,6 +7,7 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -14,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -33,11 +37,16 @@ type pkg struct {
 	Imports    []string
 }
 
-func packages(t *testing.T) []pkg {
-	t.Helper()
+// golist is what go list says, asked once.
+var golist = sync.OnceValues(func() ([]byte, error) {
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles,Imports", "./...")
 	cmd.Dir = root
-	out, err := cmd.Output()
+	return cmd.Output()
+})
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := golist()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -63,20 +72,11 @@ func within(path string, prefixes ...string) bool {
 	})
 }
 
-// product tells whether a package ends up in the program.
+// product reports whether a package ends up in the program.
 func product(path string) bool { return within(path, "cmd", "pkg", "services", "proto") }
 
 func TestImports(t *testing.T) {
-	// cores are where judgements are made: each must be reproducible from a text
-	// file.
-	cores := []string{
-		"services/podworker/internal/step", "services/prober/internal/schedule", "services/pleg/internal/record",
-		"services/resource/internal/admit", "services/resource/internal/pressure", "services/resource/internal/usage", "services/volume/internal/content", "services/volume/internal/claim",
-		"services/config/internal/merge", "services/status/internal/nodestatus", "services/status/internal/plan",
-		"services/nodeapi/internal/metrics", "services/nodeapi/internal/stats",
-		"services/config/internal/renewal", "services/nodeapi/internal/serving",
-		"pkg/pod",
-	}
+	cores := pureCores(t)
 	impure := []string{
 		"google.golang.org/grpc", "github.com/nats-io", "net", "net/http", "os", "log", "log/slog",
 		"k8s.io/client-go/kubernetes", "k8s.io/utils/clock",
@@ -104,18 +104,18 @@ func TestImports(t *testing.T) {
 		},
 		{
 			"a judgement must be reproducible from a text file: no I/O, no clock, no log in decision cores",
-			func(from string) bool { return within(from, cores...) },
+			func(from string) bool { return slices.Contains(cores, from) },
 			func(_, to string) bool {
 				return slices.Contains(impure, to) || within(to, "google.golang.org/grpc", "github.com/nats-io")
 			},
 		},
 		{
-			"only the broker dials the container runtime; image services and purging of demos are cmd's, after the services stopped",
+			"only the broker dials the container runtime; purging a node is the supervisor's, after the services stopped",
 			func(from string) bool {
-				return within(from, "services") && !within(from, "services/podworker/internal/broker")
+				return within(from, "services") && !within(from, "services/podworker/internal/broker", "services/supervisor")
 			},
 			func(_, to string) bool {
-				return within(to, "k8s.io/cri-client/pkg") && !within(to, "k8s.io/cri-client/pkg/logs") || within(to, module+"pkg/localruntime")
+				return within(to, "k8s.io/cri-client/pkg") && !within(to, "k8s.io/cri-client/pkg/logs")
 			},
 		},
 		{
@@ -188,9 +188,6 @@ func TestHouseTable(t *testing.T) {
 		if owner, _, ok := strings.Cut(f.Name, "."); !ok || owner != string(f.Owner) {
 			t.Errorf("feed %s belongs to %s: its name must begin with its owner", f.Name, f.Owner)
 		}
-		if house.NewMessage(f.Name) == nil {
-			t.Errorf("feed %s has no message type", f.Name)
-		}
 		for _, reader := range f.Readers {
 			if !house.IsService(reader) {
 				t.Errorf("feed %s is read by %q, which is no service", f.Name, reader)
@@ -249,10 +246,15 @@ func TestArchitecturePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(data)
+	var order []string
 	for _, s := range house.Services() {
+		order = append(order, string(s))
 		if !strings.Contains(page, "**"+string(s)+"**") {
 			t.Errorf("docs/architecture.md does not present the service %s", s)
 		}
+	}
+	if want := strings.Join(order, ", "); !strings.Contains(page, "The start order is `"+want+"`") {
+		t.Errorf("docs/architecture.md does not give the start order %s", want)
 	}
 	for _, f := range house.Feeds() {
 		if !strings.Contains(page, "`"+f.Name+"`") {
@@ -276,14 +278,14 @@ func TestArchitectureTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := 0
+	var presented []house.Service
 	for line := range strings.Lines(string(data)) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 8 || !strings.HasPrefix(cells[1], " **") {
 			continue
 		}
-		rows++
 		s := house.Service(strings.Trim(cells[1], " *"))
+		presented = append(presented, s)
 		served := regexp.MustCompile(`[a-z]+\.[a-z]+`).FindAllString(cells[3], -1)
 		if want := house.Owned(s); !slices.Equal(served, want) {
 			t.Errorf("docs/architecture.md: %s serves %v, in the program %v", s, served, want)
@@ -304,33 +306,41 @@ func TestArchitectureTable(t *testing.T) {
 			t.Errorf("docs/architecture.md: %s reads of %v, in the program of %v", s, from, want)
 		}
 	}
-	if rows != len(house.Services()) {
-		t.Errorf("docs/architecture.md: %d rows in the owner table, %d services", rows, len(house.Services()))
+	if want := append(house.Services(), "supervisor"); !slices.Equal(slices.Sorted(slices.Values(presented)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("docs/architecture.md: the owner table has %v, the node %v", presented, want)
 	}
 }
 
-// TestNoSleepInTests: time is an input, or a channel says when.
-func TestNoSleepInTests(t *testing.T) {
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+// TestOneMarshaller: messages become bytes in pkg/wire (and in the codec of pkg/rpc,
+// which goes by it), for proto.Marshal refuses a message because of a text that is
+// not UTF-8, and texts come from containers.
+func TestOneMarshaller(t *testing.T) {
+	const library = "google.golang.org/protobuf/proto"
+	looked := 0
+	for _, p := range packages(t) {
+		if !product(p.ImportPath) || within(p.ImportPath, "proto", "pkg/wire") || !slices.Contains(p.Imports, library) {
+			continue
 		}
-		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." && d.Name() != "." {
-			return fs.SkipDir
+		looked++
+		for _, name := range p.GoFiles {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				s, ok := n.(*ast.SelectorExpr)
+				if !ok || !slices.Contains([]string{"Marshal", "MarshalOptions", "MarshalAppend"}, s.Sel.Name) {
+					return true
+				}
+				if from, ok := s.X.(*ast.Ident); ok && from.Name == "proto" {
+					t.Errorf("%s: proto.%s: use wire.Marshal", set.Position(s.Pos()), s.Sel.Name)
+				}
+				return true
+			})
 		}
-		if !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "rules_test.go") {
-			return nil
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if bytes.Contains(data, []byte("time.Sleep(")) {
-			t.Errorf("%s sleeps: wait for what it waits for", path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	if looked < 10 {
+		t.Errorf("only %d packages looked at", looked)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stallfs is a FUSE file system for tests that stops answering when it
 // is told to: a call into it then waits in the kernel (state D, deaf to SIGKILL)
 // until the file system is let go. A remote file system whose server is gone

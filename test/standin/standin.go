@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package standin is the house around one service under test: a run and a state
 // directory, a real bus, and kits for the neighbours the service reads or is
 // read by, all in the test's process and on real sockets.
@@ -21,7 +23,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -29,7 +31,7 @@ import (
 )
 
 // Limit is how long a test may wait for anything, from New on.
-var Limit = 2 * time.Minute
+var Limit = 5 * time.Minute
 
 // House is one node's directories and bus.
 type House struct {
@@ -69,7 +71,7 @@ func New(t testing.TB) *House {
 	return h
 }
 
-// NewQuiet makes a house without a bus: its mirrors poll.
+// NewQuiet makes a house without a bus: its replicas poll.
 func NewQuiet(t testing.TB) *House {
 	t.Helper()
 	// Socket paths are bounded: not below a long test name.
@@ -174,7 +176,7 @@ func Set[M proto.Message](h *House, o *feed.Owner[M], key string, message M) fee
 }
 
 // SetKubelet publishes a configuration in config's feed.
-func SetKubelet(h *House, o *feed.Owner[*configv1.KubeletConfig], conf *kubeconf.Config) {
+func SetKubelet(h *House, o *feed.Owner[*configv1.KubeletConfig], conf *kubeletconfig.Config) {
 	h.Helper()
 	data, err := conf.Marshal()
 	if err != nil {
@@ -183,17 +185,13 @@ func SetKubelet(h *House, o *feed.Owner[*configv1.KubeletConfig], conf *kubeconf
 	Set(h, o, "kubelet", &configv1.KubeletConfig{Generation: 1, Config: data})
 }
 
-// Read mirrors a feed of the service under test.
-func Read[M proto.Message](h *House, name string) *feed.Mirror[M] {
+// Read keeps a replica of a feed of the service under test.
+func Read[M proto.Message](h *House, f house.FeedOf[M]) *feed.Replica[M] {
 	h.Helper()
-	f, ok := house.FeedNamed(name)
-	if !ok {
-		h.Fatalf("no feed %q", name)
-	}
-	m := feed.NewMirror(feed.MirrorConfig{
-		Feed: name, Poll: 5 * time.Millisecond,
+	m := feed.NewReplica(feed.ReplicaConfig{
+		Feed: f.Name, Poll: 5 * time.Millisecond,
 		Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(h.Dial(f.Owner))},
 	}, feed.Message[M])
-	h.Go("mirror "+name, m.Run)
+	h.Go("replica "+f.Name, m.Run)
 	return m
 }

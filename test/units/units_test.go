@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package units
 
 import (
@@ -44,7 +46,7 @@ func TestNodeAPI(t *testing.T) {
 	settings := read(t, "sextant-nodeapi.service")
 	for name, want := range map[string]string{
 		"User": "sextant-nodeapi", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict",
-		"SystemCallFilter": "@system-service|~@privileged", "SystemCallArchitectures": "native", "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6",
+		"SystemCallFilter": "@system-service|~@privileged @resources", "SystemCallArchitectures": "native", "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6",
 		"SupplementaryGroups": "adm systemd-journal", "MemoryDenyWriteExecute": "yes", "RestrictNamespaces": "yes", "PrivateDevices": "yes",
 		"ExecStart": "/usr/lib/sextant/nodeapi start nodeapi", "Type": "notify", "Restart": "always",
 	} {
@@ -91,11 +93,70 @@ func TestRights(t *testing.T) {
 			}
 		}
 		hidden := strings.Join(settings["Service.InaccessiblePaths"], " ")
+		if s == house.Resource {
+			hidden = strings.ReplaceAll(strings.Join(settings["Service.TemporaryFileSystem"], " "), "/run:ro", "-/run/containerd -/run/crio")
+		}
 		if s != house.Volume && !rights.RuntimeSocket && !strings.Contains(hidden, "-/run/containerd -/run/crio") {
 			t.Errorf("%s: the runtime's socket is in sight", s)
 		}
 		if got := strings.Join(settings["Unit.Conflicts"], " "); got != "kubelet.service" {
 			t.Errorf("%s: Conflicts=%q", s, got)
+		}
+	}
+}
+
+// TestHidden: services that may open files of others do not have in sight what they
+// never need. CAP_DAC_OVERRIDE opens sockets as well, also on a read-only mount: with
+// systemd's private one it would be root's.
+func TestHidden(t *testing.T) {
+	secrets := []string{"/etc/shadow", "/etc/gshadow", "/etc/ssh", "/var/lib/etcd", "/var/lib/sextant/bus-keys"}
+	for s, hidden := range map[house.Service][]string{
+		house.Config: append([]string{
+			"/etc/kubernetes/admin.conf", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/etcd", "/var/lib/kubelet/pods",
+		}, secrets...),
+		house.Resource: append([]string{"/etc/kubernetes", "/var/lib/kubelet/pki", "/var/lib/sextant/secrets"}, secrets...),
+	} {
+		have := strings.Fields(strings.Join(read(t, "sextant-"+string(s)+".service")["Service.InaccessiblePaths"], " "))
+		for _, path := range hidden {
+			if !slices.Contains(have, "-"+path) {
+				t.Errorf("%s has %s in sight", s, path)
+			}
+		}
+	}
+	settings := read(t, "sextant-resource.service")
+	if got := strings.Join(settings["Service.TemporaryFileSystem"], " "); got != "/run:ro" {
+		t.Errorf("resource: TemporaryFileSystem=%q", got)
+	}
+	if got := strings.Join(settings["Service.BindReadOnlyPaths"], " "); got != "-/run/sextant -/run/systemd/notify -/run/systemd/system" {
+		t.Errorf("resource: BindReadOnlyPaths=%q", got)
+	}
+}
+
+// TestHardening: what every unit can do without, and what none must have.
+func TestHardening(t *testing.T) {
+	units, err := filepath.Glob(filepath.Join(dir, "*.service"))
+	if err != nil || len(units) < len(house.Services()) {
+		t.Fatalf("%v, %v", units, err)
+	}
+	for _, path := range units {
+		name := filepath.Base(path)
+		settings := read(t, name)
+		if filter := strings.Join(settings["Service.SystemCallFilter"], " "); !regexp.MustCompile(`~[^~]*@resources`).MatchString(filter) && name != "sextant-tools.service" { // whose children are the distribution's
+			t.Errorf("%s: SystemCallFilter=%s", name, filter)
+		}
+		// Peers are told apart by the uids that the kernel says they have (SO_PEERCRED): in a
+		// user namespace all but two are nobody.
+		if _, ok := settings["Service.PrivateUsers"]; ok {
+			t.Errorf("%s: PrivateUsers would have it refuse its peers", name)
+		}
+		// The start of the process, which is a metric, is told by /proc/stat.
+		if _, ok := settings["Service.ProcSubset"]; ok != (name == "sextant-gate.service") {
+			t.Errorf("%s: ProcSubset=%v", name, settings["Service.ProcSubset"])
+		}
+	}
+	for _, name := range []string{"sextant-gate.service", "sextant-prepare.service"} {
+		if got := strings.Join(read(t, name)["Service.UMask"], " "); got != "0077" {
+			t.Errorf("%s: UMask=%q", name, got)
 		}
 	}
 }
@@ -106,19 +167,26 @@ func TestArchitecture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := map[string][]string{}
 	for _, s := range house.Services() {
-		var want []string
 		for _, c := range house.RightsOf(s).Capabilities {
-			want = append(want, c.String())
+			want[string(s)] = append(want[string(s)], c.String())
 		}
+	}
+	for _, p := range house.RootParts() {
+		if p != house.Prepare { // it ends
+			want["supervisor"] = append(want["supervisor"], strings.Fields(strings.Join(read(t, p.Unit())["Service.CapabilityBoundingSet"], " "))...)
+		}
+	}
+	for _, s := range append(house.Services(), "supervisor") {
 		row := regexp.MustCompile(`(?m)^\| \*\*` + string(s) + `\*\* \|.*$`).FindString(string(page))
 		cells := strings.Split(row, "|")
 		if len(cells) < 3 {
 			t.Errorf("no row of %s", s)
 			continue
 		}
-		if got := regexp.MustCompile(`CAP_[A-Z_]+`).FindAllString(cells[len(cells)-2], -1); !slices.Equal(got, want) {
-			t.Errorf("%s has %v on the page, %v in the table", s, got, want)
+		if got := regexp.MustCompile(`CAP_[A-Z_]+`).FindAllString(cells[len(cells)-2], -1); !slices.Equal(got, want[string(s)]) {
+			t.Errorf("%s has %v on the page, %v in the table", s, got, want[string(s)])
 		}
 	}
 }
@@ -158,15 +226,16 @@ func TestSlice(t *testing.T) {
 	}
 }
 
-// TestAccounts: the package makes the account of every unit.
+// TestAccounts: the package makes the account of every unit, with the number that
+// `sextant up` gives the service by default, which no image uses.
 func TestAccounts(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/package/sysusers.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range house.Services() {
-		if !regexp.MustCompile(`(?m)^u sextant-` + string(s) + ` - `).Match(text) {
-			t.Errorf("no account of %s", s)
+	for i, s := range house.Services() {
+		if want := fmt.Sprintf("(?m)^u sextant-%s %d ", s, 64200+i); !regexp.MustCompile(want).Match(text) {
+			t.Errorf("no account of %s that begins with %q", s, want)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mandocs writes the manual pages of the command line into a folder.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package downward gives the values of a pod's own fields and resources: what a fieldRef
 // or a resourceFieldRef stands for in an environment variable, and the files of a
 // downward API volume. It is pure and keeps nothing.

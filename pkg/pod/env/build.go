@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package env
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,12 +18,16 @@ import (
 //
 // Service variables come first, then envFrom in order, then env; a later one replaces an
 // earlier of the same name. A value of env may refer to what is defined before it, and to
-// service variables.
+// service variables. What exceeds MaxValue or MaxTotal is an error that names the
+// variable.
 func Build(in Input) ([]Var, error) {
 	b := &builder{Input: in, services: map[string]string{}, values: map[string]string{},
 		configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}}
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
 	for _, v := range ServiceVars(in.Pod.Namespace, links, in.Services) {
+		if err := b.used.add(v.Name, v.Value); err != nil {
+			return nil, ofVariable(v.Name, err)
+		}
 		b.services[v.Name] = v.Value
 	}
 	for i := range in.Container.EnvFrom {
@@ -35,8 +41,11 @@ func Build(in Input) ([]Var, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			b.values[v.Name] = value
+		if !ok {
+			continue
+		}
+		if err := b.set(v.Name, value); err != nil {
+			return nil, err
 		}
 	}
 	for name, value := range b.services {
@@ -52,6 +61,34 @@ type builder struct {
 	services, values map[string]string
 	configMaps       map[string]*v1.ConfigMap
 	secrets          map[string]*v1.Secret
+	files            map[envFile]*fileValues
+	// used counts service variables, values, and those that env replaced.
+	used budget
+	// held counts the values of files, which are kept before they are used.
+	held budget
+}
+
+func (b *builder) set(name, value string) error {
+	if err := b.used.add(name, value); err != nil {
+		return ofVariable(name, err)
+	}
+	b.values[name] = value
+	return nil
+}
+
+// setAll sets a variable for each key of an object, in the order of the keys, so that an
+// error names the same variable each time.
+func setAll[T string | []byte](b *builder, prefix string, data map[string]T) error {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		name := prefix + key
+		if old, ok := b.values[name]; ok {
+			b.used -= budget(len(name) + len(old))
+		}
+		if err := b.set(name, string(data[key])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // from adds all keys of an object.
@@ -62,17 +99,13 @@ func (b *builder) from(source *v1.EnvFromSource) error {
 		if m == nil || err != nil {
 			return err
 		}
-		for key, value := range m.Data {
-			b.values[source.Prefix+key] = value
-		}
+		return setAll(b, source.Prefix, m.Data)
 	case source.SecretRef != nil:
 		s, err := b.secret(source.SecretRef.Name, source.SecretRef.Optional)
 		if s == nil || err != nil {
 			return err
 		}
-		for key, value := range s.Data {
-			b.values[source.Prefix+key] = string(value)
-		}
+		return setAll(b, source.Prefix, s.Data)
 	}
 	return nil
 }
@@ -80,7 +113,10 @@ func (b *builder) from(source *v1.EnvFromSource) error {
 // value resolves one variable; ok is false for an optional one that is not there.
 func (b *builder) value(v *v1.EnvVar) (value string, ok bool, err error) {
 	if v.Value != "" {
-		return Expand(v.Value, b.lookup), true, nil
+		if value, err = Expand(v.Value, MaxValue, b.lookup); err != nil {
+			return "", false, ofVariable(v.Name, err)
+		}
+		return value, true, nil
 	}
 	if v.ValueFrom == nil {
 		return "", true, nil
@@ -97,7 +133,7 @@ func (b *builder) value(v *v1.EnvVar) (value string, ok bool, err error) {
 	case from.SecretKeyRef != nil:
 		return b.secretKey(from.SecretKeyRef)
 	case from.FileKeyRef != nil:
-		return b.fileKey(from.FileKeyRef)
+		return b.fileKey(v.Name, from.FileKeyRef)
 	}
 	return "", true, nil
 }
@@ -132,34 +168,6 @@ func (b *builder) secretKey(ref *v1.SecretKeySelector) (string, bool, error) {
 		return "", false, fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, b.Pod.Namespace, ref.Name)
 	}
 	return string(value), ok, nil
-}
-
-// fileKey takes a variable from an env file in a volume (KEP-3721).
-func (b *builder) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
-	if b.Files == nil {
-		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)
-	}
-	content, err := b.Files.EnvFile(ref.VolumeName, ref.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if isTrue(ref.Optional) {
-			return "", false, nil
-		}
-		return "", false, fmt.Errorf("environment variable file %q not found in volume %q", ref.Path, ref.VolumeName)
-	case err != nil:
-		return "", false, fmt.Errorf("environment variable file %q in volume %q: %w", ref.Path, ref.VolumeName, err)
-	}
-	value, err := FileValue(content, ref.Key)
-	if err != nil {
-		return "", false, fmt.Errorf("couldn't parse env file %q in volume %q: %w", ref.Path, ref.VolumeName, err)
-	}
-	if value == "" {
-		if isTrue(ref.Optional) {
-			return "", false, nil
-		}
-		return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, ref.Path)
-	}
-	return value, true, nil
 }
 
 // configMap looks an object up once for each container. It is nil without an error when

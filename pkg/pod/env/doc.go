@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package env builds the environment of a container.
 //
 // It owns the order (service variables, envFrom, env; the last one wins), the expansion

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package env
 
 import (
@@ -262,19 +264,20 @@ func TestExpand(t *testing.T) {
 		"$(":     "$(",
 		"$($(A)": "$($(A)",
 	} {
-		if got := Expand(in, lookup); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
+		if got, err := Expand(in, MaxValue, lookup); got != want || err != nil {
+			t.Errorf("Expand(%q) = %q, %v; want %q", in, got, err, want)
 		}
 	}
-	if diff := cmp.Diff([]string{"x=1", "$(C)"}, ExpandAll([]string{"x=$(A)", "$(C)"}, []Var{{"A", "1"}})); diff != "" {
-		t.Error(diff)
+	command, args, err := CommandLine([]string{"x=$(A)", "$(C)"}, []string{}, []Var{{"A", "1"}})
+	if diff := cmp.Diff([][]string{{"x=1", "$(C)"}, {}}, [][]string{command, args}); err != nil || diff != "" {
+		t.Error(err, diff)
 	}
-	if ExpandAll(nil, nil) != nil {
-		t.Error("no command became an empty one, which would override the image's")
+	if command, args, err := CommandLine(nil, nil, nil); command != nil || args != nil || err != nil {
+		t.Errorf("no command became %q %q, %v, which would override the image's", command, args, err)
 	}
 }
 
-func TestFileValue(t *testing.T) {
+func TestFileValues(t *testing.T) {
 	tests := []struct{ name, content, want, err string }{
 		{"plain", "K='v'", "v", ""},
 		{"first wins", "K='v'\nK='w'", "v", ""},
@@ -287,14 +290,17 @@ func TestFileValue(t *testing.T) {
 		{"no quotes", "K=v", "", "line 1: value must be enclosed in single quotes"},
 		{"no equals", "\nK", "", "line 2: missing '='"},
 		{"no name", "='v'", "", "line 1: empty variable name"},
-		{"blank in the name", "K ='v'", "", "line 1: white space in or after the variable name"},
+		{"blank after the name", "K ='v'", "", "line 1: white space before '='"},
+		{"blank in another name", "export L='w'\nK='v'", "v", ""},
+		{"windows without a last line feed", "K='v'\r", "v", ""},
+		{"something after one of several lines", "L='v\nw'\nK", "", "line 3: missing '='"},
 		{"open", "K='v\nw", "", "line 1: unclosed single quote"},
 		{"something after", "L='v\nw'x", "", "line 2: unexpected content after the closing quote"},
 	}
 	for _, tt := range tests {
-		got, err := FileValue([]byte(tt.content), "K")
-		if message := fmt.Sprint(err); got != tt.want || (err != nil || tt.err != "") && message != tt.err {
-			t.Errorf("%s: %q, %v; want %q, %q", tt.name, got, err, tt.want, tt.err)
+		values, err := FileValues([]byte(tt.content), map[string]bool{"K": true})
+		if message := fmt.Sprint(err); values["K"] != tt.want || (err != nil || tt.err != "") && message != tt.err {
+			t.Errorf("%s: %q, %v; want %q, %q", tt.name, values, err, tt.want, tt.err)
 		}
 	}
 }

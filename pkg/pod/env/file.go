@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package env
 
 import (
@@ -5,49 +7,59 @@ import (
 	"strings"
 )
 
-// FileValue is the value of a key in an env file: lines NAME='value', the value taken
-// literally and possibly over several lines, comments from # on. A blank before the
-// opening quote makes the value empty, as in a shell. "" also means that the key is not
-// there; the first definition counts.
-func FileValue(content []byte, key string) (string, error) {
-	lines := strings.Split(strings.ReplaceAll(string(content), "\r\n", "\n"), "\n")
-	for i := 0; i < len(lines); i++ {
-		line, number := strings.TrimLeft(lines[i], " \t"), i+1
+// FileValues are the values of the wanted keys in an env file: lines NAME='value', the
+// value taken literally and possibly over several lines, comments from # on. A blank
+// before the opening quote makes the value empty, as in a shell; the first definition
+// counts. The error says which line cannot be read; the values are those of the lines
+// before it.
+func FileValues(content []byte, wanted map[string]bool) (map[string]string, error) {
+	values := map[string]string{}
+	rest := strings.TrimSuffix(strings.ReplaceAll(string(content), "\r\n", "\n"), "\r")
+	for number := 1; rest != "" && len(values) < len(wanted); number++ {
+		var line string
+		line, rest, _ = strings.Cut(rest, "\n")
+		line = strings.TrimLeft(line, " \t")
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		name, rest, ok := strings.Cut(line, "=")
+		name, value, ok := strings.Cut(line, "=")
 		switch {
 		case !ok:
-			return "", fmt.Errorf("line %d: missing '='", number)
-		case name == "":
-			return "", fmt.Errorf("line %d: empty variable name", number)
-		case strings.ContainsAny(name, " \t"):
-			return "", fmt.Errorf("line %d: white space in or after the variable name", number)
+			return values, fmt.Errorf("line %d: missing '='", number)
+		case strings.TrimRight(name, " \t") == "":
+			return values, fmt.Errorf("line %d: empty variable name", number)
+		case strings.TrimRight(name, " \t") != name:
+			return values, fmt.Errorf("line %d: white space before '='", number)
 		}
-		if strings.HasPrefix(rest, " ") || strings.HasPrefix(rest, "\t") {
-			if name == key {
-				return "", nil
-			}
+		if strings.HasPrefix(value, " ") || strings.HasPrefix(value, "\t") {
+			keep(values, wanted, name, "")
 			continue
 		}
-		value, ok := strings.CutPrefix(rest, "'")
+		value, ok = strings.CutPrefix(value, "'")
 		if !ok {
-			return "", fmt.Errorf("line %d: value must be enclosed in single quotes", number)
+			return values, fmt.Errorf("line %d: value must be enclosed in single quotes", number)
 		}
-		for !strings.Contains(value, "'") {
-			if i++; i >= len(lines) {
-				return "", fmt.Errorf("line %d: unclosed single quote", number)
+		value, after, ok := strings.Cut(value, "'")
+		if !ok {
+			var more string
+			if more, rest, ok = strings.Cut(rest, "'"); !ok {
+				return values, fmt.Errorf("line %d: unclosed single quote", number)
 			}
-			value += "\n" + lines[i]
+			value += "\n" + more
+			after, rest, _ = strings.Cut(rest, "\n")
+			number += strings.Count(value, "\n")
 		}
-		value, after, _ := strings.Cut(value, "'")
 		if after = strings.TrimLeft(after, " \t"); after != "" && after[0] != '#' {
-			return "", fmt.Errorf("line %d: unexpected content after the closing quote", i+1)
+			return values, fmt.Errorf("line %d: unexpected content after the closing quote", number)
 		}
-		if name == key {
-			return value, nil
-		}
+		keep(values, wanted, name, value)
 	}
-	return "", nil
+	return values, nil
+}
+
+// keep copies, lest a value of a few bytes keep the file in memory.
+func keep(values map[string]string, wanted map[string]bool, name, value string) {
+	if _, ok := values[name]; !ok && wanted[name] {
+		values[strings.Clone(name)] = strings.Clone(value)
+	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -11,9 +13,9 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
-// ownedByNode reports whether the node is the only writer of the condition. Others are
+// OwnedByNode reports whether the node is the only writer of the condition. Others are
 // kept as they are; DisruptionTarget is shared.
-func ownedByNode(t v1.PodConditionType) bool {
+func OwnedByNode(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady,
 		v1.PodReadyToStartContainers, v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
@@ -25,7 +27,7 @@ func ownedByNode(t v1.PodConditionType) bool {
 // conditions sets the conditions; phase and containers are rendered already.
 func (r *renderer) conditions(out *v1.PodStatus) {
 	for _, c := range r.old.Conditions {
-		if !ownedByNode(c.Type) && c.Type != v1.DisruptionTarget {
+		if !OwnedByNode(c.Type) && c.Type != v1.DisruptionTarget {
 			out.Conditions = append(out.Conditions, c)
 		}
 	}

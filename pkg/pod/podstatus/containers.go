@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -9,10 +11,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
-// renderer holds one rendering while it is made.
+// renderer holds one rendering while it is made. It has many methods because each renders one
+// part of a status, and every part reads the same input.
 type renderer struct {
 	Input
 	old v1.PodStatus
@@ -59,7 +63,13 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	}
 	s.RestartCount = max(s.RestartCount, facts.RestartCount)
 	s.VolumeMounts = volumeMounts(c, newest)
-	s.AllocatedResourcesStatus = facts.ResourceHealth
+	switch {
+	case kind != pod.Regular: // as a kubelet
+	case r.Health.Known:
+		s.AllocatedResourcesStatus = r.Health.Containers[c.Name]
+	case old != nil:
+		s.AllocatedResourcesStatus = old.AllocatedResourcesStatus
+	}
 	r.waiting(kind, c, facts, &s)
 	if old != nil && r.illegal(kind, c, old, &s) {
 		s = *old.DeepCopy()
@@ -68,11 +78,11 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	return s
 }
 
-// unborn tells whether a container was made for the first time and is about to be
-// started: its identity is told with its start, or that would be a write more.
+// unborn reports whether a container was made for the first time and is about to be
+// started: its ID is reported with its start, which saves a write.
 func (r *renderer) unborn(c *v1.Container, facts ContainerFacts, old *v1.ContainerStatus) bool {
 	list := r.rec.instances[c.Name]
-	held := facts.Waiting != nil && facts.Waiting.Reason != ReasonContainerCreating && facts.Waiting.Reason != ReasonPodInitializing
+	held := facts.Waiting != nil && facts.Waiting.Reason != reason.ContainerCreating && facts.Waiting.Reason != reason.PodInitializing
 	return len(list) == 1 && list[0].State == runtimeapi.ContainerState_CONTAINER_CREATED && list[0].restartCount == 0 &&
 		!held && facts.Backoff == nil && (old == nil || old.ContainerID == "")
 }
@@ -85,7 +95,7 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 		Image:              cmp.Or(i.GetImage().GetImage(), c.Image),
 		ImageID:            i.GetImageRef(),
 		ContainerID:        r.containerID(i.GetId()),
-		AllocatedResources: r.allocated(c),
+		AllocatedResources: c.Resources.Requests.DeepCopy(),
 		User:               user(i.GetUser()),
 	}
 	if signal := i.GetStopSignal(); r.Node.StopSignals && signal != runtimeapi.Signal_RUNTIME_DEFAULT {
@@ -118,7 +128,7 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 		case old != nil && old.State.Running != nil:
 			s.State.Terminated = lost(messageLostAtTermination)
 			if r.Facts.AllContainersRestarting {
-				s.State.Terminated.Reason = ReasonRestartingAll
+				s.State.Terminated.Reason = reason.RestartingAllContainers
 			}
 			s.RestartCount = max(s.RestartCount, old.RestartCount+1)
 		case old != nil && old.State.Terminated != nil && old.ContainerID == s.ContainerID:
@@ -147,9 +157,9 @@ func (r *renderer) terminated(i instance) *v1.ContainerStateTerminated {
 // creating is what a container waits for while nothing else holds it up.
 func (r *renderer) creating() *v1.ContainerStateWaiting {
 	if len(r.Pod.Spec.InitContainers) > 0 {
-		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}
+		return &v1.ContainerStateWaiting{Reason: reason.PodInitializing}
 	}
-	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
+	return &v1.ContainerStateWaiting{Reason: reason.ContainerCreating}
 }
 
 // absent renders a container that the runtime does not know: not made yet, or removed.
@@ -173,13 +183,13 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 		s.LastTerminationState = *old.LastTerminationState.DeepCopy()
 		switch {
 		case r.Facts.AllContainersRestarting && old.State.Waiting != nil:
-			if old.State.Waiting.Reason == ReasonRestartingAll {
+			if old.State.Waiting.Reason == reason.RestartingAllContainers {
 				s.State.Waiting = old.State.Waiting.DeepCopy()
 			}
 		case r.Facts.AllContainersRestarting:
-			s.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAll, Message: messageRemovedForRestart}
+			s.State.Waiting = &v1.ContainerStateWaiting{Reason: reason.RestartingAllContainers, Message: messageRemovedForRestart}
 			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
-				ExitCode: exitCodeUnknown, Reason: ReasonRestartingAll, Message: messageRemovedForRestart,
+				ExitCode: exitCodeUnknown, Reason: reason.RestartingAllContainers, Message: messageRemovedForRestart,
 			}
 			s.RestartCount++
 			return s
@@ -199,9 +209,9 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 	return s
 }
 
-// waiting overlays why a container that should run does not. podworker says so only of
-// containers it wants to start. An init container that succeeded is not one, unless it is
-// gone and has to run once more in a new sandbox.
+// waiting overlays why a container that should run does not. podworker gives a reason
+// only for containers it wants to start. An init container that succeeded is not one,
+// unless it is gone and has to run once more in a new sandbox.
 func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts ContainerFacts, s *v1.ContainerStatus) {
 	if r.Facts.Lifecycle != Syncing || r.Pod.DeletionTimestamp != nil || s.State.Running != nil {
 		return
@@ -229,7 +239,7 @@ func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts Contai
 	s.State = v1.ContainerState{Waiting: wait}
 }
 
-// replaced tells whether that was the end of an instance that another takes the place
+// replaced reports whether that was the end of an instance that another takes the place
 // of.
 func (r *renderer) replaced(container string, end *v1.ContainerStateTerminated) bool {
 	id := r.Facts.Containers[container].Replaced
@@ -244,9 +254,9 @@ func explain(p *v1.Pod, c *v1.Container, facts ContainerFacts) *v1.ContainerStat
 		if lastError == "" && facts.Waiting != nil {
 			lastError = facts.Waiting.Reason + ": " + facts.Waiting.Message
 		}
-		return &v1.ContainerStateWaiting{Reason: ReasonImagePullBackOff, Message: PullBackoffMessage(c.Image, lastError)}
+		return &v1.ContainerStateWaiting{Reason: reason.ImagePullBackOff, Message: PullBackoffMessage(c.Image, lastError)}
 	case b != nil:
-		return &v1.ContainerStateWaiting{Reason: ReasonCrashLoopBackOff, Message: BackoffMessage(p, c.Name, b.Delay)}
+		return &v1.ContainerStateWaiting{Reason: reason.CrashLoopBackOff, Message: BackoffMessage(p, c.Name, b.Delay)}
 	case facts.Waiting != nil:
 		return &v1.ContainerStateWaiting{Reason: facts.Waiting.Reason, Message: facts.Waiting.Message}
 	}
@@ -305,8 +315,8 @@ func (r *renderer) initDone(c *v1.Container) bool {
 	return r.rec.newest(c.Name) == nil && !r.Facts.Containers[c.Name].Unstarted && r.rec.activeRegular(r.Pod)
 }
 
-// lostBefore reports whether the runtime has lost track of the instance and the previous
-// status says so already: it then remembers more than the record does.
+// lostBefore reports whether the runtime has lost track of the instance and the
+// previous status has it as lost already: that status then holds more than the record.
 func (i *instance) lostBefore(old *v1.ContainerStatus, id string) bool {
 	return i.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN && old != nil && old.ContainerID == id
 }

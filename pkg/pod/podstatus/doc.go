@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podstatus turns what the node knows about a pod into its v1.PodStatus.
 //
 // It owns the wording and the rules of a pod's status: phase, conditions, container

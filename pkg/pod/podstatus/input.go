@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -51,6 +53,8 @@ type Input struct {
 	// Probes are prober's verdicts by runtime container id (without scheme).
 	// A missing entry, or Unknown inside one, means that no verdict has been received.
 	Probes map[string]ProbeVerdict
+	// Health of the devices of containers.
+	Health Health
 	// Old is the previous rendering or, when there is none, the status at the API
 	// server (for a static pod: that of its mirror pod). nil when there is neither.
 	Old *v1.PodStatus
@@ -78,11 +82,6 @@ type Facts struct {
 	Resizes []Resize
 	// AllContainersRestarting is true while a RestartAllContainers action runs.
 	AllContainersRestarting bool
-	// AllocatedResources are the pod's requests as admitted by the node; nil means
-	// those of the spec.
-	AllocatedResources v1.ResourceList
-	// Resources are the pod-level resources as actuated; nil means as allocated.
-	Resources *v1.ResourceRequirements
 }
 
 // VerdictKind says what the node did to a pod.
@@ -139,12 +138,16 @@ type ContainerFacts struct {
 	// Replaced is the bare ID of an instance that another takes the place of, whatever
 	// its exit code: it is never reported as ended for good.
 	Replaced string
-	// AllocatedResources are the requests the node admitted; nil means those of the spec.
-	AllocatedResources v1.ResourceList
 	// Given is what the newest instance was given; nil when that is not known.
 	Given *pod.Size
-	// ResourceHealth is the health of devices and claims, for allocatedResourcesStatus.
-	ResourceHealth []v1.ResourceStatus
+}
+
+// Health is the health of the devices and claims of a pod, for allocatedResourcesStatus.
+type Health struct {
+	// Known is false while nothing was said of the pod: the previous status holds.
+	Known bool
+	// Containers by name.
+	Containers map[string][]v1.ResourceStatus
 }
 
 // Waiting is a reason and a message for a container that does not run.
@@ -229,6 +232,6 @@ type Node struct {
 	// RuntimeName is the runtime's name from Version (containerd, cri-o): the scheme
 	// of container ids. Empty is read as "containerd".
 	RuntimeName string
-	// StopSignals tells which signal stops a container (gate ContainerStopSignals).
+	// StopSignals says which signal stops a container (gate ContainerStopSignals).
 	StopSignals bool
 }

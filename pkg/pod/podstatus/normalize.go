@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -13,7 +15,7 @@ import (
 const maxTerminationMessages = 12 * 1024
 
 // normalize brings a status into the form the API server will return it in, so that
-// comparing the two tells whether anything changed.
+// comparing the two reports whether anything changed.
 func normalize(p *v1.Pod, s *v1.PodStatus) {
 	limit := maxTerminationMessages
 	if n := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers); n > 0 {

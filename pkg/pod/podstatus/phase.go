@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -6,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
@@ -58,10 +61,11 @@ func (r *renderer) refusedBefore() bool {
 }
 
 // mayRun reports whether a container of the pod may still be running or be started. A
-// pod whose containers all ended by themselves is over before podworker says so; one
-// that the node ends is over only when podworker does.
+// pod whose containers all ended by themselves is over before podworker reports it; one
+// that the node ends is over only when podworker reports it, and so is one with a rule
+// that restarts all containers: those may have been killed for that.
 func (r *renderer) mayRun(stopped bool) bool {
-	return !stopped && (r.Facts.Verdict != nil || !r.Observed.Complete || r.rec.alive())
+	return !stopped && (r.Facts.Verdict != nil || !r.Observed.Complete || r.rec.alive() || restart.MayRestartAll(r.Pod))
 }
 
 // fromContainers derives the phase from the container statuses of the rendering.
@@ -171,7 +175,7 @@ func lastEnd(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 }
 
 func restartable(p *v1.Pod, c *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return end.Reason == ReasonRestartingAll || restart.Restartable(p, c, restart.Exit{Code: end.ExitCode})
+	return end.Reason == reason.RestartingAllContainers || restart.Restartable(p, c, restart.Exit{Code: end.ExitCode})
 }
 
 // endContainers makes every container that has any evidence of having run terminated:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -16,7 +18,7 @@ import (
 // cut to seconds, as the API server keeps them.
 //
 // A terminal phase is rendered only once no container can be running any more (see
-// Lifecycle), so that whoever waits for it may reuse what the pod held.
+// Lifecycle), so that a client that waits for it may reuse the pod's resources.
 //
 // For a static pod the previous status is that of its mirror pod. The caller must not
 // pass one of another version of the static pod (compare the config hash), or its
@@ -69,7 +71,8 @@ func (r *renderer) keep(out *v1.PodStatus) {
 	}
 }
 
-// rejected renders a pod that was refused at admission: nothing of it ever ran.
+// rejected renders a pod that was refused at admission: nothing of it ever ran, and no
+// condition is the node's, as with a kubelet.
 func (r *renderer) rejected(out *v1.PodStatus) {
 	out.Phase = v1.PodFailed
 	if v := r.Facts.Verdict; v != nil {
@@ -81,7 +84,7 @@ func (r *renderer) rejected(out *v1.PodStatus) {
 		out.Phase, out.Reason, out.Message = r.old.Phase, r.old.Reason, r.old.Message
 	}
 	for _, c := range r.old.Conditions {
-		if !ownedByNode(c.Type) || c.Type == v1.PodScheduled {
+		if !OwnedByNode(c.Type) {
 			out.Conditions = append(out.Conditions, c)
 		}
 	}

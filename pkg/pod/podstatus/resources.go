@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -23,13 +25,6 @@ func (r *renderer) containerID(id string) string {
 func bareID(id string) string {
 	_, bare, _ := strings.Cut(id, "://")
 	return bare
-}
-
-func (r *renderer) allocated(c *v1.Container) v1.ResourceList {
-	if a := r.Facts.Containers[c.Name].AllocatedResources; a != nil {
-		return a.DeepCopy()
-	}
-	return c.Resources.Requests.DeepCopy()
 }
 
 // resources are the specification's, with cpu and memory of a running container
@@ -104,16 +99,16 @@ func memoryLimit(l *runtimeapi.LinuxContainerResources) *resource.Quantity {
 }
 
 // podResources renders what the pod as a whole was given, also when only its
-// containers say what they want (InPlacePodLevelResourcesVerticalScaling).
+// containers say what they want (InPlacePodLevelResourcesVerticalScaling). While a
+// resize is under way, or fails, that is what it had before.
 func (r *renderer) podResources(out *v1.PodStatus) {
-	out.AllocatedResources = r.Facts.AllocatedResources.DeepCopy()
-	if out.AllocatedResources == nil {
-		out.AllocatedResources = pod.Requests(r.Pod)
+	out.AllocatedResources = pod.Requests(r.Pod)
+	under := slices.ContainsFunc(r.Facts.Resizes, func(z Resize) bool { return z.State == ResizeInProgress || z.State == ResizeFailed })
+	if under && r.old.Resources != nil {
+		out.Resources = r.old.Resources.DeepCopy()
+		return
 	}
-	out.Resources = r.Facts.Resources.DeepCopy()
-	if out.Resources == nil {
-		out.Resources = &v1.ResourceRequirements{Requests: pod.Requests(r.Pod), Limits: pod.Limits(r.Pod)}
-	}
+	out.Resources = &v1.ResourceRequirements{Requests: pod.Requests(r.Pod), Limits: pod.Limits(r.Pod)}
 }
 
 // volumeMounts says how a container's volumes are mounted. Whether a mount is

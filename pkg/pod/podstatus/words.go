@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package podstatus
 
 import (
@@ -11,23 +13,8 @@ import (
 
 // Reasons and messages as users of a kubelet know them.
 const (
-	ReasonContainerCreating   = "ContainerCreating"
-	ReasonPodInitializing     = "PodInitializing"
-	ReasonCrashLoopBackOff    = "CrashLoopBackOff"
-	ReasonErrImagePull        = "ErrImagePull"
-	ReasonImagePullBackOff    = "ImagePullBackOff"
-	ReasonErrImageNeverPull   = "ErrImageNeverPull"
-	ReasonInvalidImageName    = "InvalidImageName"
-	ReasonImageInspectError   = "ImageInspectError"
-	ReasonCreateConfigError   = "CreateContainerConfigError"
-	ReasonCreateError         = "CreateContainerError"
-	ReasonRunError            = "RunContainerError"
-	ReasonPreCreateHookError  = "PreCreateHookError"
-	ReasonPreStartHookError   = "PreStartHookError"
-	ReasonPostStartHookError  = "PostStartHookError"
 	ReasonCompleted           = "Completed"
 	ReasonStatusUnknown       = "ContainerStatusUnknown"
-	ReasonRestartingAll       = "RestartingAllContainers"
 	reasonRestartAllStarted   = "RestartAllContainersStarted"
 	reasonContainersNotReady  = "ContainersNotReady"
 	reasonNotInitialized      = "ContainersNotInitialized"

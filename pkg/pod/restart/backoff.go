@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package restart
 
 import (
@@ -7,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Policy is how waits grow.
@@ -95,11 +96,6 @@ func (p Policy) Next(b Backoff, failed, now time.Time) Backoff {
 	return b
 }
 
-// Stale reports whether the back-off can be forgotten at now.
-func (p Policy) Stale(b Backoff, now time.Time) bool {
-	return b.Delay == 0 || p.expired(b, now)
-}
-
 func (p Policy) expired(b Backoff, at time.Time) bool {
 	return at.Sub(b.Updated) > p.ResetAfter
 }
@@ -112,21 +108,4 @@ func CrashKey(p *v1.Pod, c *v1.Container) string {
 		p.Name, p.Namespace, string(p.UID), c.Name, c.Image, c.Resources.String(),
 	}, "/")))
 	return strconv.FormatUint(h.Sum64(), 16)
-}
-
-// PullKey identifies what an image pull's back-off belongs to.
-func PullKey(uid types.UID, image string) string {
-	return string(uid) + "_" + image
-}
-
-// Table holds the back-offs of many keys. It is plain data; the caller guards it.
-type Table map[string]Backoff
-
-// Forget drops what is stale at now.
-func (t Table) Forget(p Policy, now time.Time) {
-	for key, b := range t {
-		if p.Stale(b, now) {
-			delete(t, key)
-		}
-	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package restart
 
 import (
@@ -21,18 +23,6 @@ const (
 	// (KEP-5307 rule action RestartAllContainers).
 	AllAgain
 )
-
-// String names the decision.
-func (d Decision) String() string {
-	switch d {
-	case Again:
-		return "Restart"
-	case AllAgain:
-		return "RestartAllContainers"
-	default:
-		return "Stay"
-	}
-}
 
 // Exit is how an instance of a container ended.
 type Exit struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package restart decides whether a container that ended runs again, and how long to
 // wait before it does.
 //

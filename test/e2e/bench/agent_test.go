@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bench_test
 
 import (
@@ -87,7 +89,7 @@ func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions,
 
 // leave removes the node and what is left of its pods.
 func (a *agent) leave(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := a.cp.Admin.CoreV1().Pods(a.ns).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{})
 	err = errors.Join(err, a.cp.Admin.CoreV1().Nodes().Delete(ctx, a.node, metav1.DeleteOptions{}))
@@ -128,7 +130,7 @@ func (a *agent) remove(t *testing.T, name string) {
 	}
 }
 
-// one starts and ends a pod, and tells how long each took.
+// one starts and ends a pod, and says how long each took.
 func (a *agent) one(t *testing.T, name string) (up, down time.Duration) {
 	t.Helper()
 	began := time.Now()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bench_test
 
 import (
@@ -7,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -56,7 +57,7 @@ func short(values map[string]string) {
 }
 
 func TestBench(t *testing.T) {
-	run := &figures.Run{When: time.Now(), Commit: commit(t), Pods: *pods, Rounds: *rounds, Single: *single, Idle: *idle}
+	run := &figures.Run{When: time.Now(), Commit: harness.The(t).Commit(), Pods: *pods, Rounds: *rounds, Single: *single, Idle: *idle}
 	cp := harness.StartControlPlane(t)
 	audit := cp.Audit(t)
 	rt := harness.StartRuntime(t, harness.V2)
@@ -104,7 +105,7 @@ func report(t *testing.T, run *figures.Run) {
 		err = errors.Join(err, os.MkdirAll(*out, 0o755),
 			os.WriteFile(filepath.Join(*out, "bench.json"), append(b, '\n'), 0o644),
 			os.WriteFile(filepath.Join(*out, "bench.svg"), []byte(run.Chart()), 0o644),
-			os.WriteFile(filepath.Join(*out, "bench.txt"), []byte(table), 0o644))
+			os.WriteFile(filepath.Join(*out, "bench.txt"), []byte(harness.The(t).Header(t)+table), 0o644))
 		if err != nil {
 			t.Error(err)
 		}
@@ -117,17 +118,6 @@ func report(t *testing.T, run *figures.Run) {
 			t.Error(err)
 		}
 	}
-}
-
-func commit(t *testing.T) string {
-	t.Helper()
-	git := exec.Command("git", "describe", "--tags", "--always", "--dirty")
-	git.Dir = harness.The(t).Source
-	b, err := git.Output()
-	if err != nil {
-		return "unknown" // a source without its repository
-	}
-	return strings.TrimSpace(string(b))
 }
 
 func machine(t *testing.T, rt *harness.Runtime) figures.Machine {

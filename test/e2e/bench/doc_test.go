@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench_test runs the reference kubelet and Sextant in turn on the same
 // machine, runtime and API server, beside bare CRI calls to that runtime, and
 // prints what each takes: time, processor, memory, API requests.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bench_test
 
 import (
@@ -23,10 +25,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/sextant-node/sextant/pkg/localruntime"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/fakecri"
 	"github.com/sextant-node/sextant/test/images"
+	"github.com/sextant-node/sextant/test/localruntime"
 )
 
 // starts is how many pods a benchmark of this file starts, one at a time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package compare turns what two node agents say into facts that can be compared,
 // and judges the differences by a table of those that are meant.
 //
@@ -19,6 +21,9 @@
 // The sign is that of diff: "-" only the reference says it, "+" only Sextant does.
 // A star stands for any text. A difference that no line matches is unlisted; a
 // line that matches no difference is stale, unless it begins with "?".
+//
+// A MoveTable says how the values of metrics move together on two nodes that do the
+// same; MoveRule has its form.
 //
 // Nothing here does I/O: the tests that fetch and the tables are elsewhere.
 package compare

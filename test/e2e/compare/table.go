@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package compare
 
 import (
 	"bufio"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -65,40 +68,61 @@ func (e Entry) String() string {
 type Table []Entry
 
 // ParseTable reads a table; the form is in the package's comment. Every entry
-// needs a reason, and one that an entry before it matches is refused.
+// needs a reason, and one that is listed twice is refused.
 func ParseTable(text string) (Table, error) {
 	var table Table
-	var reason []string
-	fresh := true // the comment being read is a new one
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for number := 1; lines.Scan(); number++ {
-		line := strings.TrimSpace(lines.Text())
-		if comment, ok := strings.CutPrefix(line, "#"); ok {
-			if fresh {
-				reason, fresh = nil, false
-			}
-			reason = append(reason, strings.TrimSpace(comment))
-			continue
+	for line, err := range entries(text) {
+		if err != nil {
+			return nil, err
 		}
-		fresh = true
-		if line == "" {
-			continue
+		e := Entry{Reason: line.reason, Line: line.number}
+		var difference string
+		difference, e.Maybe = strings.CutPrefix(line.text, "?")
+		if len(difference) < 3 || difference[1] != ' ' || difference[0] != OnlyReference && difference[0] != OnlySextant {
+			return nil, fmt.Errorf("line %d: %q is not a sign and a pattern", line.number, difference)
 		}
-		e := Entry{Reason: strings.TrimSpace(strings.Join(reason, " ")), Line: number}
-		line, e.Maybe = strings.CutPrefix(line, "?")
-		if len(line) < 3 || line[1] != ' ' || line[0] != OnlyReference && line[0] != OnlySextant {
-			return nil, fmt.Errorf("line %d: %q is not a sign and a pattern", number, line)
-		}
-		e.Side, e.Pattern = line[0], strings.TrimSpace(line[2:])
+		e.Side, e.Pattern = difference[0], strings.TrimSpace(difference[2:])
 		if e.Reason == "" {
-			return nil, fmt.Errorf("line %d: %q has no reason above it", number, line)
+			return nil, fmt.Errorf("line %d: %q has no reason above it", line.number, difference)
 		}
 		if slices.ContainsFunc(table, func(o Entry) bool { return o.Side == e.Side && o.Pattern == e.Pattern }) {
-			return nil, fmt.Errorf("line %d: %q is listed twice", number, line)
+			return nil, fmt.Errorf("line %d: %q is listed twice", line.number, difference)
 		}
 		table = append(table, e)
 	}
-	return table, lines.Err()
+	return table, nil
+}
+
+// entry is a line of a table, and the comment above it or above the lines before it.
+type entry struct {
+	text, reason string
+	number       int
+}
+
+// entries are the lines of a table that are neither empty nor comments.
+func entries(text string) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		var reason []string
+		fresh := true // the comment being read is a new one
+		lines := bufio.NewScanner(strings.NewReader(text))
+		for number := 1; lines.Scan(); number++ {
+			line := strings.TrimSpace(lines.Text())
+			if comment, ok := strings.CutPrefix(line, "#"); ok {
+				if fresh {
+					reason, fresh = nil, false
+				}
+				reason = append(reason, strings.TrimSpace(comment))
+				continue
+			}
+			fresh = true
+			if line != "" && !yield(entry{line, strings.TrimSpace(strings.Join(reason, " ")), number}, nil) {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(entry{}, err)
+		}
+	}
 }
 
 // Report is a comparison judged by a table.
@@ -132,10 +156,10 @@ func (t Table) Judge(differences []Difference) Report {
 	return r
 }
 
-// OK says that every difference is listed and every entry needed.
+// OK reports whether every difference is listed and every entry needed.
 func (r Report) OK() bool { return len(r.Unlisted) == 0 && len(r.Stale) == 0 }
 
-// String tells what differs and why, then what is wrong with that.
+// String says what differs and why, then what is wrong with that.
 func (r Report) String() string {
 	var b strings.Builder
 	reason := ""
@@ -169,7 +193,7 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Match tells whether text has the form of a pattern, in which a star stands for
+// Match reports whether text has the form of a pattern, in which a star stands for
 // any text, also none.
 func Match(pattern, text string) bool {
 	first, rest, starred := strings.Cut(pattern, "*")

@@ -1,11 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conformance_test
 
 import (
 	"flag"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
 )
@@ -14,10 +18,12 @@ var (
 	agents     = flag.String("agents", "reference,sextant", "whose nodes to test, separated by commas")
 	program    = flag.String("program", "e2e", "which of upstream's programs: e2e, for any cluster, or e2e_node, for one node")
 	focus      = flag.String("focus", `\[sig-node\].*\[NodeConformance\]`, "which of upstream's tests to run: a regular expression")
-	skip       = flag.String("skip", `\[Flaky\]|\[Slow\]|\[Serial\]|\[Disruptive\]`, "which of them to leave out")
-	fast       = flag.Bool("fast", false, "run the few tests that fast.txt names, instead of -focus and -skip")
+	leaveOut   = flag.String("leave-out", `\[Flaky\]|\[Slow\]|\[Serial\]|\[Disruptive\]`, "which of them to leave out")
+	fast       = flag.Bool("fast", false, "run the few tests that fast.txt names, instead of -focus and -leave-out")
 	procs      = flag.Int("procs", 4, "how many of them to run at once")
 	attempts   = flag.Int("attempts", 1, "how often to try a test that fails; the table says where it took more than one")
+	late       = flag.Int("late", 0, "how many tests may need more than one attempt, with -attempts")
+	ledger     = flag.String("ledger", "", "file to which tests that needed more than one attempt are appended")
 	repeats    = flag.Int("repeats", 3, "how often to try a test again, on both nodes, that one passed and the other did not")
 	kubeConfig = flag.String("kubeconfig", "", "test the nodes of this cluster as they are, instead of a lab's with -agents")
 )
@@ -59,7 +65,8 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	}
-	fmt.Print(table(names, results))
+	fmt.Print(harness.The(t).Header(t), table(names, results))
+	judgeLate(t, results["sextant"])
 	for _, spec := range worse(results, "reference", "sextant") {
 		t.Errorf("the reference passes, Sextant does not: %s\n%s", spec, results["sextant"][spec].message)
 	}
@@ -78,10 +85,33 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// choice is what -focus and -skip, or -fast, say to ginkgo.
+// judgeLate counts the tests that passed, but not at once, and writes them down.
+func judgeLate(t *testing.T, results map[string]result) {
+	again := notAtOnce(results)
+	if len(again) > *late {
+		t.Errorf("%d tests passed only when they were tried again, at most %d may: %q", len(again), *late, again)
+	}
+	if *ledger == "" || len(again) == 0 {
+		return
+	}
+	f, err := os.OpenFile(*ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range again {
+		if _, err := fmt.Fprintln(f, time.Now().UTC().Format(time.RFC3339), "conformance", spec); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// choice is what -focus and -leave-out, or -fast, say to ginkgo.
 func choice() []string {
 	if !*fast {
-		return []string{"--focus=" + *focus, "--skip=" + *skip}
+		return []string{"--focus=" + *focus, "--skip=" + *leaveOut}
 	}
 	return named(chosen())
 }

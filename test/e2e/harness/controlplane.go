@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -84,11 +86,11 @@ func (c *ControlPlane) run(name string, args ...string) (*process, error) {
 }
 
 func (c *ControlPlane) startEtcd(ctx context.Context) (url string, err error) {
-	client, err := freePort("127.0.0.1")
+	client, err := c.lab.port("127.0.0.1")
 	if err != nil {
 		return "", err
 	}
-	peer, err := freePort("127.0.0.1")
+	peer, err := c.lab.port("127.0.0.1")
 	if err != nil {
 		return "", err
 	}
@@ -99,7 +101,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return clientURL, p.ready(ctx, 30*time.Second, func(ctx context.Context) error {
+	return clientURL, p.ready(ctx, 2*time.Minute, func(ctx context.Context) error {
 		return get(ctx, clientURL+"/health")
 	})
 }
@@ -127,7 +129,7 @@ const serviceRange, serviceIP = "10.255.0.0/24", "10.255.0.1"
 // makeCredentials writes certificates, keys and kubeconfigs, and the API
 // server's arguments that name them.
 func (c *ControlPlane) makeCredentials() error {
-	port, err := freePort("127.0.0.1")
+	port, err := c.lab.port("127.0.0.1")
 	if err != nil {
 		return err
 	}
@@ -186,12 +188,12 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 	})
 }
 
-func (c *ControlPlane) startControllers(ctx context.Context) error {
-	p, err := c.run("kube-controller-manager", "--kubeconfig="+c.file("controllers.kubeconfig"),
+func (c *ControlPlane) startControllers(ctx context.Context, flags ...string) error {
+	p, err := c.run("kube-controller-manager", append(flags, "--kubeconfig="+c.file("controllers.kubeconfig"),
 		"--leader-elect=false", "--secure-port=0", "--use-service-account-credentials", "--controllers=*,bootstrapsigner",
 		"--root-ca-file="+c.file("ca.crt"), "--service-account-private-key-file="+c.file("service-account.key"),
 		"--cluster-signing-cert-file="+c.file("ca.crt"), "--cluster-signing-key-file="+c.file("ca.key"),
-		"--cluster-signing-duration="+SignedFor)
+		"--cluster-signing-duration="+SignedFor)...)
 	if err != nil {
 		return err
 	}
@@ -219,7 +221,7 @@ func (c *ControlPlane) Resume(t testing.TB) {
 	}
 }
 
-// Running tells whether the API server has not been stopped.
+// Running reports whether the API server has not been stopped.
 func (c *ControlPlane) Running() bool { return !c.api.ended() }
 
 // StopControllers ends the controller manager. One that has not heard of a node
@@ -232,10 +234,11 @@ func (c *ControlPlane) StopControllers(t testing.TB) {
 	}
 }
 
-// StartControllers begins a new controller manager after StopControllers.
-func (c *ControlPlane) StartControllers(t testing.TB) {
+// StartControllers begins a new controller manager after StopControllers, with
+// flags besides those it always has.
+func (c *ControlPlane) StartControllers(t testing.TB, flags ...string) {
 	t.Helper()
-	if err := c.startControllers(t.Context()); err != nil {
+	if err := c.startControllers(t.Context(), flags...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -319,7 +322,7 @@ func (c *ControlPlane) Namespace(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := c.Admin.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete namespace %s: %v", ns.Name, err)

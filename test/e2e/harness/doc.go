@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package harness gives end-to-end tests the real parts: containerd in both
 // generations that users have, an OCI registry that can be told to misbehave,
 // etcd with an API server and controller manager, Sextant nodes as separate

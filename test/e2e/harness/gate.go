@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -164,7 +166,7 @@ func (r reader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// pass waits as long as the weather has it, and tells whether to go on.
+// pass waits as long as the weather has it, and reports whether to go on.
 func (g *Gate) pass() bool {
 	for held := false; ; {
 		g.mu.Lock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sextant-node/sextant/test/images"
+	"github.com/sextant-node/sextant/test/ports"
 )
 
 // labPrefix begins the name of everything that a lab puts on the machine.
@@ -46,6 +49,11 @@ type Lab struct {
 	// Cache is where test/env/install.sh puts the real parts.
 	Cache string
 
+	// opened is when the lab was made, load the machine's then, commit the source's: what a
+	// run writes into the tree itself does not count.
+	opened  time.Time
+	load    float64
+	commit  string
 	counter atomic.Int64
 	network *network
 
@@ -97,7 +105,8 @@ func Main(m *testing.M) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-interrupted
+		// A test that ends here fails without a message of its own.
+		fmt.Fprintln(os.Stderr, "harness: interrupted by a signal:", <-interrupted)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := sweepLab(ctx, lab.Dir); err != nil {
@@ -132,7 +141,14 @@ func open() (*Lab, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
+	load, err := loadNow()
+	if err != nil {
+		return nil, err
+	}
 	lab := &Lab{
+		opened:   time.Now(),
+		load:     load,
+		commit:   commitOf(source),
 		Dir:      dir,
 		ID:       labID(dir),
 		Source:   source,
@@ -155,6 +171,16 @@ func (l *Lab) atEnd(f func(context.Context) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cleanups = append(l.cleanups, f)
+}
+
+// port is a TCP port at an address that nothing else gets while the lab lasts, also
+// while the server it is for is stopped.
+func (l *Lab) port(ip string) (int, error) {
+	port, release, err := ports.Reserve(ip)
+	if err == nil {
+		l.atEnd(func(context.Context) error { return release() })
+	}
+	return port, err
 }
 
 func (l *Lab) close() error {
@@ -194,39 +220,39 @@ func (l *Lab) Archive(t testing.TB, ref string) string {
 	})
 }
 
-// Binary returns the path of the sextant binary, built once per test binary.
-// SEXTANT_BINARY names one to use instead.
+// Binary returns the path of the program as it ships, built by deploy/build.sh once
+// per test binary, or copied from SEXTANT_BINARY, which that script has built already.
+// It lies in a folder that the services' users may enter.
 func (l *Lab) Binary(t testing.TB) string {
 	t.Helper()
 	return l.sextant.get(t, "build sextant", func() (string, error) {
-		if b := os.Getenv("SEXTANT_BINARY"); b != "" {
-			return filepath.Abs(b)
-		}
 		out := filepath.Join(l.Dir, "sextant")
-		// As BuildVersion does, so that the two have their packages in common.
-		cmd := exec.Command("go", "build", "-trimpath", "-o", out, "./cmd/sextant")
-		cmd.Dir = l.Source
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if msg, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w: %s", err, msg)
+		built := os.Getenv("SEXTANT_BINARY")
+		if built == "" {
+			return out, l.build(out)
 		}
-		return out, nil
+		program, err := os.ReadFile(built)
+		return out, errors.Join(err, os.WriteFile(out, program, 0o755))
 	})
 }
 
-// BuildVersion builds sextant from a source tree, as a version of that name, and
-// returns the path of the binary.
+// BuildVersion builds sextant from a source tree by the rule of this one, as a
+// version of that name, and returns the path of the program.
 func (l *Lab) BuildVersion(t testing.TB, source, version string) string {
 	t.Helper()
 	out := filepath.Join(l.Dir, "sextant-"+version)
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace",
-		"-ldflags=-X github.com/sextant-node/sextant/pkg/service.Version="+version, "-o", out, "./cmd/sextant")
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s in %s: %v\n%s", version, source, err, msg)
+	if err := l.build(out, version, source); err != nil {
+		t.Fatalf("build %s in %s: %v", version, source, err)
 	}
 	return out
+}
+
+func (l *Lab) build(args ...string) error {
+	msg, err := exec.Command(filepath.Join(l.Source, "deploy", "build.sh"), args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, msg)
+	}
+	return nil
 }
 
 // Tool is the path of a program that test/env/install.sh has built as part of a
@@ -274,7 +300,7 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// owner tells which test process a lab belongs to.
+// owner says which test process a lab belongs to.
 type owner struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"`

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -49,7 +51,7 @@ type Process struct {
 func (n *Node) Processes() []Process {
 	return processes(func(args []string) string {
 		if len(args) > 2 && args[0] == n.binary && slices.Contains(args, "--run-dir="+n.Run) {
-			if args[1] == "run" {
+			if args[1] == "start" {
 				return args[2]
 			}
 			return args[1]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -28,7 +30,7 @@ func (c *ControlPlane) StartMetricsServer(t testing.TB) {
 	if err := errors.Join(err, addressErr, c.ca.kubeconfig(kubeconfig, c.Server, "metrics-server")); err != nil {
 		t.Fatal(err)
 	}
-	port, err := freePort(address.String())
+	port, err := c.lab.port(address.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -130,6 +133,13 @@ func (n *Node) TryUp(ctx context.Context, args ...string) (string, error) {
 	return n.run(ctx, append(slices.Clone(n.args), args...)...)
 }
 
+// Foreground is `sextant up` that runs until it is asked to end, not yet started.
+func (n *Node) Foreground(ctx context.Context) *exec.Cmd {
+	return exec.CommandContext(ctx, n.binary, slices.DeleteFunc(slices.Clone(n.args), func(arg string) bool {
+		return arg == "--detach" || strings.HasPrefix(arg, "--timeout=")
+	})...)
+}
+
 // Down stops the services; pods go on.
 func (n *Node) Down(t testing.TB) {
 	t.Helper()
@@ -188,11 +198,18 @@ func (n *Node) run(ctx context.Context, args ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &warn
 	// Detached services must not keep the test waiting for their output.
 	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) && ended.ExitCode() == notWell && out.Len() > 0 {
+		err = nil
+	}
+	if err != nil {
 		return out.String() + warn.String(), err
 	}
 	return out.String(), nil
 }
+
+// notWell is what a verb exits with that has shown something which is not well.
+const notWell = 3
 
 // Services asks for the services of the node.
 func (n *Node) Services(ctx context.Context) ([]ServiceRow, error) {
@@ -289,26 +306,11 @@ func (n *Node) end(t testing.TB) {
 			out, err := n.run(ctx, verb, "--run-dir="+n.Run)
 			t.Logf("sextant %s (%v):\n%s", verb, err, out)
 		}
-		for _, f := range glob(filepath.Join(n.Logs, "*.log")) {
-			t.Logf("%s ends:\n%s", filepath.Base(f), Tail(f, 25))
-		}
-		n.keepLogs(t)
 	}
+	keep(t, n.Name, glob(filepath.Join(n.Logs, "*.log"))...)
 	if _, err := os.Stat(n.Run); err == nil {
 		if out, err := n.run(ctx, "down", "--purge", "--run-dir="+n.Run); err != nil {
 			t.Errorf("sextant down --purge: %v\n%s", err, out)
 		}
-	}
-}
-
-// keepLogs copies the services' logs to $SEXTANT_ARTIFACTS, if that is set.
-func (n *Node) keepLogs(t testing.TB) {
-	to := os.Getenv("SEXTANT_ARTIFACTS")
-	if to == "" {
-		return
-	}
-	to = filepath.Join(to, strings.ReplaceAll(t.Name(), "/", "_"), n.Name)
-	if err := os.CopyFS(to, os.DirFS(n.Logs)); err != nil {
-		t.Logf("keep the logs in %s: %v", to, err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness_test
 
 import (
@@ -29,7 +31,7 @@ func helloPod(name string) *corev1.Pod {
 // ready waits until a pod of the node runs with all its containers ready.
 func ready(t *testing.T, n *harness.Node, name string) (pod harness.PodRow) {
 	t.Helper()
-	harness.Eventually(t, 30*time.Second, "pod "+name+" to be ready", func(ctx context.Context) error {
+	harness.Eventually(t, 2*time.Minute, "pod "+name+" to be ready", func(ctx context.Context) error {
 		var err error
 		if pod, err = n.Pod(ctx, name); err != nil {
 			return err
@@ -55,7 +57,7 @@ func TestNodeStandalone(t *testing.T) {
 			n := harness.StartNode(t, o)
 			n.AddManifest(t, "hello.yaml", helloPod("hello"))
 			pod := ready(t, n, "hello")
-			harness.Eventually(t, 30*time.Second, "the pod to answer", func(ctx context.Context) error { // it has no probe
+			harness.Eventually(t, 2*time.Minute, "the pod to answer", func(ctx context.Context) error { // it has no probe
 				body, err := getBody(ctx, "http://"+pod.IP+":8080/healthz")
 				if err == nil && body != "ok\n" {
 					err = fmt.Errorf("it says %q", body)
@@ -63,7 +65,7 @@ func TestNodeStandalone(t *testing.T) {
 				return err
 			})
 			old := n.Kill(t, "pleg")
-			harness.Eventually(t, 10*time.Second, "another pleg", func(ctx context.Context) error {
+			harness.Eventually(t, 2*time.Minute, "another pleg", func(ctx context.Context) error {
 				all, err := n.Services(ctx)
 				if err != nil {
 					return err
@@ -84,7 +86,7 @@ func TestNodeStandalone(t *testing.T) {
 				t.Errorf("the pod was %+v and is %+v", pod, again)
 			}
 			n.RemoveManifest(t, "hello.yaml")
-			harness.Eventually(t, 30*time.Second, "the pod to go", func(ctx context.Context) error {
+			harness.Eventually(t, 2*time.Minute, "the pod to go", func(ctx context.Context) error {
 				pods, err := n.Pods(ctx)
 				if err == nil && len(pods) > 0 {
 					err = fmt.Errorf("there is %+v", pods)
@@ -103,7 +105,7 @@ func TestNodeStandalone(t *testing.T) {
 func TestNodeJoins(t *testing.T) {
 	cp := harness.StartControlPlane(t)
 	n := harness.StartNode(t, harness.NodeOptions{ControlPlane: cp})
-	harness.Eventually(t, 30*time.Second, "the node to be Ready", func(ctx context.Context) error {
+	harness.Eventually(t, 2*time.Minute, "the node to be Ready", func(ctx context.Context) error {
 		node, err := cp.Admin.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -57,7 +59,7 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 	if p.Runtime == nil {
 		p.Runtime = StartRuntime(t, o.Flavour)
 	}
-	if p.Port, err = freePort(p.IP); err != nil {
+	if p.Port, err = lab.port(p.IP); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "kubelet.yaml")

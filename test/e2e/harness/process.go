@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -82,7 +84,7 @@ func (p *process) kill(context.Context) error {
 	return nil
 }
 
-// ended tells whether the process is over.
+// ended reports whether the process is over.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:

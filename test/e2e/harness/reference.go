@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -59,6 +61,9 @@ func StartReference(t testing.TB, o NodeOptions) *Reference {
 	r.Up(t)
 	return r
 }
+
+// Args are the kubelet's flags.
+func (r *Reference) Args() []string { return r.args }
 
 // Up starts the kubelet, also after Kill.
 func (r *Reference) Up(t testing.TB) {
@@ -148,12 +153,7 @@ func (r *Reference) end(t testing.TB) {
 	// Not the test's context: that has ended by now.
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
-	if t.Failed() {
-		t.Logf("the kubelet's log ends:\n%s", Tail(r.Log, 25))
-	}
-	if err := r.keepLog(t); err != nil {
-		t.Errorf("keep the kubelet's log: %v", err)
-	}
+	keep(t, r.Name, r.Log)
 	var errs []error
 	if r.process != nil {
 		errs = append(errs, r.process.kill(ctx))
@@ -172,23 +172,6 @@ func (r *Reference) end(t testing.TB) {
 	if err := errors.Join(errs...); err != nil {
 		t.Errorf("take the reference kubelet's node down: %v", err)
 	}
-}
-
-// keepLog copies the kubelet's log to $SEXTANT_ARTIFACTS, if that is set.
-func (r *Reference) keepLog(t testing.TB) error {
-	to := os.Getenv("SEXTANT_ARTIFACTS")
-	if to == "" {
-		return nil
-	}
-	b, err := os.ReadFile(r.Log)
-	if err != nil {
-		return err
-	}
-	to = filepath.Join(to, strings.ReplaceAll(t.Name(), "/", "_"), r.Name)
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(to, "kubelet.log"), b, 0o644)
 }
 
 // removePods ends the kubelet's pods, so that nothing holds its mounts.

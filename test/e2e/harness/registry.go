@@ -1,13 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -225,14 +225,4 @@ func (c *corrupter) Write(b []byte) (int, error) {
 	flipped := slices.Clone(b)
 	flipped[0] ^= 1
 	return c.ResponseWriter.Write(flipped)
-}
-
-// freePort returns a TCP port that nobody listened on a moment ago.
-func freePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return 0, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, errors.Join(l.Close())
 }

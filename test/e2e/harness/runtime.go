@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -11,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/localruntime"
 	"github.com/sextant-node/sextant/test/images"
+	"github.com/sextant-node/sextant/test/localruntime"
 )
 
 // Flavour is a generation of containerd.
@@ -62,9 +64,7 @@ func StartRuntime(t testing.TB, flavour Flavour) *Runtime {
 	}
 	r := &Runtime{cfg: cfg, CgroupRoot: cfg.CgroupRoots[0]}
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("containerd's log ends:\n%s", Tail(filepath.Join(cfg.Dir, "containerd.log"), 40))
-		}
+		keep(t, filepath.Base(cfg.Dir), filepath.Join(cfg.Dir, "containerd.log"))
 		// Not the test's context: that has ended by now.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package harness
 
 import (
@@ -15,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sextant-node/sextant/pkg/localruntime"
+	"github.com/sextant-node/sextant/test/localruntime"
 )
 
 // traces are what a lab has on the machine: by its directory, and by the names
@@ -30,7 +32,7 @@ func Traces(dir, prefix string) []string { return traces{dir, prefix}.find() }
 
 // nothingLeft reports every trace of a lab that is still there after a while.
 func nothingLeft(ctx context.Context, dir, id string) error {
-	return eventually(ctx, 5*time.Second, func(context.Context) error {
+	return eventually(ctx, time.Minute, func(context.Context) error {
 		var errs []error
 		for _, left := range (traces{dir, id}).find() {
 			errs = append(errs, errors.New("left behind: "+left))
@@ -183,7 +185,7 @@ func sweepLab(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	err := eventually(ctx, 30*time.Second, func(context.Context) error {
+	err := eventually(ctx, time.Minute, func(context.Context) error {
 		left := t.processes()
 		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package killmatrix_test
 
 import (
@@ -54,7 +56,7 @@ func (a *audience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *audience) probe(path string) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Path: path, Port: intstr.FromInt(a.port)}},
-		PeriodSeconds: int32(probePeriod / time.Second), FailureThreshold: 1, TimeoutSeconds: 5,
+		PeriodSeconds: int32(probePeriod / time.Second), FailureThreshold: 1, TimeoutSeconds: 20,
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package killmatrix_test
 
 import (
@@ -46,7 +48,7 @@ func jump(ctx context.Context, pid int, by time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	err = harness.Within(ctx, 10*time.Second, func(context.Context) error { return stopOutside(pid, low, high) })
+	err = harness.Within(ctx, time.Minute, func(context.Context) error { return stopOutside(pid, low, high) })
 	if err != nil {
 		return err
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package killmatrix_test does to each process of a node, and to pairs of them,
 // what a bad day does: kill -9, a stop of half a minute, a memory limit, a disk
 // that takes nothing more; and to what is around them: an API server that is gone,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package killmatrix_test
 
 import (
@@ -309,7 +311,7 @@ func (l *load) starve(s house.Service, pid int) (mend func()) {
 		l.t.Errorf("starve %s: %v", s, err)
 	}
 	return func() {
-		err := harness.Within(l.t.Context(), 15*time.Second, func(ctx context.Context) error {
+		err := harness.Within(l.t.Context(), time.Minute, func(ctx context.Context) error {
 			_ = l.n.TryVerb(ctx, "profile", string(s), "--kind=trace", "--seconds=1", "--file="+os.DevNull) // takes memory
 			if l.n.Process(s) == pid {
 				return fmt.Errorf("%s lives on without memory", s)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package killmatrix_test
 
 import (
@@ -257,7 +259,7 @@ func (l *load) now() (found []judge.Finding) {
 	return append(found, judge.Runtime(sandboxes.GetItems(), containers.GetContainers())...)
 }
 
-// end stops the churn, deletes all, and tells what is left that should have gone.
+// end stops the churn, deletes all, and says what is left that should have gone.
 func (l *load) end() judge.Round {
 	l.stopping()
 	l.churners.Wait()
@@ -275,7 +277,7 @@ func (l *load) end() judge.Round {
 	return judge.Round{Fault: "end", To: "all pods deleted", Findings: append(l.w.take(), l.now()...)}
 }
 
-// empty tells what of pods is left on the node when all have gone.
+// empty says what of pods is left on the node when all have gone.
 func (l *load) empty(ctx context.Context) error {
 	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package killmatrix_test
 
 import (
@@ -272,7 +274,7 @@ func isReady(p *corev1.Pod) bool {
 	})
 }
 
-// runs tells whether a pod's container does, though it is not Ready.
+// runs reports whether a pod's container does, though it is not Ready.
 func runs(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodRunning && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Running != nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubeadm_test joins a node of Sextant's to a cluster with the real
 // kubeadm, which knows nothing of Sextant: it writes its files, restarts
 // kubelet.service, and waits for what a kubelet does with them.

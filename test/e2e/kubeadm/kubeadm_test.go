@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package kubeadm_test
 
 import (
@@ -94,6 +96,7 @@ cgroupDriver: cgroupfs
 cgroupRoot: %s
 failCgroupV1: false
 failSwapOn: false
+evictionHard: {memory.available: 50Mi} # the machine's disk may be nearly full
 `
 
 // joinConfig is what the node's operator gives `kubeadm join`.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volumekills_test
 
 import (
@@ -20,9 +22,12 @@ import (
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/judge"
 )
 
-// patience is how long a pod may take to get Ready or to go, faults and all,
-// before it counts as stuck or lost.
-const patience = 2 * time.Minute
+// How long a pod may take to get Ready or to go before it counts as stuck or lost:
+// patience, from the last kill there was, and never longer than underKills.
+const (
+	patience   = 2 * time.Minute
+	underKills = 10 * time.Minute
+)
 
 // load is a node with pods on it and a watch over them.
 type load struct {
@@ -37,6 +42,7 @@ type load struct {
 	steady   map[string]bool // pods that nobody touches, once they are as they stay
 	findings []judge.Finding // since the last look
 	news     chan struct{}   // closed at the next news
+	lastKill time.Time
 
 	running  sync.RWMutex // held for reading while a request may be under way
 	stopping context.CancelFunc
@@ -150,22 +156,48 @@ func (l *load) await(ctx context.Context, name string, is func(*corev1.Pod) bool
 
 // until waits for something that the watch tells; done is called with l.mu held.
 func (l *load) until(ctx context.Context, what string, done func() bool) error {
-	limit := time.After(patience)
+	began := time.Now()
 	for {
 		l.mu.Lock()
-		ok, news := done(), l.news
+		ok, news, limit := done(), l.news, limitOf(began, l.lastKill)
 		l.mu.Unlock()
 		if ok {
 			return nil
 		}
+		left := time.Until(limit)
+		if left <= 0 {
+			return fmt.Errorf("%s: not within %s", what, time.Since(began).Round(time.Second))
+		}
+		timer := time.NewTimer(left)
 		select {
 		case <-news:
-		case <-limit:
-			return fmt.Errorf("%s: not within %s", what, patience)
+		case <-timer.C:
 		case <-ctx.Done():
-			return ctx.Err()
+		}
+		timer.Stop()
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 	}
+}
+
+// limitOf is when something that began at a time counts as stuck.
+func limitOf(began, lastKill time.Time) time.Time {
+	limit, most := began.Add(patience), began.Add(underKills)
+	if lastKill.After(began) {
+		limit = lastKill.Add(patience)
+	}
+	if limit.After(most) {
+		return most
+	}
+	return limit
+}
+
+// kills notes a kill: what waits has its time again.
+func (l *load) kills() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastKill = time.Now()
 }
 
 func isReady(p *corev1.Pod) bool {
@@ -174,7 +206,7 @@ func isReady(p *corev1.Pod) bool {
 	})
 }
 
-// look tells what was found since the last look, and what is twice in the runtime.
+// look says what was found since the last look, and what is twice in the runtime.
 func (l *load) look() []judge.Finding {
 	l.t.Helper()
 	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(l.t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -193,7 +225,7 @@ func (l *load) look() []judge.Finding {
 	return found
 }
 
-// end stops the churn and tells what is left that should have gone.
+// end stops the churn and says what is left that should have gone.
 func (l *load) end() (found []judge.Finding) {
 	l.stopping()
 	l.churners.Wait()
@@ -210,4 +242,16 @@ func (l *load) end() (found []judge.Finding) {
 		found = append(found, judge.Finding{Kind: judge.Lost, What: err.Error()})
 	}
 	return found
+}
+
+// TestLimit: kills give time, but not for ever.
+func TestLimit(t *testing.T) {
+	began := time.Unix(1000, 0)
+	for _, c := range []struct{ kill, want time.Duration }{
+		{-time.Minute, patience}, {time.Minute, time.Minute + patience}, {9 * time.Minute, underKills}, {time.Hour, underKills},
+	} {
+		if got := limitOf(began, began.Add(c.kill)).Sub(began); got != c.want {
+			t.Errorf("killed after %s: %s, want %s", c.kill, got, c.want)
+		}
+	}
 }

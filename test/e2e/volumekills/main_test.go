@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package volumekills_test kills volume and podworker under pods with every kind of
 // volume, and looks at each mount and at what each volume holds.
 //

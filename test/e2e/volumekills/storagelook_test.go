@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volumekills_test
 
 import (
@@ -41,7 +43,7 @@ func mountsBelow(dir string) map[string]mount {
 	return all
 }
 
-// whole tells what is not as it was with the pods that stay: their mounts, and what
+// whole says what is not as it was with the pods that stay: their mounts, and what
 // their containers read.
 func (s *storage) whole() (found []judge.Finding) {
 	now := mountsBelow(s.n.Root)
@@ -67,7 +69,7 @@ func (s *storage) reads(ctx context.Context, pod string, holds map[string]string
 	}
 	for _, path := range slices.Sorted(maps.Keys(holds)) {
 		var got string
-		err := harness.Within(ctx, 30*time.Second, func(ctx context.Context) (err error) {
+		err := harness.Within(ctx, 2*time.Minute, func(ctx context.Context) (err error) {
 			got, err = s.file(ctx, pod, path)
 			return err
 		})
@@ -98,7 +100,7 @@ func (s *storage) file(ctx context.Context, pod, path string) (string, error) {
 	return string(b), errors.Join(err, resp.Body.Close())
 }
 
-// sources tells which files of volumes that outlive pods are not as they were.
+// sources says which files of volumes that outlive pods are not as they were.
 func (s *storage) sources() (found []judge.Finding) {
 	for _, path := range slices.Sorted(maps.Keys(s.outside)) {
 		if got, err := os.ReadFile(path); err != nil || string(got) != s.outside[path] {

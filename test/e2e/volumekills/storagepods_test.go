@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volumekills_test
 
 import (
@@ -84,7 +86,7 @@ func (s *storage) lane(ctx context.Context, random *rand.Rand, lane int) {
 			s.found(ctx, judge.Stuck, err)
 			break
 		}
-		if err := s.patiently(func() error { return s.await(ctx, name, isReady) }); err != nil {
+		if err := s.await(ctx, name, isReady); err != nil {
 			s.found(ctx, judge.Stuck, err)
 		} else {
 			s.found(ctx, judge.Changed, s.reads(ctx, name, given(name, data)))
@@ -94,22 +96,11 @@ func (s *storage) lane(ctx context.Context, random *rand.Rand, lane int) {
 		ending = done
 		s.churners.Go(func() {
 			defer close(done)
-			s.found(ctx, judge.Lost, s.patiently(func() error { return s.remove(ctx, name) }))
+			s.found(ctx, judge.Lost, s.remove(ctx, name))
 			s.went.Add(1)
 		})
 		if random.IntN(2) == 0 {
 			<-ending
-		}
-	}
-}
-
-// patiently does something that takes its time while those it needs are killed all
-// the time: it must have come to its end within patience of the last kill.
-func (s *storage) patiently(do func() error) error {
-	for {
-		killing := s.killing.Load()
-		if err := do(); err == nil || !killing {
-			return err
 		}
 	}
 }

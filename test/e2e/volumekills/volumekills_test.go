@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volumekills_test
 
 import (
@@ -94,17 +96,20 @@ func TestVolumeKills(t *testing.T) {
 	}
 	gate.Set(harness.Fair)
 	s.killing.Store(false)
+	s.kills() // the weather is fair again
+	calm := time.Now()
 	t.Logf("the last kill was after %.1f s", since().Seconds())
 	r := judge.Round{Fault: "afterwards", To: "all"}
 	found, clean := s.settled()
+	left := time.Now()
 	r.Findings = append(r.Findings, found...)
 	r.Findings = append(r.Findings, s.finish()...)
 	for _, f := range r.Findings {
 		t.Errorf("afterwards: %s: %s", f.Kind, f.What)
 	}
 	all = append(all, r)
-	text := fmt.Sprintf("%d kills, seed %d; %d pods with %d mounts each stayed, %d pods came and went; of those nothing was left %.1f s after the last was gone\n\n%s",
-		*volumeKills, *seed, keepers, len(s.mounts)/keepers, s.went.Load(), clean.Seconds(), judge.Table(all, judge.VolumeKinds()))
+	text := harness.The(t).Header(t) + fmt.Sprintf("%d kills, seed %d; %d pods with %d mounts each stayed, %d pods came and went; of those nothing was left %.1f s after the last kill, %.1f s after the last was gone\n\n%s",
+		*volumeKills, *seed, keepers, len(s.mounts)/keepers, s.went.Load(), left.Sub(calm).Seconds(), clean.Seconds(), judge.Table(all, judge.VolumeKinds()))
 	fmt.Printf("\n%s\n", text)
 	if *volumeOut != "" {
 		if err := os.WriteFile(*volumeOut, []byte(text), 0o644); err != nil {
@@ -138,12 +143,13 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 		}
 		s.killedLast[v] = pid
 	}
+	s.kills()
 	r.Findings = append(s.whole(), s.look()...)
 	return r
 }
 
 // settled waits until all services serve, the pods that come and go are gone, and
-// nothing is left of them, and tells how long the last took.
+// nothing is left of them, and says how long the last took.
 func (s *storage) settled() (found []judge.Finding, took time.Duration) {
 	s.t.Helper()
 	if err := harness.Within(s.t.Context(), orphaned, s.n.Serving); err != nil {

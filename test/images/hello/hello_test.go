@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -46,6 +48,9 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/env", 200, `"HELLO_TEST":"a=b"`},
 		{"GET", "/file?path=" + file, 200, "inside"},
 		{"GET", "/file?path=" + file + "x", 404, ""},
+		{"GET", "/bytes?n=3", 200, "\xe9\xe9\xe9"},
+		{"GET", "/bytes?n=x", 400, "n: "},
+		{"GET", "/redirect?to=/env", 200, `"HELLO_TEST":"a=b"`},
 		{"GET", "/slow?for=1ms", 200, "at last"},
 		{"GET", "/slow?for=long", 400, ""},
 		{"GET", "/burn?for=1ms", 200, " rounds"},

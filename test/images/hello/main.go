@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command hello is the example and test workload. Without a subcommand it serves
 // HTTP, and on request TCP and the gRPC health service, logs one line per
 // request, and ends on SIGTERM unless told to ignore it.
@@ -12,9 +14,12 @@
 //	GET  /burn?for=D    keeps a core busy for that duration
 //	GET  /hold?bytes=N  keeps so much memory in use
 //	GET  /slow?for=D    answers after that duration
+//	GET  /bytes?n=N     N bytes that are not UTF-8
+//	GET  /redirect?to=U sends the client to that address
 //
 // The subcommands need no shell in the image: cat FILE, touch FILE, test FILE,
-// exit CODE, sleep DURATION, echo WORDS, get URL.
+// exit CODE, sleep DURATION, echo WORDS, get URL, bytes N, deep DIR N (folders in
+// one another), many DIR N (files in a folder).
 package main
 
 import (
@@ -24,6 +29,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -110,7 +116,51 @@ func runTool(name string, args []string, out io.Writer) (int, error) {
 			return 1, errors.New(resp.Status)
 		}
 		return 0, nil
+	case "bytes":
+		n, err := strconv.ParseInt(args[0], 10, 64)
+		if err == nil {
+			_, err = io.CopyN(out, latin1{}, n)
+		}
+		return fail(err)
+	case "deep", "many":
+		if len(args) < 2 {
+			return 2, fmt.Errorf("%s needs a folder and a number", name)
+		}
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			return 2, err
+		}
+		return fail(map[string]func(string, int) error{"deep": deep, "many": many}[name](args[0], n))
 	default:
 		return 2, fmt.Errorf("no such tool: %s", name)
 	}
+}
+
+// deep makes folders in one another, n of them: deeper than a path can say.
+func deep(dir string, n int) error {
+	if err := os.Chdir(dir); err != nil {
+		return err
+	}
+	for range n {
+		if err := os.Mkdir("d", 0o755); err != nil {
+			return err
+		}
+		if err := os.Chdir("d"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// many makes n files in a folder of that name.
+func many(dir string, n int) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

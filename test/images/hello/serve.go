@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -207,6 +210,17 @@ func (s *server) routes() http.Handler {
 		s.hold(size)
 		_, _ = fmt.Fprintf(w, "%d bytes held\n", size)
 	})
+	mux.HandleFunc("/bytes", func(w http.ResponseWriter, r *http.Request) {
+		n, err := strconv.ParseInt(r.FormValue("n"), 10, 64)
+		if err != nil {
+			http.Error(w, "n: want a number", http.StatusBadRequest)
+			return
+		}
+		_, _ = io.CopyN(w, latin1{}, n) // the client hangs up when it has had enough
+	})
+	mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.FormValue("to"), http.StatusFound)
+	})
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		d, err := time.ParseDuration(r.FormValue("for"))
 		if err != nil {
@@ -220,6 +234,16 @@ func (s *server) routes() http.Handler {
 		}
 	})
 	return logged(mux)
+}
+
+// latin1 is text without end that is not UTF-8.
+type latin1 struct{}
+
+func (latin1) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 0xe9
+	}
+	return len(b), nil
 }
 
 // hold keeps so much memory in use, instead of what was held before.

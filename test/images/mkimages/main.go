@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mkimages writes the local images as archives into a directory, one
 // file per image named after it: pause.tar, hello.tar, busybox.tar.
 package main

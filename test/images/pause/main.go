@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pause is process 1 of a pod sandbox: it holds the namespaces, reaps
 // the orphans of a shared process namespace, and ends when it is told to.
 package main

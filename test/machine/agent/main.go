@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command agent runs inside the emulated machine and does what the test outside
 // says over a virtio port: one request a line, one answer a line, in order.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire is what the test and the agent in the machine say to each other.
 package wire
 

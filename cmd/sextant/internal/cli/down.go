@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
 	"errors"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
+	"github.com/sextant-node/sextant/services/supervisor"
 )
 
 func downCommand() *cobra.Command {
@@ -18,17 +19,17 @@ func downCommand() *cobra.Command {
 		Short: "Stop the services; the pods go on running",
 		Long: `Stop the services. The pods go on running, and the next start adopts them.
 
-With --purge nothing is left: pods, sandboxes, mounts, cgroups, the node's state,
-and the demo's own containerd with its interfaces.`,
+--purge also removes pods, sandboxes, mounts, cgroups and, of a node that systemd ran,
+the node's state.`,
 		Example: `  sextant down
   sextant down --purge`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if os.Geteuid() != 0 {
-				return errors.New("down needs root")
+			if err := needRoot("down", "it ends processes of other users"); err != nil {
+				return err
 			}
-			plan, err := node.ReadPlan(n.paths.Run)
-			if errors.Is(err, node.ErrNoNode) && purge {
+			plan, err := supervisor.ReadPlan(n.paths.Run)
+			if errors.Is(err, supervisor.ErrNoNode) && purge {
 				return nil // purged already
 			}
 			if err != nil {
@@ -39,7 +40,7 @@ and the demo's own containerd with its interfaces.`,
 			if purge {
 				pods = plan.PodUIDs(c.Context())
 			}
-			if err := p.step("services stopped", func() (string, error) { return "", node.Stop(c.Context(), plan.Run) }); err != nil {
+			if err := p.step("services stopped", func() (string, error) { return "", supervisor.Stop(c.Context(), plan.Run) }); err != nil {
 				return err
 			}
 			if !purge {
@@ -49,7 +50,7 @@ and the demo's own containerd with its interfaces.`,
 		},
 	}
 	n.register(c)
-	c.Flags().BoolVar(&purge, "purge", false, "remove every pod and every trace as well")
+	c.Flags().BoolVar(&purge, "purge", false, "also remove every pod, cgroup and mount, and what the package keeps")
 	return c
 }
 
@@ -61,7 +62,7 @@ func superviseCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			plan, err := node.ReadPlan(n.paths.Run)
+			plan, err := supervisor.ReadPlan(n.paths.Run)
 			if err != nil {
 				return err
 			}

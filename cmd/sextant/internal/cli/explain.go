@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -11,15 +13,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
 
-// explain puts together what the services say of one pod. The first cause is the
-// one that the others follow from, as far as that can be told: a service that does
-// not answer, what podworker waits for, then what keeps a running pod from being
-// ready, then what keeps the API server from knowing.
+// explain joins what the services report about one pod. Causes are in the order in
+// which they cause each other, as far as that is known: services that do not answer,
+// what podworker waits for, what keeps a running pod from being ready, what keeps its
+// status from the API server.
 func (k *known) explain(uid string) answer {
 	a := answer{UID: uid, Causes: []cause{}}
 	add := func(more ...cause) { a.Causes = append(a.Causes, more...) }
@@ -40,7 +43,7 @@ func (k *known) explain(uid string) answer {
 			a.Ready = a.Ready || c.Type == v1.PodReady && c.Status == v1.ConditionTrue
 		}
 	}
-	for _, s := range []house.Service{house.PodWorker, house.Config, house.Pleg, house.Volume, house.Prober, house.Status} {
+	for _, s := range house.Services() {
 		if why, ok := k.away[s]; ok {
 			add(cause{Owner: string(s), Step: "answer", LastError: why, Message: "the service does not answer"})
 		}
@@ -55,14 +58,17 @@ func (k *known) explain(uid string) answer {
 	if !a.Ready && !over && state.GetLifecycle() == podworkerv1.Lifecycle_LIFECYCLE_SYNCING {
 		add(k.unready(uid, &status)...)
 	}
+	if !over {
+		add(k.deviceCauses(uid)...)
+	}
 	if report != nil && report.GetError() != "" {
 		add(cause{Owner: string(house.Status), Step: "report", Message: "the API server does not have the newest status", LastError: report.GetError()})
 	}
 	return a
 }
 
-// stateCauses are what podworker waits for, said more exactly where another service
-// knows more.
+// stateCauses are what podworker waits for, in the words of another service where that
+// one knows more.
 func (k *known) stateCauses(uid string, state *podworkerv1.PodState) []cause {
 	var found []cause
 	if r := k.records[uid]; r.GetError() != "" {
@@ -83,7 +89,8 @@ func (k *known) stateCauses(uid string, state *podworkerv1.PodState) []cause {
 		if wait.GetStep() == "pull" {
 			c.Message = cmp.Or(k.pulling(uid), c.Message)
 		}
-		// What a container's own wait adds to it is one cause with it.
+		// The wait of a container is merged into the pod's wait if both are about the
+		// same thing.
 		for i, w := range waits {
 			if w.LastError != "" && (strings.Contains(c.Message, w.LastError) || strings.Contains(c.Message, w.Container) || len(waits) == 1) {
 				c.Container, c.LastError = w.Container, w.LastError
@@ -99,14 +106,14 @@ func (k *known) stateCauses(uid string, state *podworkerv1.PodState) []cause {
 	found = append(found, waits...)
 	if at := state.GetTerminatingAt(); at != nil && wait == nil && state.GetLifecycle() == podworkerv1.Lifecycle_LIFECYCLE_TERMINATING {
 		found = append(found, cause{
-			Owner: "container", Step: "stop", Since: at.AsTime(), NextRetry: at.AsTime().Add(time.Duration(state.GetGraceSeconds()) * time.Second),
+			Owner: "container", Step: "stop", Since: at.AsTime(), NextRetry: at.AsTime().Add(pod.Seconds(state.GetGraceSeconds())),
 			Message: fmt.Sprintf("the containers have %d s to end, then they are killed", state.GetGraceSeconds()),
 		})
 	}
 	return found
 }
 
-// containerCauses are the waits of containers that say more than that they wait.
+// containerCauses are the waits of containers that have a message or an error.
 func containerCauses(state *podworkerv1.PodState) []cause {
 	var found []cause
 	for _, w := range state.GetWaits() {
@@ -116,6 +123,21 @@ func containerCauses(state *podworkerv1.PodState) []cause {
 		found = append(found, cause{
 			Owner: "runtime", Step: w.GetReason(), Container: w.GetContainer(), Message: w.GetMessage(),
 			LastError: cmp.Or(w.GetLastError(), w.GetMessage()), NextRetry: timeOf(w.GetRetryAt()),
+		})
+	}
+	return found
+}
+
+// deviceCauses are the devices of the pod that are not known to be healthy: it may run, and
+// have nothing of them.
+func (k *known) deviceCauses(uid string) (found []cause) {
+	for _, h := range k.devices[uid].GetDeviceHealth() {
+		if h.GetHealth() == "Healthy" {
+			continue
+		}
+		found = append(found, cause{
+			Owner: "device plugin", Step: "health", Container: h.GetContainer(), LastError: h.GetMessage(),
+			Message: fmt.Sprintf("device %s of %s: %s", h.GetId(), h.GetResource(), h.GetHealth()),
 		})
 	}
 	return found
@@ -136,7 +158,7 @@ func (k *known) volumeCauses(uid string) []cause {
 	return found
 }
 
-// pulling says how far a pod's pulls are; empty without one.
+// pulling describes the progress of a pod's pulls; empty without one.
 func (k *known) pulling(uid string) string { return describePulls(k.pulls[uid], time.Now()) }
 
 func describePulls(pulls *podworkerv1.PodPulls, now time.Time) string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -14,6 +16,7 @@ import (
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
@@ -55,6 +58,7 @@ func TestExplain(t *testing.T) {
 		verdicts []*proberv1.Verdict
 		volumes  []*volumev1.Volume
 		pulls    []*podworkerv1.Pull
+		health   []*resourcev1.DeviceHealth
 		away     map[house.Service]string
 		want     []string // "owner|step|container|last error|next retry", in order
 	}{
@@ -92,6 +96,14 @@ func TestExplain(t *testing.T) {
 			state: syncing(nil), report: func() *statusv1.PodReport { r := reported(t, true); r.Error = "connection refused"; return r }(),
 			want: []string{"status|report||connection refused|"},
 		},
+		"a device plugin that has ended": {
+			state: syncing(nil), report: reported(t, true),
+			health: []*resourcev1.DeviceHealth{
+				{Container: "app", Resource: "example.com/gpu", Id: "a", Health: "Unknown", Message: "the device plugin is not registered"},
+				{Container: "app", Resource: "example.com/nic", Id: "b", Health: "Healthy"},
+			},
+			want: []string{"device plugin|health|app|the device plugin is not registered|"},
+		},
 		"podworker is away":    {report: reported(t, true), away: map[house.Service]string{house.PodWorker: "connection refused"}, want: []string{"podworker|answer||connection refused|"}},
 		"refused at admission": {state: &podworkerv1.PodState{Uid: "u", Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_REJECTED, Reason: "OutOfcpu", Message: "no room", Verdict: &podworkerv1.Verdict{Kind: "Rejected", Time: ago(0)}}, want: []string{"node|rejected|||"}},
 		"being stopped": {
@@ -102,7 +114,7 @@ func TestExplain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := &known{
 				states: map[string]*podworkerv1.PodState{}, reports: map[string]*statusv1.PodReport{}, records: map[string]*plegv1.PodRecord{}, away: tc.away,
-				verdicts: map[string]*proberv1.PodVerdicts{"u": {Verdicts: tc.verdicts}}, volumes: map[string]*volumev1.PodVolumes{"u": {Volumes: tc.volumes}},
+				verdicts: map[string]*proberv1.PodVerdicts{"u": {Verdicts: tc.verdicts}}, devices: map[string]*resourcev1.PodAllocation{"u": {DeviceHealth: tc.health}}, volumes: map[string]*volumev1.PodVolumes{"u": {Volumes: tc.volumes}},
 				pulls: map[string]*podworkerv1.PodPulls{"u": {Pulls: tc.pulls}},
 			}
 			if tc.state != nil {
@@ -168,9 +180,9 @@ func TestPrintAnswers(t *testing.T) {
 	if err := printAnswers(&table, &output{"table"}, answers, noon); err != nil {
 		t.Fatal(err)
 	}
-	want := `POD      OWNER   STEP                 SINCE  NEXT TRY  WHY
-ns/web   volume  mount                60s    in 4s     volume conf; last error: not found
-ns/fine  -       nothing holds it up  -      -
+	want := `POD      OWNER   STEP               SINCE  NEXT TRY  WHY
+ns/web   volume  mount              60s    in 4s     volume conf; last error: not found
+ns/fine  -       waits for nothing  -      -
 `
 	if table.String() != want {
 		t.Errorf("printed\n%s", table.String())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -23,6 +25,8 @@ func logsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs POD",
 		Short: "Print a container's log, without an API server",
+		Long: `Print a container's log, without an API server. On a terminal control characters are
+made visible; output to a file or pipe is unchanged.`,
 		Example: `  sextant logs hello
   sextant logs kube-system/etcd-node1 -c etcd -f --tail 20`,
 		Args:              cobra.ExactArgs(1),
@@ -45,7 +49,7 @@ func logsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer conn.Close() //nolint:errcheck // nothing was left to send
+			defer conn.Close() //nolint:errcheck // nothing is left to send
 			stream, err := podworkerv1.NewPodWorkerServiceClient(conn).ContainerLogs(c.Context(), req)
 			if err != nil {
 				return err
@@ -64,13 +68,13 @@ func logsCommand() *cobra.Command {
 			}
 		},
 	}
-	n.register(c)
-	c.Flags().StringVarP(&req.Container, "container", "c", "", "the container; may be left out if there is one")
-	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on as the log grows")
+	n.asks(c)
+	c.Flags().StringVarP(&req.Container, "container", "c", "", "the container; optional if the pod has one")
+	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "follow the log as it grows")
 	c.Flags().BoolVarP(&req.Previous, "previous", "p", false, "the former instance of the container")
-	c.Flags().BoolVar(&req.Timestamps, "timestamps", false, "begin each line with its time")
+	c.Flags().BoolVar(&req.Timestamps, "timestamps", false, "prefix each line with its time")
 	c.Flags().Int64Var(&tail, "tail", 0, "only the last lines")
-	c.Flags().Var(&since, "since", "only what is newer than a duration (5m) or a time (RFC 3339)")
+	c.Flags().Var(&since, "since", "only lines newer than a duration (5m) or a time (RFC 3339)")
 	return c
 }
 
@@ -94,7 +98,8 @@ func findPod(rows []podRow, arg string) (namespace, name string, err error) {
 	if len(found) == 0 {
 		found = match(func(r podRow) bool { return strings.HasPrefix(r.Name, name+"-") })
 	}
-	// Two lives of one pod have one name; the log is found by name.
+	// Two pods of one name (static, or recreated) have one entry; the log is found by
+	// name.
 	found = slices.CompactFunc(found, func(a, b podRow) bool { return a.Namespace == b.Namespace && a.Name == b.Name })
 	switch len(found) {
 	case 0:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -23,6 +25,9 @@ func (o *output) register(c *cobra.Command) {
 	}))
 }
 
+// inCell keeps text of a container from making rows or columns.
+var inCell = strings.NewReplacer("\n", " ", "\t", " ", "\v", " ", "\f", " ")
+
 // print writes rows as JSON or YAML, or as a table with a header.
 func (o *output) print(w io.Writer, rows any, header []string, cells [][]string) error {
 	switch o.format {
@@ -40,13 +45,16 @@ func (o *output) print(w io.Writer, rows any, header []string, cells [][]string)
 	case "table":
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 		for _, line := range append([][]string{header}, cells...) {
+			for i := range line {
+				line[i] = inCell.Replace(line[i])
+			}
 			if _, err := fmt.Fprintln(t, strings.TrimRight(strings.Join(line, "\t"), "\t")); err != nil {
 				return err
 			}
 		}
 		return t.Flush()
 	}
-	return fmt.Errorf("--output: %q is not table, json or yaml", o.format)
+	return usageError(fmt.Errorf("--output: %q is not table, json or yaml", o.format))
 }
 
 func ageOf(t time.Time, now time.Time) string {

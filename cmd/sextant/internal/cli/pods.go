@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -52,7 +55,7 @@ func podsCommand() *cobra.Command {
 			return printPods(c.OutOrStdout(), &o, rows, time.Now())
 		},
 	}
-	n.register(c)
+	n.asks(c)
 	o.register(c)
 	return c
 }
@@ -67,8 +70,8 @@ func printPods(w io.Writer, o *output, rows []podRow, now time.Time) error {
 	return o.print(w, rows, []string{"NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "IP", "AGE", "WAITS FOR"}, cells)
 }
 
-// podRows joins what status rendered with what podworker waits for. Either may
-// be away; only both being away is an error.
+// podRows joins the statuses that status rendered with what podworker waits for. One of
+// the two services may be away; it is an error if both are.
 func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 	reports, reportErr := pull(ctx, paths, house.StatusPods, feed.Message[*statusv1.PodReport])
 	states, stateErr := pull(ctx, paths, house.PodWorkerPods, feed.Message[*podworkerv1.PodState])
@@ -77,7 +80,7 @@ func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 	}
 	pulls, err := pull(ctx, paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls])
 	if err != nil {
-		pulls = nil // podworker is away, or older: the rest is worth showing
+		pulls = nil // podworker is away, or older: show the rest
 	}
 	rows := map[string]*podRow{}
 	row := func(uid, namespace, name string) *podRow {
@@ -159,17 +162,13 @@ func (r *podRow) fill(st *v1.PodStatus) {
 }
 
 // pull reads one whole feed, once.
-func pull[T any](ctx context.Context, paths house.Paths, name string, decode func(string, []byte) (T, error)) (map[string]T, error) {
-	f, ok := house.FeedNamed(name)
-	if !ok {
-		return nil, fmt.Errorf("no feed %q", name)
-	}
+func pull[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], decode func(string, []byte) (T, error)) (map[string]T, error) {
 	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(f.Owner), Timeout: 2 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close() //nolint:errcheck // nothing was left to send
-	m := feed.NewMirror(feed.MirrorConfig{Feed: name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, decode)
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, decode)
 	if err := m.Pull(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Owner, err)
 	}

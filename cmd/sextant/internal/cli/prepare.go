@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -11,16 +13,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/supervisor"
 )
 
 // unitsSet are the flags of `sextant prepare` that a kubelet does not have.
 func (u *upFlags) unitsSet() *pflag.FlagSet {
 	all, fs := u.set(), pflag.NewFlagSet("prepare", pflag.ContinueOnError)
-	for _, name := range []string{"run-dir", "state-dir", "log-level", "bus", "get-streams"} {
+	for _, name := range []string{"run-dir", "state-dir", "log-level", "bus", "get-streams", "keep-secrets"} {
 		fs.AddFlag(all.Lookup(name))
 	}
 	return fs
@@ -29,33 +32,32 @@ func (u *upFlags) unitsSet() *pflag.FlagSet {
 func prepareCommand() *cobra.Command {
 	var u upFlags
 	own := u.unitsSet()
-	kubelet := &kubeconf.Flags{}
+	kubelet := &kubeletconfig.Flags{}
 	c := &cobra.Command{
 		Use:   "prepare [kubelet flags]",
-		Short: "Lay out what the systemd units need: folders, keys, the node's plan",
-		Long: `Lay out what the services need of root before systemd starts them: their folders,
-the bus keys, the certificate folder, and the plan of the node, which says with
-what flags each is started. Takes the kubelet's own flags. Services that
+		Short: "Create what the systemd units need: folders, keys, the node's plan",
+		Long: `Create what only root can create before systemd starts the services: their folders,
+the bus keys, the certificate folder, and the plan of the node, which has
+the flags of each service. Takes the kubelet's own flags. Services that
 "sextant up" started are stopped, and their state is handed over.
 
-With a configuration that cannot be read the plan of the last good start is used.`,
+If the configuration cannot be read, the plan of the last good start is used.`,
 		Example: `  sextant prepare $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return prepare(c.Context(), c.ErrOrStderr(), &u, kubelet, kubeletArgs(os.Args[2:], own))
 		},
 	}
-	kubelet.AddFlags(c.Flags())
-	c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !frequent[f.Name] })
+	addKubeletFlags(c, kubelet)
 	c.Flags().AddFlagSet(own)
 	return c
 }
 
-func prepare(ctx context.Context, warn io.Writer, u *upFlags, flags *kubeconf.Flags, said []string) error {
-	if os.Geteuid() != 0 {
-		return errors.New("prepare needs root: it gives each service its folders")
+func prepare(ctx context.Context, warn io.Writer, u *upFlags, flags *kubeletconfig.Flags, said []string) error {
+	if err := needRoot("prepare", "it gives each service its folders"); err != nil {
+		return err
 	}
-	accounts, err := node.LookUpAccounts()
+	accounts, err := supervisor.LookUpAccounts()
 	if err != nil {
 		return fmt.Errorf("the services' accounts: %w", err)
 	}
@@ -65,14 +67,14 @@ func prepare(ctx context.Context, warn io.Writer, u *upFlags, flags *kubeconf.Fl
 	}
 	plan.Accounts, plan.Units, plan.LogDir, plan.Sockets = accounts, true, "", nil
 	plan.Disposable = []string{plan.State}
-	if err := node.StopProcesses(ctx, plan.Run); err != nil {
+	if err := supervisor.StopProcesses(ctx, plan.Run); err != nil {
 		return fmt.Errorf("stop the services that sextant up started: %w", err)
 	}
 	return errors.Join(plan.Prepare(), plan.Keep())
 }
 
-// unitsPlan is the plan by the configuration, or that of the last good start.
-func unitsPlan(warn io.Writer, u *upFlags, flags *kubeconf.Flags, said []string) (*node.Plan, error) {
+// unitsPlan is the plan made from the configuration, or that of the last good start.
+func unitsPlan(warn io.Writer, u *upFlags, flags *kubeletconfig.Flags, said []string) (*supervisor.Plan, error) {
 	if _, err := service.ParseLevel(u.logLevel); err != nil {
 		return nil, fmt.Errorf("--log-level: %w", err)
 	}
@@ -81,18 +83,21 @@ func unitsPlan(warn io.Writer, u *upFlags, flags *kubeconf.Flags, said []string)
 		fmt.Fprintln(warn, "warning:", w)
 	}
 	if err == nil {
+		if err := ensureTunables(func(w string) { fmt.Fprintln(warn, "warning:", w) }, conf); err != nil {
+			return nil, err
+		}
 		return planFor(u, conf, said)
 	}
-	kept, none := node.ReadKeptPlan(u.state)
+	kept, none := supervisor.ReadKeptPlan(u.state)
 	if none != nil {
 		return nil, fmt.Errorf("configuration:\n%w", err)
 	}
-	fmt.Fprintf(warn, "warning: going on with the plan of the last good start; configuration:\n%v\n", err)
+	fmt.Fprintf(warn, "warning: the configuration cannot be used; the plan of the last good start is used instead:\n%v\n", err)
 	return kept, nil
 }
 
-// startCommand is what the units run: how a service is started is in the plan,
-// and what that means is this version's affair.
+// startCommand is what the units run. The arguments of a service are in the plan; this
+// version interprets them.
 func startCommand() *cobra.Command {
 	var n nodeFlags
 	c := &cobra.Command{
@@ -105,12 +110,15 @@ func startCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			plan, waited, err := node.AwaitPlan(c.Context(), n.paths.Run, supervisorLog(c.ErrOrStderr()))
+			plan, waited, err := supervisor.AwaitPlan(c.Context(), n.paths.Run, supervisorLog(c.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
 			if waited && os.Getenv("CREDENTIALS_DIRECTORY") != "" {
-				return errors.New("the node has a plan and keys now: systemd starts this anew with them")
+				return errors.New("the plan and the keys were not there when systemd started this process; they are now: exiting, so that systemd starts it with them")
+			}
+			if err := plan.Confine(s); err != nil {
+				supervisorLog(c.ErrOrStderr()).Info("not confined to its own files", "process", string(s), "error", err.Error())
 			}
 			if err := os.Chdir(plan.WorkDir); err != nil {
 				return err
@@ -120,7 +128,7 @@ func startCommand() *cobra.Command {
 					return err
 				}
 			}
-			run := Root()
+			run := Root(plan.Args(s)...)
 			run.SetArgs(plan.Args(s))
 			return run.ExecuteContext(c.Context())
 		},
@@ -130,28 +138,28 @@ func startCommand() *cobra.Command {
 	return c
 }
 
-// gateCommand is what is left of the supervisor where systemd runs the services.
+// gateCommand is one of the two parts of the supervisor that run where systemd runs the
+// services.
 func gateCommand() *cobra.Command {
-	return keepCommand("gate", "Keep the services' gates to the system bus, and the kubeconfig after a bootstrap", (*node.Plan).KeepGates)
+	return keepCommand(house.Gate, "Keep the services' gates to the system bus, and the kubeconfig after a bootstrap", (*supervisor.Plan).KeepGates)
 }
 
-// toolsCommand is what else is left of it: what runs in the node's own mount
-// namespace.
+// toolsCommand is the other one, in the node's own mount namespace.
 func toolsCommand() *cobra.Command {
-	return keepCommand("tools", "Run the distribution's tools for network storage for volume", (*node.Plan).KeepToolsUnit)
+	return keepCommand(house.Tools, "Run the distribution's tools for network storage for volume", (*supervisor.Plan).KeepToolsUnit)
 }
 
-// keepCommand keeps something for the services of a plan, which it waits for.
-func keepCommand(use, short string, keep func(*node.Plan, context.Context, *slog.Logger) error) *cobra.Command {
+// keepCommand waits for the plan, then runs keep until the process is ended.
+func keepCommand(part house.RootPart, short string, keep func(*supervisor.Plan, context.Context, *slog.Logger) error) *cobra.Command {
 	var n nodeFlags
 	c := &cobra.Command{
-		Use:    use,
+		Use:    string(part),
 		Short:  short,
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			log := supervisorLog(c.ErrOrStderr())
-			plan, _, err := node.AwaitPlan(c.Context(), n.paths.Run, log)
+			plan, _, err := supervisor.AwaitPlan(c.Context(), n.paths.Run, log)
 			if err != nil {
 				return err
 			}

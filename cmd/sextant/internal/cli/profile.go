@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -48,7 +50,7 @@ func profileCommand() *cobra.Command {
 			return err
 		},
 	}
-	n.register(c)
+	n.asks(c)
 	c.Flags().StringVar(&kind, "kind", "cpu", "cpu, heap, goroutine, allocs, mutex, block or trace")
 	c.Flags().IntVar(&seconds, "seconds", 10, "how long to sample (cpu, trace)")
 	c.Flags().StringVarP(&file, "file", "o", "", "where to write it")

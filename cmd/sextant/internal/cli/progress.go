@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -9,15 +11,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
+	"github.com/sextant-node/sextant/services/supervisor"
 )
 
-// progress prints one line a step: what, how long, and a remark.
+// progress prints a line for each step: its name, its result, its duration, a remark.
 type progress struct {
 	out   io.Writer
 	start time.Time
@@ -37,19 +42,18 @@ func (p *progress) step(name string, do func() (string, error)) error {
 	return printErr
 }
 
-// apiPatience is how long an API server that does not answer is waited for. The
-// node does not need it to run.
+// apiPatience is how long `up` waits for an API server that does not answer. The node
+// runs without it.
 const apiPatience = 10 * time.Second
 
-// awaitServices waits until every service says it does its work, or does all of it
-// that can be done without the API server.
-func awaitServices(ctx context.Context, plan *node.Plan) (string, error) {
+// awaitServices waits until every service is serving, or only waits for the API server.
+func awaitServices(ctx context.Context, plan *supervisor.Plan) (string, error) {
 	waiting, alone := "", ""
 	var since time.Time
 	err := every(ctx, 50*time.Millisecond, func() bool {
 		now := lookAround(ctx, plan)
 		if ctx.Err() != nil && waiting != "" {
-			return false // the time is over; what was waited for before is the reason
+			return false // the time is over: the reason read before is the error
 		}
 		waiting = now.text
 		if now.text == "" {
@@ -73,20 +77,20 @@ func awaitServices(ctx context.Context, plan *node.Plan) (string, error) {
 	}
 	remark := fmt.Sprintf("%d processes", len(house.Services()))
 	if alone != "" {
-		remark += "; waiting for the API server, and going on without it: " + alone
+		remark += "; started without the API server, which is retried:  " + alone
 	}
 	return remark, nil
 }
 
-// awaitSources are the services that are not complete before every source of pods was
-// read. The pods that are known they run and probe.
+// awaitSources are the services that report STARTING until every source of pods was
+// read. They run and probe the pods known before.
 var awaitSources = []house.Service{house.Config, house.PodWorker, house.Prober}
 
-// surroundings are what keeps the node from being all that it should be.
+// surroundings is why the node is not fully up.
 type surroundings struct {
-	// text names a service and why it does not do its work; empty when all do.
+	// text names a service and why it is not serving; empty when all are.
 	text string
-	// api is set when only the API server is missing: what was heard of it last.
+	// api is the last error of the API server, set when nothing else is missing.
 	api string
 }
 
@@ -97,9 +101,9 @@ type said struct {
 	reason  string
 }
 
-// lookAround asks every service how it fares and, where that matters, config about
-// the sources of pods.
-func lookAround(ctx context.Context, plan *node.Plan) surroundings {
+// lookAround asks every service for its health and, where that matters, config for the
+// sources of pods.
+func lookAround(ctx context.Context, plan *supervisor.Plan) surroundings {
 	var answers []said
 	for _, s := range house.Services() {
 		if s == house.Bus && plan.Bus != "" {
@@ -107,7 +111,7 @@ func lookAround(ctx context.Context, plan *node.Plan) surroundings {
 		}
 		answer := said{service: s}
 		if hello, err := helloOf(ctx, plan.Paths(), s); err != nil {
-			answer.reason = err.Error()
+			answer.reason = silence(plan, s, err)
 		} else {
 			answer.health, answer.reason = hello.GetHealth(), hello.GetHealthReason()
 		}
@@ -116,14 +120,14 @@ func lookAround(ctx context.Context, plan *node.Plan) surroundings {
 	return judge(answers, func() map[string]*configv1.Source {
 		sources, err := pull(ctx, plan.Paths(), house.ConfigSources, feed.Message[*configv1.Source])
 		if err != nil {
-			return nil // nothing is known of them
+			return nil // unknown
 		}
 		return sources
 	})
 }
 
-// judge tells what is missing. What nobody else explains comes first, then config's own
-// reason, then those of who waits for config.
+// judge reports what is missing. In this order: a service that waits for something
+// other than config; config's own reason; a service that waits for config.
 func judge(answers []said, sources func() map[string]*configv1.Source) (now surroundings) {
 	onlySources := true
 	for _, a := range answers {
@@ -148,8 +152,8 @@ func judge(answers []said, sources func() map[string]*configv1.Source) (now surr
 	return now
 }
 
-// apiAwaited is what was heard of the API server last, if it is the only source of
-// pods that was not read; empty otherwise.
+// apiAwaited is the last error of the API server, if it is the only source of pods that
+// was not read; empty otherwise.
 func apiAwaited(sources map[string]*configv1.Source) (api string) {
 	for name, s := range sources {
 		switch {
@@ -165,8 +169,68 @@ func apiAwaited(sources map[string]*configv1.Source) (api string) {
 	return api
 }
 
-// awaitPods waits until so many pods are running and ready.
-func awaitPods(ctx context.Context, plan *node.Plan, want int) (string, error) {
+// narrate says what a node that starts in the foreground waits for, each cause that stands
+// for a moment once, until the node is Ready: the services serve, and status would tell
+// the API server that it is.
+func narrate(ctx context.Context, plan *supervisor.Plan, began time.Time, say func(string)) {
+	const moment, most = time.Second, 5 * time.Second
+	var waits, said string
+	var since time.Time
+	pause := 50 * time.Millisecond
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		now := lookAround(ctx, plan).text
+		if now == "" {
+			name, notReady := nodeReady(ctx, plan)
+			if notReady == "" {
+				say(fmt.Sprintf("node %s is Ready after %.1f s", name, time.Since(began).Seconds()))
+				return
+			}
+			now = "node: " + notReady
+		}
+		if now != waits {
+			waits, since = now, time.Now()
+		}
+		if waits != said && time.Since(since) >= moment && ctx.Err() == nil {
+			say("waits for " + waits)
+			said = waits
+		}
+		pause = min(pause*5/4, most)
+		timer.Reset(pause)
+	}
+}
+
+// nodeReady is the node's name, and why it is not Ready; empty when it is.
+func nodeReady(ctx context.Context, plan *supervisor.Plan) (name, reason string) {
+	reports, err := pull(ctx, plan.Paths(), house.StatusNode, feed.Message[*statusv1.NodeReport])
+	if err != nil {
+		return "", err.Error()
+	}
+	for _, report := range reports {
+		st := v1.NodeStatus{}
+		if err := st.Unmarshal(report.GetStatus()); err != nil {
+			return "", err.Error()
+		}
+		for _, c := range st.Conditions {
+			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+				return report.GetName(), ""
+			}
+			if c.Type == v1.NodeReady {
+				return report.GetName(), c.Message
+			}
+		}
+	}
+	return "", "its status is not known yet"
+}
+
+// awaitPods waits until want pods are running and ready.
+func awaitPods(ctx context.Context, plan *supervisor.Plan, want int) (string, error) {
 	last := ""
 	err := every(ctx, 100*time.Millisecond, func() bool {
 		rows, err := podRows(ctx, plan.Paths())
@@ -192,7 +256,7 @@ func awaitPods(ctx context.Context, plan *node.Plan, want int) (string, error) {
 	return fmt.Sprintf("%d ready", want), nil
 }
 
-var errTimeout = errors.New("not in time")
+var errTimeout = errors.New("timeout")
 
 func every(ctx context.Context, period time.Duration, ok func() bool) error {
 	tick := time.NewTicker(period)

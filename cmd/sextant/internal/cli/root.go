@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cli is the command line: one file per verb, each a thin layer over
 // node (which runs processes), serve (which wires one) and the services' own
 // sockets. It owns nothing and keeps nothing.
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -20,8 +23,30 @@ const (
 	defaultState = "/var/lib/sextant"
 )
 
-// Root is the whole command.
-func Root() *cobra.Command {
+// part is the verb of a process of the node, or nil for other verbs. The process runs for as
+// long as the node does and needs no other verb: the flags of all take a third of a MiB.
+func part(args []string) *cobra.Command {
+	if len(args) == 0 {
+		return nil
+	}
+	switch args[0] {
+	case "run":
+		return runCommand(args[1:])
+	case "start":
+		return startCommand()
+	case "supervise":
+		return superviseCommand()
+	case string(house.Gate):
+		return gateCommand()
+	case string(house.Tools):
+		return toolsCommand()
+	}
+	return nil
+}
+
+// Root is the command for the arguments of the program: one part of the node if their
+// first is its verb, else all verbs, as without arguments.
+func Root(args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sextant",
 		Short: "The kubelet taken apart: a Kubernetes node agent made of separate services",
@@ -33,9 +58,29 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), runCommand(), volumeStepsCommand(), superviseCommand(),
-		prepareCommand(), startCommand(), gateCommand(), toolsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(),
-		statusCommand(), podsCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand())
+	root.SuggestionsMinimumDistance = 2
+	// A verb that does not exist comes to the root.
+	root.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		text := fmt.Sprintf("there is no verb %q", args[0])
+		if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+			text += "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return errors.New(text)
+	}
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	root.SetOut(onTerminal(os.Stdout))
+	root.SetErr(onTerminal(os.Stderr))
+	if c := part(args); c != nil {
+		root.AddCommand(c)
+	} else {
+		root.AddCommand(upCommand(), downCommand(), runCommand(nil), volumeStepsCommand(), superviseCommand(),
+			prepareCommand(), startCommand(), gateCommand(), toolsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(),
+			statusCommand(), podsCommand(), devicesCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand(), configCommand(), checkCommand())
+	}
+	usageErrors(root)
 	return root
 }
 
@@ -46,6 +91,12 @@ func (n *nodeFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&n.paths.Run, "run-dir", defaultRun, "the node's run directory (sockets)")
 	n.paths.State = defaultState
 	mustNot(c.MarkFlagDirname("run-dir"))
+}
+
+// asks registers the flags of a verb that asks the services.
+func (n *nodeFlags) asks(c *cobra.Command) {
+	n.register(c)
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return checkNode(c.Name(), n.paths) }
 }
 
 // serviceNamed is a service by its name.
@@ -62,7 +113,7 @@ func setenv(variable string) error {
 	return os.Setenv(name, value)
 }
 
-// mustNot is for errors that only a defect in this program can cause.
+// mustNot panics on an error that only a defect in this program can cause.
 func mustNot(err error) {
 	if err != nil {
 		panic(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -5,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,8 +20,9 @@ import (
 )
 
 // runCommand holds a sub-command for each service. They are below `run` because
-// `sextant status` is the operator's.
-func runCommand() *cobra.Command {
+// `sextant status` is the operator's. If args begin with the name of a service, it alone is
+// there.
+func runCommand(args []string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SERVICE",
 		Short: "Run one service of the node in the foreground",
@@ -26,7 +30,11 @@ func runCommand() *cobra.Command {
   sextant run podworker --container-runtime-endpoint unix:///run/containerd/containerd.sock
   sextant run config --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf`,
 	}
-	for _, s := range serve.Services() {
+	services := serve.Services()
+	if named := slices.IndexFunc(services, func(s serve.Service) bool { return len(args) > 0 && args[0] == string(s.Name) }); named >= 0 {
+		services = services[named : named+1]
+	}
+	for _, s := range services {
 		c.AddCommand(runOne(s))
 	}
 	return c
@@ -34,7 +42,7 @@ func runCommand() *cobra.Command {
 
 func runOne(s serve.Service) *cobra.Command {
 	opts := service.Options{Service: s.Name}
-	level := "info"
+	level, format := "info", service.JSON
 	c := &cobra.Command{
 		Use:   string(s.Name),
 		Short: s.Short,
@@ -46,10 +54,13 @@ func runOne(s serve.Service) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("--log-level: %w", err)
 		}
+		if format != service.JSON && format != service.Text {
+			return fmt.Errorf("--log-format: %q is neither json nor text", format)
+		}
 		opts.Level = &slog.LevelVar{}
 		opts.Level.Set(parsed)
-		opts.Log = service.NewLogger(os.Stderr, string(s.Name), opts.Level)
-		klog.SetSlogLogger(opts.Log) // what Kubernetes' libraries have to say
+		opts.Log = service.NewLogger(os.Stderr, format, string(s.Name), opts.Level)
+		klog.SetSlogLogger(opts.Log) // the log of Kubernetes' libraries
 		kit, err := service.New(opts)
 		if err != nil {
 			return err
@@ -64,6 +75,7 @@ func runOne(s serve.Service) *cobra.Command {
 	c.Flags().StringVar(&opts.Paths.State, "state-dir", defaultState, "the node's state directory")
 	c.Flags().StringVar(&opts.Bus, "bus", "", `"off", or the URL of a NATS server to use instead of the node's own`)
 	c.Flags().StringVar(&level, "log-level", level, "debug, info, warn or error")
+	c.Flags().StringVar(&format, "log-format", format, "json or text")
 	c.Flags().SortFlags = !strings.EqualFold(string(s.Name), string(house.Config))
 	return c
 }
@@ -80,5 +92,5 @@ func volumeStepsCommand() *cobra.Command {
 }
 
 func supervisorLog(w io.Writer) *slog.Logger {
-	return service.NewLogger(w, "supervisor", slog.LevelInfo)
+	return service.NewLogger(w, service.JSON, "supervisor", slog.LevelInfo)
 }

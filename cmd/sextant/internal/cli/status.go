@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -10,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+	"github.com/sextant-node/sextant/services/supervisor"
 )
 
 // serviceRow is one service as `sextant status` shows it.
@@ -34,7 +36,7 @@ type serviceRow struct {
 	Bus         bool      `json:"bus"`
 	Feeds       []feedRow `json:"feeds,omitempty"`
 	Reads       []feedRow `json:"reads,omitempty"`
-	// StateFiles are those with which something is or was wrong.
+	// StateFiles are those that were damaged or cannot be written.
 	StateFiles []stateRow `json:"stateFiles,omitempty"`
 }
 
@@ -61,6 +63,8 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the services of the node: pid, version, CPU, memory, health",
+		Long: `Show the services of the node: pid, version, CPU, memory, health. Exits with 3 when a
+service is down or failing, or no node runs.`,
 		Example: `  sextant status
   sextant status -o json | jq '.[] | select(.health != "serving")'`,
 		Args: cobra.NoArgs,
@@ -69,12 +73,38 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printServices(c.OutOrStdout(), &o, rows, time.Now())
+			if err := printServices(c.OutOrStdout(), &o, rows, time.Now()); err != nil {
+				return err
+			}
+			return wellness(rows)
 		},
 	}
-	n.register(c)
+	n.asks(c)
 	o.register(c)
 	return c
+}
+
+// wellness is the error of services that are down or failing. One that is starting waits
+// for something and says for what.
+func wellness(rows []serviceRow) error {
+	var ill []string
+	down := 0
+	for _, r := range rows {
+		switch r.Health {
+		case "down":
+			down++
+			ill = append(ill, r.Service+" is down")
+		case "failing":
+			ill = append(ill, r.Service+" is failing")
+		}
+	}
+	switch {
+	case len(ill) == 0:
+		return nil
+	case down == len(rows):
+		return notWell("the node does not run: none of its services answers (sextant up starts it, or systemctl start %s)", supervisor.Slice)
+	}
+	return notWell("%s", strings.Join(ill, ", "))
 }
 
 func printServices(w io.Writer, o *output, rows []serviceRow, now time.Time) error {
@@ -88,7 +118,7 @@ func printServices(w io.Writer, o *output, rows []serviceRow, now time.Time) err
 	return o.print(w, rows, []string{"SERVICE", "PID", "VERSION", "CPU", "MEMORY", "HEALTH", "AGE", "REASON"}, cells)
 }
 
-// remarks are why a service is not well, or what is wrong with its files.
+// remarks are why a service is not serving, and what is wrong with its files.
 func (r serviceRow) remarks() string {
 	var all []string
 	if r.Reason != "" {
@@ -105,8 +135,8 @@ func (r serviceRow) remarks() string {
 	return strings.ReplaceAll(strings.Join(all, "; "), "\n", "; ")
 }
 
-// serviceRows asks every service who it is; one that does not answer within
-// three seconds is a row that says so. CPU is measured over window.
+// serviceRows asks every service for its Hello; the row of one that does not answer
+// within three seconds has the error. CPU is measured over window.
 func serviceRows(ctx context.Context, paths house.Paths, window time.Duration) ([]serviceRow, error) {
 	all := house.Services()
 	rows := make([]serviceRow, len(all))
@@ -114,25 +144,34 @@ func serviceRows(ctx context.Context, paths house.Paths, window time.Duration) (
 	if err != nil {
 		return nil, err
 	}
+	plan, err := supervisor.ReadPlan(paths.Run)
+	if err != nil {
+		plan = &supervisor.Plan{Run: paths.Run, State: paths.State} // the services know more
+	}
 	var wait sync.WaitGroup
 	for i, s := range all {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
-			rows[i] = serviceRowOf(ctx, paths, s)
+		wait.Go(func() {
+			rows[i] = serviceRowOf(ctx, plan, s)
 			rows[i].UID = ids[s]
 			measure(&rows[i], window)
-		}()
+		})
 	}
 	wait.Wait()
 	return rows, nil
 }
 
-func serviceRowOf(ctx context.Context, paths house.Paths, s house.Service) serviceRow {
+func serviceRowOf(ctx context.Context, plan *supervisor.Plan, s house.Service) serviceRow {
 	row := serviceRow{Service: string(s), Health: "down"}
-	hello, err := helloOf(ctx, paths, s)
+	if s == house.Bus && plan.Bus != "" {
+		row.Health, row.Reason = "off", "another NATS server is used"
+		if plan.Bus == "off" {
+			row.Reason = "switched off"
+		}
+		return row
+	}
+	hello, err := helloOf(ctx, plan.Paths(), s)
 	if err != nil {
-		row.Reason = err.Error()
+		row.Reason = silence(plan, s, err)
 		return row
 	}
 	row.PID, row.Version, row.Epoch = hello.GetPid(), hello.GetVersion(), hello.GetEpoch()
@@ -154,6 +193,14 @@ func serviceRowOf(ctx context.Context, paths house.Paths, s house.Service) servi
 	return row
 }
 
+// silence is why a service does not answer: that it cannot be started, where that is known.
+func silence(plan *supervisor.Plan, s house.Service, err error) string {
+	if reason := plan.Startable(s); reason != nil {
+		err = reason
+	}
+	return err.Error()
+}
+
 func helloOf(ctx context.Context, paths house.Paths, s house.Service) (*nodev1.HelloResponse, error) {
 	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(s), Timeout: 3 * time.Second})
 	if err != nil {
@@ -163,21 +210,21 @@ func helloOf(ctx context.Context, paths house.Paths, s house.Service) (*nodev1.H
 	return nodev1.NewNodeServiceClient(conn).Hello(ctx, &nodev1.HelloRequest{Service: string(house.Operator), Protocol: house.Protocol})
 }
 
-// measure fills in what /proc says; without root some of it stays zero.
+// measure fills in the values of /proc; without root some of them stay zero.
 func measure(row *serviceRow, window time.Duration) {
 	if row.PID == 0 {
 		return
 	}
-	before, err := node.CPU(int(row.PID))
+	before, err := supervisor.CPU(int(row.PID))
 	if err != nil {
 		return
 	}
 	began := time.Now()
-	if pss, err := node.PSS(int(row.PID)); err == nil {
+	if pss, err := supervisor.PSS(int(row.PID)); err == nil {
 		row.MemoryBytes = pss
 	}
 	time.Sleep(window)
-	after, err := node.CPU(int(row.PID))
+	after, err := supervisor.CPU(int(row.PID))
 	if err != nil {
 		return
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -11,24 +13,27 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
-	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/config"
+	"github.com/sextant-node/sextant/services/supervisor"
 )
 
 // upFlags are the flags of `sextant up` that a kubelet does not have.
 type upFlags struct {
 	run, state, logDir, logLevel, bus string
 	uidBase                           uint32
-	demo, detach, getStreams          bool
-	images, examples, library         string
+	detach, getStreams, keepTunables  bool
+	kubelet                           bool   // the program is called kubelet
+	logFormat                         string // of all parts then
+	library, keepSecrets              string
 	waitPods                          int
 	timeout                           time.Duration
 }
@@ -41,13 +46,12 @@ func (u *upFlags) set() *pflag.FlagSet {
 	fs.StringVar(&u.logLevel, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&u.bus, "bus", "", `"off", or the URL of a NATS server to use instead of the node's own`)
 	fs.Uint32Var(&u.uidBase, "uid-base", 64200, "first of the nine uids the services run under")
-	fs.BoolVar(&u.demo, "demo", false, "a node to look at: everything below the state directory, a containerd of its own unless an endpoint is given, example pods")
-	fs.StringVar(&u.images, "demo-images", "", "folder of image archives for the demo's containerd")
-	fs.StringVar(&u.examples, "demo-manifests", "", "folder of manifests the demo starts with")
-	fs.BoolVar(&u.getStreams, "get-streams", false, "exec, attach, port-forward and run by GET (every WebSocket) need the verb get, as in the kubelet, and not create")
+	fs.BoolVar(&u.keepTunables, "keep-kernel-tunables", false, "leave the kernel's tunables as they are, for a node to try on a machine that has other uses")
+	fs.BoolVar(&u.getStreams, "get-streams", false, "authorize exec, attach, port-forward and run by GET (every WebSocket) with the verb get, as the kubelet does, instead of create")
+	fs.StringVar(&u.keepSecrets, "keep-secrets", "disk", serve.KeepSecrets)
 	fs.StringVar(&u.library, "library", "", "folder with a program for each service, for upgrade and rollback (default: every service runs this program)")
 	fs.BoolVar(&u.detach, "detach", false, "return when the node is up; it goes on in the background")
-	fs.IntVar(&u.waitPods, "wait-pods", 0, "with --detach: wait until so many pods are ready")
+	fs.IntVar(&u.waitPods, "wait-pods", 0, "with --detach: wait until this many pods are ready")
 	fs.DurationVar(&u.timeout, "timeout", 2*time.Minute, "with --detach: how long to wait")
 	return fs
 }
@@ -55,7 +59,7 @@ func (u *upFlags) set() *pflag.FlagSet {
 func upCommand() *cobra.Command {
 	var u upFlags
 	own := u.set()
-	kubelet := &kubeconf.Flags{}
+	kubelet := &kubeletconfig.Flags{}
 	c := &cobra.Command{
 		Use:   "up [kubelet flags]",
 		Short: "Run the whole node: the bus and every service, each a process of its own",
@@ -64,35 +68,43 @@ own. Takes the kubelet's own flags and configuration beside the ones below; what
 Sextant does not honour is refused or warned about by name. Needs root.`,
 		Example: `  sextant up --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
   sextant up $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-  sextant up --pod-manifest-path /etc/kubernetes/manifests --container-runtime-endpoint unix:///run/containerd/containerd.sock
-  sextant up --demo --detach`,
+  sextant up --pod-manifest-path /etc/kubernetes/manifests --container-runtime-endpoint unix:///run/containerd/containerd.sock`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			said := kubeletArgs(os.Args[2:], own)
 			return up(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), &u, kubelet, said)
 		},
 	}
-	kubelet.AddFlags(c.Flags())
-	c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !frequent[f.Name] })
+	addKubeletFlags(c, kubelet)
 	c.Flags().AddFlagSet(own)
 	return c
 }
 
-// frequent are the kubelet's flags that help shows; the others work as well and
-// are in the kubelet's own reference.
+// frequent are the kubelet's flags that help shows; the others work too and are in the
+// kubelet's reference.
 var frequent = map[string]bool{
 	"config": true, "config-dir": true, "kubeconfig": true, "bootstrap-kubeconfig": true, "root-dir": true,
 	"hostname-override": true, "node-ip": true, "node-labels": true, "container-runtime-endpoint": true,
 	"pod-manifest-path": true, "register-with-taints": true,
 }
 
-// kubeletArgs are the arguments that are not `up`'s own: they go to config as
-// they came, so that it alone interprets them.
+// addKubeletFlags has a verb take a kubelet's flags. Deprecated ones are among the warnings
+// of the configuration, and need none of their own on stdout.
+func addKubeletFlags(c *cobra.Command, kubelet *kubeletconfig.Flags) {
+	kubelet.AddFlags(c.Flags())
+	c.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden, f.Deprecated = !frequent[f.Name], "" })
+}
+
+// kubeletArgs are the arguments that are not `up`'s own: they are passed to config
+// unchanged, which alone interprets them.
 func kubeletArgs(args []string, own *pflag.FlagSet) []string {
 	var rest []string
 	for i := 0; i < len(args); i++ {
 		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		f := own.Lookup(name)
+		if short := args[i]; f == nil && len(short) > 1 && short[0] == '-' && short[1] != '-' {
+			f, joined = own.ShorthandLookup(short[1:2]), len(short) > 2
+		}
 		if f == nil || !strings.HasPrefix(args[i], "-") {
 			rest = append(rest, args[i])
 			continue
@@ -104,53 +116,68 @@ func kubeletArgs(args []string, own *pflag.FlagSet) []string {
 	return rest
 }
 
-func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeconf.Flags, said []string) error {
-	if os.Geteuid() != 0 {
-		return errors.New("up needs root: it gives each service a uid of its own")
+func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeletconfig.Flags, said []string) error {
+	if err := needRoot("up", "it gives each service a uid of its own"); err != nil {
+		return err
 	}
 	if _, err := service.ParseLevel(u.logLevel); err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
 	progress := &progress{out: out, start: time.Now()}
-	if u.demo {
-		added, err := demo(u, flags)
-		if err != nil {
-			return err
-		}
-		said = append(added, said...)
-		if flags, err = kubeconf.ParseFlags(said); err != nil {
-			return err
-		}
-	}
 	conf, warnings, err := serve.LoadConfig(flags)
+	say := func(w string) { fmt.Fprintln(warn, "warning:", w) }
+	if u.kubelet {
+		progress.out = io.Discard
+		if conf != nil {
+			u.logFormat = conf.Kubelet.Logging.Format
+		}
+		log := service.NewLogger(warn, u.logFormat, "supervisor", slog.LevelInfo)
+		say = func(w string) { log.Warn(w) }
+	}
 	for _, w := range warnings {
-		fmt.Fprintln(warn, "warning:", w)
+		say(w.String())
 	}
 	if err != nil {
 		return fmt.Errorf("configuration:\n%w", err)
+	}
+	if !u.keepTunables {
+		if err := ensureTunables(say, conf); err != nil {
+			return err
+		}
 	}
 	plan, err := planFor(u, conf, said)
 	if err != nil {
 		return err
 	}
-	if active, err := node.SliceActive(ctx, plan.Run); err != nil {
+	if active, err := supervisor.SliceActive(ctx, plan.Run); err != nil {
 		return err
 	} else if active {
-		return fmt.Errorf("systemd runs this node's services: systemctl stop %s first", node.Slice)
+		return fmt.Errorf("systemd runs this node's services: systemctl stop %s first", supervisor.Slice)
 	}
-	if err := node.StopProcesses(ctx, plan.Run); err != nil {
+	if err := supervisor.StopProcesses(ctx, plan.Run); err != nil {
 		return fmt.Errorf("stop the services of an earlier start: %w", err)
-	}
-	if plan.Local != nil {
-		if err := progress.step("containerd", func() (string, error) { return plan.EnsureRuntime(ctx, u.images) }); err != nil {
-			return err
-		}
 	}
 	if err := progress.step("folders, uids and keys", func() (string, error) { return plan.Run, plan.Prepare() }); err != nil {
 		return err
 	}
 	if !u.detach {
-		return plan.Supervise(ctx, service.NewLogger(warn, "supervisor", slog.LevelInfo))
+		log := service.NewLogger(warn, plan.LogFormat, "supervisor", slog.LevelInfo)
+		if err := supervisor.AdjustOOMScore(int(*conf.Kubelet.OOMScoreAdj)); err != nil {
+			log.Warn("oomScoreAdj is not set", service.KeyError, err.Error())
+		}
+		if err := supervisor.LimitOpenFiles(uint64(conf.Kubelet.MaxOpenFiles)); err != nil {
+			log.Warn("maxOpenFiles is not set", service.KeyError, err.Error())
+		}
+		tell := func(text string) { fmt.Fprintln(out, text) }
+		if u.kubelet {
+			tell = func(text string) { log.Info(text) }
+		}
+		var telling sync.WaitGroup
+		defer telling.Wait()
+		starting, end := context.WithCancel(ctx)
+		defer end()
+		telling.Go(func() { narrate(starting, plan, progress.start, tell) })
+		return plan.Supervise(ctx, log)
 	}
 	if err := plan.Detach(); err != nil {
 		return err
@@ -158,7 +185,16 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeconf.Fl
 	return awaitNode(ctx, out, progress, plan, u)
 }
 
-func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, error) {
+// ensureTunables sets the kernel's tunables, or looks at them, as the configuration says.
+func ensureTunables(say func(string), conf *kubeletconfig.Config) error {
+	warnings, err := supervisor.EnsureTunables(conf.Kubelet.ProtectKernelDefaults)
+	for _, w := range warnings {
+		say(w)
+	}
+	return err
+}
+
+func planFor(u *upFlags, conf *kubeletconfig.Config, said []string) (*supervisor.Plan, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -169,7 +205,7 @@ func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, erro
 		}
 		return filepath.Join(dir, path)
 	}
-	plan := &node.Plan{
+	plan := &supervisor.Plan{
 		Run: abs(u.run), State: abs(u.state),
 		RootDir: conf.Node.RootDir, PodLogsDir: conf.Kubelet.PodLogsDir,
 		LinksDir: filepath.Join(filepath.Dir(conf.Kubelet.PodLogsDir), "containers"),
@@ -180,26 +216,28 @@ func planFor(u *upFlags, conf *kubeconf.Config, said []string) (*node.Plan, erro
 		CgroupRoot: conf.CgroupRoot(), Kubelet: said, WorkDir: dir,
 		Sockets: socketsOf(conf), GetStreams: u.getStreams, Library: u.library,
 	}
+	plan.Chains = conf.Kubelet.MakeIPTablesUtilChains == nil || *conf.Kubelet.MakeIPTablesUtilChains
+	if u.keepSecrets != "disk" { // the default; versions before the flag do not know it
+		plan.KeepSecrets = u.keepSecrets
+	}
+	if err := config.CheckKeepSecrets(u.keepSecrets); err != nil {
+		return nil, err
+	}
 	if u.library != "" {
 		plan.Library = abs(u.library)
 	}
-	if u.logDir == "" {
+	plan.LogFormat = u.logFormat
+	switch {
+	case u.logDir == "" && u.kubelet:
+		plan.LogDir = ""
+	case u.logDir == "":
 		plan.LogDir = filepath.Join(plan.State, "log")
-	}
-	if u.demo {
-		plan.Disposable = []string{plan.State}
-		if private := filepath.Join(plan.State, "containerd"); strings.HasPrefix(plan.Endpoint, "unix://"+private+"/") {
-			plan.Local = &node.LocalRuntime{
-				Dir: private, SocketGID: int(plan.Identities()["podworker"]), CgroupRoots: []string{plan.CgroupRoot},
-				SystemdCgroup: conf.Kubelet.CgroupDriver == string(pod.Systemd),
-			}
-		}
 	}
 	return plan, nil
 }
 
 // socketsOf are the addresses nodeapi will listen on.
-func socketsOf(conf *kubeconf.Config) map[string]string {
+func socketsOf(conf *kubeletconfig.Config) map[string]string {
 	k, sockets := conf.Kubelet, map[string]string{}
 	add := func(name, host string, port int32) {
 		if port > 0 {
@@ -216,7 +254,7 @@ func socketsOf(conf *kubeconf.Config) map[string]string {
 	return sockets
 }
 
-func awaitNode(ctx context.Context, out io.Writer, progress *progress, plan *node.Plan, u *upFlags) error {
+func awaitNode(ctx context.Context, out io.Writer, progress *progress, plan *supervisor.Plan, u *upFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	err := progress.step("services", func() (string, error) { return awaitServices(ctx, plan) })

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -9,15 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sextant-node/sextant/cmd/sextant/internal/node"
-	"github.com/sextant-node/sextant/cmd/sextant/internal/versions"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
+	"github.com/sextant-node/sextant/services/supervisor"
+	"github.com/sextant-node/sextant/services/supervisor/versions"
 )
-
-// helpers have versions as the services have, and answer no questions.
-var helpers = []string{"prepare", "gate", "tools"}
 
 // upgradeFlags are those of upgrade and rollback.
 type upgradeFlags struct {
@@ -31,8 +30,8 @@ type upgradeFlags struct {
 func (u *upgradeFlags) register(c *cobra.Command) {
 	u.node.register(c)
 	c.Flags().StringVar(&u.library, "library", versions.DefaultDir, "folder with the versions")
-	c.Flags().DurationVar(&u.steady, "steady", 5*time.Second, "how long the service has to do its work before it is believed")
-	c.Flags().DurationVar(&u.limit, "limit", 90*time.Second, "how long it may take until then")
+	c.Flags().DurationVar(&u.steady, "steady", 5*time.Second, "how long the new version has to serve before the upgrade counts as done")
+	c.Flags().DurationVar(&u.limit, "limit", 90*time.Second, "time limit of the upgrade of one service")
 	mustNot(c.MarkFlagDirname("library"))
 }
 
@@ -40,17 +39,17 @@ func upgradeCommand() *cobra.Command {
 	var u upgradeFlags
 	c := &cobra.Command{
 		Use:   "upgrade SERVICE VERSION | --all VERSION",
-		Short: "Give a service another version; back to the former one if it does not do its work",
-		Long: `Give a service another version that is installed, start it again, and watch it. If it
-does not answer, speaks a protocol the others do not understand, is started again
-and again or does not serve where the former did, it gets the former version back.
-Pods notice neither.`,
+		Short: "Switch a service to another version; back to the former one if it fails",
+		Long: `Switch a service to another installed version, restart it, and watch it. If it
+does not answer, speaks a protocol the others do not understand, is restarted again
+and again or does not serve where the former did, it goes back to the former version.
+Neither affects the pods.`,
 		Example: `  sextant versions
   sextant upgrade prober 0.2.1
   sextant upgrade --all 0.2.1`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if want := 2; len(args) != want && (!u.all || len(args) != 1) {
-				return errors.New("want a service and a version, or --all and a version")
+				return errors.New("give a service and a version, or --all and a version")
 			}
 			return nil
 		},
@@ -75,7 +74,7 @@ func rollbackCommand() *cobra.Command {
 	var u upgradeFlags
 	c := &cobra.Command{
 		Use:     "rollback SERVICE",
-		Short:   "Give a service the version back that it ran before",
+		Short:   "Switch a service back to the version it ran before",
 		Example: `  sextant rollback prober`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -85,7 +84,7 @@ func rollbackCommand() *cobra.Command {
 			}
 			former := u.lib().Previous(string(s))
 			if former == "" {
-				return fmt.Errorf("%s has run no other version", s)
+				return fmt.Errorf("%s has no former version", s)
 			}
 			return u.try(c.Context(), c.OutOrStdout(), s, former, false)
 		},
@@ -97,18 +96,20 @@ func rollbackCommand() *cobra.Command {
 
 func (u *upgradeFlags) lib() versions.Library { return versions.Library{Dir: u.library} }
 
-// every gives all of them the version. What fails keeps its own, and is told.
+// every switches all services to the version. One that fails goes back to its own; its
+// error is returned.
 func (u *upgradeFlags) every(ctx context.Context, out io.Writer, version string) error {
 	lib := u.lib()
-	for _, h := range helpers {
-		if err := lib.Switch(h, version); err != nil {
+	for _, p := range house.RootParts() {
+		if err := lib.Switch(string(p), version); err != nil {
 			return err
 		}
 	}
 	keeper := u.keeper(ctx)
 	if keeper == units {
-		for _, unit := range []string{"sextant-gate.service", "sextant-tools.service"} {
-			if err := node.RestartUnit(ctx, unit); err != nil {
+		// First the parts that are root: the services of that version rely on them.
+		for _, p := range house.RootParts() {
+			if err := supervisor.RestartUnit(ctx, p.Unit()); err != nil {
 				return err
 			}
 		}
@@ -120,27 +121,27 @@ func (u *upgradeFlags) every(ctx context.Context, out io.Writer, version string)
 	return errors.Join(all...)
 }
 
-// keeper is who runs the services.
+// keeper is what runs the services.
 type keeper int
 
 const (
-	nobody keeper = iota
-	supervisor
+	stopped keeper = iota
+	supervised
 	units
 )
 
 func (u *upgradeFlags) keeper(ctx context.Context) keeper {
-	if active, err := node.SliceActive(ctx, u.node.paths.Run); err == nil && active {
+	if active, err := supervisor.SliceActive(ctx, u.node.paths.Run); err == nil && active {
 		return units
 	}
-	if p, err := node.ReadPlan(u.node.paths.Run); err == nil && !p.Units && p.Library == u.library {
-		return supervisor
+	if p, err := supervisor.ReadPlan(u.node.paths.Run); err == nil && !p.Units && p.Library == u.library {
+		return supervised
 	}
-	return nobody
+	return stopped
 }
 
-// try switches a service, starts it again and watches it; with back it gets its
-// former version if it fails.
+// try switches a service, restarts it and watches it; with back, a service that fails
+// goes back to its former version.
 func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s house.Service, version string, back bool) error {
 	lib := u.lib()
 	former := lib.Current(string(s))
@@ -153,8 +154,8 @@ func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s house.Service, 
 		return err
 	}
 	who := u.keeper(ctx)
-	if who == nobody {
-		fmt.Fprintf(out, "%s: %s when it is started\n", s, version)
+	if who == stopped {
+		fmt.Fprintf(out, "%s: runs %s from its next start\n", s, version)
 		return nil
 	}
 	why := u.trial(ctx, who, s, version, before)
@@ -174,12 +175,13 @@ func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s house.Service, 
 	return fmt.Errorf("%s: version %s does not do its work: %s; it runs %s again", s, version, why, former)
 }
 
-// trialPause is between two looks.
+// trialPause is the time between two Hellos.
 const trialPause = 250 * time.Millisecond
 
-// trial starts a service again and watches it; it returns why it failed.
+// trial restarts a service and watches it; it returns why it failed.
 func (u *upgradeFlags) trial(ctx context.Context, who keeper, s house.Service, version string, before versions.Seen) (why string) {
-	// The clock starts before the restart: a unit that never gets ready is a failure too.
+	// The time counts from before the restart: a unit that never gets ready has failed
+	// too.
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, u.limit+30*time.Second)
 	defer cancel()
@@ -209,12 +211,12 @@ func (u *upgradeFlags) trial(ctx context.Context, who keeper, s house.Service, v
 
 func (u *upgradeFlags) restart(ctx context.Context, who keeper, s house.Service) error {
 	if who == units {
-		return node.RestartUnit(ctx, node.UnitOf(s))
+		return supervisor.RestartUnit(ctx, supervisor.UnitOf(s))
 	}
-	return node.StopService(ctx, u.node.paths.Run, s)
+	return supervisor.StopService(ctx, u.node.paths.Run, s)
 }
 
-// look asks a service who it is.
+// look asks a service for its Hello.
 func (u *upgradeFlags) look(ctx context.Context, s house.Service) versions.Seen {
 	hello, err := helloOf(ctx, u.node.paths, s)
 	if err != nil {
@@ -240,7 +242,7 @@ func versionsCommand() *cobra.Command {
 	var library string
 	c := &cobra.Command{
 		Use:     "versions",
-		Short:   "Show the versions that are installed, and who runs which",
+		Short:   "Show the installed versions, and which service runs which",
 		Example: `  sextant versions`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -6,7 +8,7 @@ import (
 	"time"
 )
 
-// timeFlag is a moment, said as a duration before now or in RFC 3339.
+// timeFlag is a time, given as a duration before now or in RFC 3339.
 type timeFlag struct{ t time.Time }
 
 func (f *timeFlag) Type() string { return "duration|time" }
@@ -31,7 +33,7 @@ func (f *timeFlag) Set(s string) error {
 	return nil
 }
 
-// lower makes a word of an enum's name.
+// lower is an enum's name without its prefix, in lower case.
 func lower(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -63,7 +65,7 @@ func watchCommand() *cobra.Command {
 			return w.err
 		},
 	}
-	n.register(c)
+	n.asks(c)
 	c.Flags().StringVar(&url, "bus", "", "URL of a NATS server other than the node's own")
 	c.Flags().BoolVar(&hellos, "hello", false, "show the services' heartbeats too")
 	c.Flags().StringVarP(&format, "output", "o", "text", "text or json")
@@ -76,7 +78,7 @@ type watchWriter struct {
 	json   bool
 	hellos bool
 	err    error
-	// pulls reads podworker.pulls; nil when that cannot be.
+	// pulls reads podworker.pulls; nil when podworker does not answer.
 	pulls func() map[string]*podworkerv1.PodPulls
 }
 
@@ -127,7 +129,7 @@ func (w *watchWriter) message(subject string, data []byte) {
 	switch m := m.(type) {
 	case *feedv1.Announcement:
 		text = fmt.Sprintf("%-18s %-40s revision %d", m.GetFeed(), m.GetKey(), m.GetRevision().GetN())
-		if m.GetFeed() == house.PodWorkerPulls && w.pulls != nil {
+		if m.GetFeed() == house.PodWorkerPulls.Name && w.pulls != nil {
 			text += "  " + cmp.Or(describePulls(w.pulls()[m.GetKey()], now), "done")
 		}
 	case *nodev1.HelloResponse:

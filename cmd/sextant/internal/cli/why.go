@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cli
 
 import (
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -17,11 +20,12 @@ import (
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
 
-// answer is what `sextant why` says of a pod.
+// answer is what `sextant why` prints for a pod.
 type answer struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -29,11 +33,11 @@ type answer struct {
 	Phase     string `json:"phase,omitempty"`
 	Ready     bool   `json:"ready"`
 	Lifecycle string `json:"lifecycle,omitempty"`
-	// Causes, the one to look at first; none when nothing holds the pod up.
+	// Causes, the first to look at first; empty when the pod waits for nothing.
 	Causes []cause `json:"causes"`
 }
 
-// cause is one thing that holds a pod up.
+// cause is one thing that a pod waits for.
 type cause struct {
 	// Owner is the service that must act, or "runtime", "container", "API server".
 	Owner     string    `json:"owner"`
@@ -50,7 +54,7 @@ func whyCommand() *cobra.Command {
 	var o output
 	c := &cobra.Command{
 		Use:   "why POD",
-		Short: "Tell what holds a pod up: who must act, what, since when, the last error, the next try",
+		Short: "Explain what a pod waits for: who must act, what, since when, the last error, the next try",
 		Example: `  sextant why web
   sextant why kube-system/etcd-node1 -o json`,
 		Args:              cobra.ExactArgs(1),
@@ -68,7 +72,7 @@ func whyCommand() *cobra.Command {
 			return printAnswers(c.OutOrStdout(), &o, answers, time.Now())
 		},
 	}
-	n.register(c)
+	n.asks(c)
 	o.register(c)
 	return c
 }
@@ -78,7 +82,7 @@ func printAnswers(w io.Writer, o *output, answers []answer, now time.Time) error
 	for _, a := range answers {
 		name := a.Namespace + "/" + a.Name
 		if len(a.Causes) == 0 {
-			cells = append(cells, []string{name, "-", "nothing holds it up", "-", "-", ""})
+			cells = append(cells, []string{name, "-", "waits for nothing", "-", "-", ""})
 		}
 		for _, c := range a.Causes {
 			step := c.Step
@@ -103,13 +107,14 @@ func printAnswers(w io.Writer, o *output, answers []answer, now time.Time) error
 	return o.print(w, answers, []string{"POD", "OWNER", "STEP", "SINCE", "NEXT TRY", "WHY"}, cells)
 }
 
-// known is what the services say, by pod UID. A service that does not answer is in
-// away, with why not.
+// known holds the services' answers, by pod UID. away has the error of each service
+// that does not answer.
 type known struct {
 	desired  map[string]*v1.Pod
 	states   map[string]*podworkerv1.PodState
 	pulls    map[string]*podworkerv1.PodPulls
 	volumes  map[string]*volumev1.PodVolumes
+	devices  map[string]*resourcev1.PodAllocation
 	records  map[string]*plegv1.PodRecord
 	verdicts map[string]*proberv1.PodVerdicts
 	reports  map[string]*statusv1.PodReport
@@ -125,6 +130,7 @@ func gatherAll(ctx context.Context, paths house.Paths) *known {
 	wait.Go(readInto(ctx, paths, house.PodWorkerPods, feed.Message[*podworkerv1.PodState], &k.states, k.away, &mu))
 	wait.Go(readInto(ctx, paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls], &k.pulls, k.away, &mu))
 	wait.Go(readInto(ctx, paths, house.VolumePods, feed.Message[*volumev1.PodVolumes], &k.volumes, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &k.devices, k.away, &mu))
 	wait.Go(readInto(ctx, paths, house.PlegPods, feed.Message[*plegv1.PodRecord], &k.records, k.away, &mu))
 	wait.Go(readInto(ctx, paths, house.ProberVerdicts, feed.Message[*proberv1.PodVerdicts], &k.verdicts, k.away, &mu))
 	wait.Go(readInto(ctx, paths, house.StatusPods, feed.Message[*statusv1.PodReport], &k.reports, k.away, &mu))
@@ -132,13 +138,12 @@ func gatherAll(ctx context.Context, paths house.Paths) *known {
 	return k
 }
 
-func readInto[T any](ctx context.Context, paths house.Paths, name string, decode func(string, []byte) (T, error), into *map[string]T, away map[house.Service]string, mu *sync.Mutex) func() {
+func readInto[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], decode func(string, []byte) (T, error), into *map[string]T, away map[house.Service]string, mu *sync.Mutex) func() {
 	return func() {
-		items, err := pull(ctx, paths, name, decode)
+		items, err := pull(ctx, paths, f, decode)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			f, _ := house.FeedNamed(name)
 			away[f.Owner] = err.Error()
 			return
 		}
@@ -155,7 +160,8 @@ func desiredPod(_ string, value []byte) (*v1.Pod, error) {
 	return p, p.Unmarshal(d.GetPod())
 }
 
-// find finds the pods an argument may mean: all lives of one name.
+// find returns the UIDs of the pods that an argument names: a pod and those of the same
+// name before and after it.
 func (k *known) find(arg string) ([]string, error) {
 	rows := map[string]*podRow{}
 	for uid, p := range k.desired {

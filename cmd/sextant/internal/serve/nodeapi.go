@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -20,8 +22,7 @@ var nodeapiService = Service{
 		fs.StringVar(&cfg.NodeName, "node-name", "", "name of the Node object")
 		fs.BoolVar(&cfg.GetStreams, "get-streams", false, "exec, attach, port-forward and run by GET (every WebSocket) need the verb get, as in the kubelet, and not create")
 		return func(kit *service.Kit) error {
-			_, err := nodeapi.New(cfg, nodeapi.Deps{Kit: kit, Sockets: sockets()})
-			return err
+			return nodeapi.New(cfg, nodeapi.Deps{Kit: kit, Sockets: sockets()})
 		}
 	},
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package serve wires each service into a process: command-line values in,
 // constructor out, one file per service. It decides nothing.
 package serve
@@ -18,7 +20,15 @@ type Service struct {
 	Flags func(*pflag.FlagSet) func(*service.Kit) error
 }
 
-// Services lists every process of the node in start order.
+// Services lists every service of the node in start order (house.Services).
 func Services() []Service {
-	return []Service{busService, podworkerService, configService, plegService, proberService, volumeService, resourceService, statusService, nodeapiService}
+	all := map[house.Service]Service{}
+	for _, s := range []Service{busService, configService, nodeapiService, plegService, podworkerService, proberService, resourceService, statusService, volumeService} {
+		all[s.Name] = s
+	}
+	ordered := make([]Service, 0, len(all))
+	for _, name := range house.Services() {
+		ordered = append(ordered, all[name])
+	}
+	return ordered
 }

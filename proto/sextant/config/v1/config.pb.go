@@ -1,6 +1,9 @@
 // config: what this node should run. config is the only writer of everything here.
 //
-// Feeds: config.pods (DesiredPod by pod UID), config.sources (Source by name),
+// Feeds: config.pods (DesiredPod by pod UID), config.statuses (Object by pod UID:
+// the status of each pod of the API server, as that has it, with namespace, name,
+// UID, resourceVersion and deletionTimestamp, and nothing else of the pod; absent
+// until the API server has listed the pod), config.sources (Source by name),
 // config.objects (Object by kind/namespace/name), config.secrets (Object, the
 // same for Secrets), config.mirrors (Object by namespace/name: every mirror pod
 // the API server has for this node, also those without a static pod),
@@ -93,21 +96,30 @@ func (CertifyState) EnumDescriptor() ([]byte, []int) {
 type DesiredPod struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pod as Kubernetes protobuf (k8s.io/api/core/v1.Pod), defaulted and
-	// validated, with the kubelet's config.* annotations.
+	// validated, with the kubelet's config.* annotations. Its status and
+	// resourceVersion, if status_apart is set, are as of when the reader took the
+	// item: a change of nothing else is no change of the item. Three parts of the status
+	// do count: a terminal phase, the hostIP of a pod on the host's network, and the names
+	// of its resource claims.
 	Pod []byte `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
 	// "file", "http" or "api".
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// When config first saw this UID.
 	SeenAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=seen_at,json=seenAt,proto3" json:"seen_at,omitempty"`
-	// The mirror pod of a static pod as the API server has it, or empty.
+	// The mirror pod of a static pod as the API server has it, or empty. For its
+	// status and resourceVersion see config.mirrors: here they may be older.
 	Mirror []byte `protobuf:"bytes,4,opt,name=mirror,proto3" json:"mirror,omitempty"`
 	// The file name or URL the pod was read from; empty for the API server's.
 	Origin string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
-	// When config saw the manifest of a static pod appear; unset for one that was
-	// there when config first read it. It moves on when a manifest is removed and
-	// written again, also where no reading lacked the pod: what ran before then
-	// ends, and the pod begins anew under the UID it has.
-	BegunAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=begun_at,json=begunAt,proto3" json:"begun_at,omitempty"`
+	// When config saw the manifest of a static pod appear; unset for one that was there
+	// when config first read it. It moves on when a manifest is removed and written
+	// again, also where no reading lacked the pod: what ran before then ends, and the pod
+	// starts again under the same UID.
+	BegunAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=begun_at,json=begunAt,proto3" json:"begun_at,omitempty"`
+	// The current status is in config.statuses, as soon as the API server has listed
+	// the pod. Unset for pods of manifests, and by a config that has no such feed: then
+	// the status of pod is the current one.
+	StatusApart   bool `protobuf:"varint,7,opt,name=status_apart,json=statusApart,proto3" json:"status_apart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +194,13 @@ func (x *DesiredPod) GetBegunAt() *timestamppb.Timestamp {
 		return x.BegunAt
 	}
 	return nil
+}
+
+func (x *DesiredPod) GetStatusApart() bool {
+	if x != nil {
+		return x.StatusApart
+	}
+	return false
 }
 
 // Source is one origin of pods.
@@ -428,7 +447,7 @@ type KubeletConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows with each accepted configuration.
 	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	// kubeconf.Config as JSON.
+	// kubeletconfig.Config as JSON.
 	Config        []byte `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1372,7 +1391,7 @@ var File_sextant_config_v1_config_proto protoreflect.FileDescriptor
 
 const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\n" +
-	"\x1esextant/config/v1/config.proto\x12\x11sextant.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\xd2\x01\n" +
+	"\x1esextant/config/v1/config.proto\x12\x11sextant.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\xf5\x01\n" +
 	"\n" +
 	"DesiredPod\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x16\n" +
@@ -1380,7 +1399,8 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\aseen_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06seenAt\x12\x16\n" +
 	"\x06mirror\x18\x04 \x01(\fR\x06mirror\x12\x16\n" +
 	"\x06origin\x18\x05 \x01(\tR\x06origin\x125\n" +
-	"\bbegun_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\abegunAt\"\xd2\x01\n" +
+	"\bbegun_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\abegunAt\x12!\n" +
+	"\fstatus_apart\x18\a \x01(\bR\vstatusApart\"\xd2\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x14\n" +

@@ -1,6 +1,9 @@
 // config: what this node should run. config is the only writer of everything here.
 //
-// Feeds: config.pods (DesiredPod by pod UID), config.sources (Source by name),
+// Feeds: config.pods (DesiredPod by pod UID), config.statuses (Object by pod UID:
+// the status of each pod of the API server, as that has it, with namespace, name,
+// UID, resourceVersion and deletionTimestamp, and nothing else of the pod; absent
+// until the API server has listed the pod), config.sources (Source by name),
 // config.objects (Object by kind/namespace/name), config.secrets (Object, the
 // same for Secrets), config.mirrors (Object by namespace/name: every mirror pod
 // the API server has for this node, also those without a static pod),
@@ -62,12 +65,13 @@ type ConfigServiceClient interface {
 	// (CertificateSigningRequest, signer kubernetes.io/kubelet-serving) and tells
 	// how far it is. The same request again is the same object. INVALID_ARGUMENT
 	// for a request that is not this node's; UNAVAILABLE while there is no API
-	// server. Called by nodeapi.
+	// server, and for a name or address that the Node does not have there. Called by
+	// nodeapi.
 	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyResponse, error)
 	// CertifyPod asks the API server for a certificate of a pod of this node
-	// (PodCertificateRequest) and tells how far it is. The same PKCS #10 request
-	// again is the same object. NOT_FOUND when the object that an earlier call made
-	// is gone; UNAVAILABLE while there is no API server. Called by volume.
+	// (PodCertificateRequest) and reports its progress. The same PKCS #10 request again
+	// is the same object. NOT_FOUND when the object that an earlier call made is gone;
+	// UNAVAILABLE while there is no API server. Called by volume.
 	CertifyPod(ctx context.Context, in *CertifyPodRequest, opts ...grpc.CallOption) (*CertifyPodResponse, error)
 }
 
@@ -164,12 +168,13 @@ type ConfigServiceServer interface {
 	// (CertificateSigningRequest, signer kubernetes.io/kubelet-serving) and tells
 	// how far it is. The same request again is the same object. INVALID_ARGUMENT
 	// for a request that is not this node's; UNAVAILABLE while there is no API
-	// server. Called by nodeapi.
+	// server, and for a name or address that the Node does not have there. Called by
+	// nodeapi.
 	Certify(context.Context, *CertifyRequest) (*CertifyResponse, error)
 	// CertifyPod asks the API server for a certificate of a pod of this node
-	// (PodCertificateRequest) and tells how far it is. The same PKCS #10 request
-	// again is the same object. NOT_FOUND when the object that an earlier call made
-	// is gone; UNAVAILABLE while there is no API server. Called by volume.
+	// (PodCertificateRequest) and reports its progress. The same PKCS #10 request again
+	// is the same object. NOT_FOUND when the object that an earlier call made is gone;
+	// UNAVAILABLE while there is no API server. Called by volume.
 	CertifyPod(context.Context, *CertifyPodRequest) (*CertifyPodResponse, error)
 	mustEmbedUnimplementedConfigServiceServer()
 }

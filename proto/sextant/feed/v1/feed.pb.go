@@ -84,8 +84,15 @@ type ChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the feed, for example "config.pods".
 	Feed string `protobuf:"bytes,1,opt,name=feed,proto3" json:"feed,omitempty"`
-	// The last revision the reader has applied; unset on the first call.
-	Since         *Revision `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// The last revision the reader has applied; unset on the first call. While it
+	// reads the pages of a snapshot, the revision of the first of them.
+	Since *Revision `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// The most that one answer may hold, in bytes of keys and values; an item that
+	// is larger comes alone. 0 asks for everything at once: the reader knows no
+	// pages.
+	PageBytes uint64 `protobuf:"varint,3,opt,name=page_bytes,json=pageBytes,proto3" json:"page_bytes,omitempty"`
+	// The page wanted is the one after the item with this number; 0 is the first.
+	After         uint64 `protobuf:"varint,4,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -134,20 +141,41 @@ func (x *ChangesRequest) GetSince() *Revision {
 	return nil
 }
 
+func (x *ChangesRequest) GetPageBytes() uint64 {
+	if x != nil {
+		return x.PageBytes
+	}
+	return 0
+}
+
+func (x *ChangesRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 type ChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The state this answer brings the reader to.
+	// The state this answer brings the reader to, together with the pages before.
 	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Whether the owner knows every item of the feed. Only then does a missing
 	// item mean that it does not exist.
 	Complete bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
 	// Whether upserts hold every item the owner has (true), or only what changed
-	// after the reader's revision (false).
+	// after the reader's revision (false). True on a page that is not the first
+	// means that the pages before are void.
 	Snapshot bool `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// New and changed items, in the order of their last change.
 	Upserts []*Item `protobuf:"bytes,4,rep,name=upserts,proto3" json:"upserts,omitempty"`
-	// Keys removed after the reader's revision. Empty in a snapshot.
-	Deletes       []string `protobuf:"bytes,5,rep,name=deletes,proto3" json:"deletes,omitempty"`
+	// Keys removed after the reader's revision. Empty in a snapshot, and on every
+	// page but the last.
+	Deletes []string `protobuf:"bytes,5,rep,name=deletes,proto3" json:"deletes,omitempty"`
+	// Whether the owner announces its changes on the bus at present. A reader that
+	// is on the bus polls all the same where it does not.
+	Announced bool `protobuf:"varint,6,opt,name=announced,proto3" json:"announced,omitempty"`
+	// Whether there is another page: ask again with after, the n of the last upsert.
+	More          bool `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -215,6 +243,20 @@ func (x *ChangesResponse) GetDeletes() []string {
 		return x.Deletes
 	}
 	return nil
+}
+
+func (x *ChangesResponse) GetAnnounced() bool {
+	if x != nil {
+		return x.Announced
+	}
+	return false
+}
+
+func (x *ChangesResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Item is one fact of a feed.
@@ -350,16 +392,21 @@ const file_sextant_feed_v1_feed_proto_rawDesc = "" +
 	"\x1asextant/feed/v1/feed.proto\x12\x0fsextant.feed.v1\".\n" +
 	"\bRevision\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\f\n" +
-	"\x01n\x18\x02 \x01(\x04R\x01n\"U\n" +
+	"\x01n\x18\x02 \x01(\x04R\x01n\"\x8a\x01\n" +
 	"\x0eChangesRequest\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\tR\x04feed\x12/\n" +
-	"\x05since\x18\x02 \x01(\v2\x19.sextant.feed.v1.RevisionR\x05since\"\xcb\x01\n" +
+	"\x05since\x18\x02 \x01(\v2\x19.sextant.feed.v1.RevisionR\x05since\x12\x1d\n" +
+	"\n" +
+	"page_bytes\x18\x03 \x01(\x04R\tpageBytes\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\x04R\x05after\"\xfd\x01\n" +
 	"\x0fChangesResponse\x125\n" +
 	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1a\n" +
 	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12/\n" +
 	"\aupserts\x18\x04 \x03(\v2\x15.sextant.feed.v1.ItemR\aupserts\x12\x18\n" +
-	"\adeletes\x18\x05 \x03(\tR\adeletes\"<\n" +
+	"\adeletes\x18\x05 \x03(\tR\adeletes\x12\x1c\n" +
+	"\tannounced\x18\x06 \x01(\bR\tannounced\x12\x12\n" +
+	"\x04more\x18\a \x01(\bR\x04more\"<\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\f\n" +

@@ -104,8 +104,8 @@ func (Lifecycle) EnumDescriptor() ([]byte, []int) {
 
 // ShutdownStage is a stage of a node's way down:
 //
-//	STAYING ─heard─► ENDING ─pods gone─► REPORTING ─statuses sent─► ENDED
-//	   ◄──────────────────────cancelled, or another boot────────────────┘
+//	STAYING ─announced─► ENDING ─pods gone─► REPORTING ─statuses sent─► ENDED
+//	   ◄──────────────────────────cancelled, or another boot────────────────┘
 type ShutdownStage int32
 
 const (
@@ -181,7 +181,7 @@ type PodState struct {
 	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	// Containers that wait, with the reason the status shows.
 	Waits []*ContainerWait `protobuf:"bytes,8,rep,name=waits,proto3" json:"waits,omitempty"`
-	// What the pod as a whole waits for, or unset.
+	// What the pod as a whole waits for, or unset. A change of nothing else is not announced.
 	Wait          *Wait                  `protobuf:"bytes,9,opt,name=wait,proto3" json:"wait,omitempty"`
 	AdmittedAt    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=admitted_at,json=admittedAt,proto3" json:"admitted_at,omitempty"`
 	TerminatingAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=terminating_at,json=terminatingAt,proto3" json:"terminating_at,omitempty"`
@@ -1195,8 +1195,8 @@ func (x *CheckpointResponse) GetLocation() string {
 	return ""
 }
 
-// PodPulls are the images that are being pulled for a pod. An item is there while
-// one is, and is told anew every five seconds.
+// PodPulls are the images that are being pulled for a pod. The item exists while there
+// is one, and is updated every five seconds.
 type PodPulls struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1259,9 +1259,9 @@ type Pull struct {
 	Queued bool `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
 	// Since when it waits, or is pulled.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	// How much more the image store holds than at the beginning of the pull, whoever
-	// it is from: of all pulls at the time, less what was removed. It grows as layers
-	// are unpacked. Unset while the runtime does not tell.
+	// How many bytes more the image store holds than at the beginning of the pull: of all
+	// pulls at the time, less what was removed. It grows as layers are unpacked. Unset
+	// while the runtime does not report it.
 	StoreGrownBytes *int64                 `protobuf:"varint,5,opt,name=store_grown_bytes,json=storeGrownBytes,proto3,oneof" json:"store_grown_bytes,omitempty"`
 	ReadAt          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=read_at,json=readAt,proto3" json:"read_at,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -1450,7 +1450,7 @@ func (x *Image) GetPinned() bool {
 type NodeState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Stage ShutdownStage          `protobuf:"varint,1,opt,name=stage,proto3,enum=sextant.podworker.v1.ShutdownStage" json:"stage,omitempty"`
-	// When the shutdown was heard of; unset while there is none.
+	// When the shutdown was announced; unset while there is none.
 	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
 	// Lowest priority of the pods that are being ended now.
 	Priority int32 `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
@@ -1458,7 +1458,9 @@ type NodeState struct {
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// Why a shutdown would not wait for pods although the configuration asks for
 	// it; empty when it would, and when it need not.
-	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// The newest resource.v1.Reclaim that was carried out, as far as it went.
+	Reclaimed     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1526,6 +1528,13 @@ func (x *NodeState) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *NodeState) GetReclaimed() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Reclaimed
+	}
+	return nil
 }
 
 var File_sextant_podworker_v1_podworker_proto protoreflect.FileDescriptor
@@ -1651,13 +1660,14 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12\x16\n" +
-	"\x06pinned\x18\x03 \x01(\bR\x06pinned\"\xe1\x01\n" +
+	"\x06pinned\x18\x03 \x01(\bR\x06pinned\"\x9b\x02\n" +
 	"\tNodeState\x129\n" +
 	"\x05stage\x18\x01 \x01(\x0e2#.sextant.podworker.v1.ShutdownStageR\x05stage\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
 	"\bpriority\x18\x03 \x01(\x05R\bpriority\x125\n" +
 	"\bended_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error*\xb9\x01\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x128\n" +
+	"\treclaimed\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\treclaimed*\xb9\x01\n" +
 	"\tLifecycle\x12\x19\n" +
 	"\x15LIFECYCLE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIFECYCLE_PENDING\x10\x01\x12\x15\n" +
@@ -1740,15 +1750,16 @@ var file_sextant_podworker_v1_podworker_proto_depIdxs = []int32{
 	1,  // 22: sextant.podworker.v1.NodeState.stage:type_name -> sextant.podworker.v1.ShutdownStage
 	19, // 23: sextant.podworker.v1.NodeState.since:type_name -> google.protobuf.Timestamp
 	19, // 24: sextant.podworker.v1.NodeState.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 25: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
-	12, // 26: sextant.podworker.v1.PodWorkerService.Checkpoint:input_type -> sextant.podworker.v1.CheckpointRequest
-	11, // 27: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
-	13, // 28: sextant.podworker.v1.PodWorkerService.Checkpoint:output_type -> sextant.podworker.v1.CheckpointResponse
-	27, // [27:29] is the sub-list for method output_type
-	25, // [25:27] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	19, // 25: sextant.podworker.v1.NodeState.reclaimed:type_name -> google.protobuf.Timestamp
+	10, // 26: sextant.podworker.v1.PodWorkerService.ContainerLogs:input_type -> sextant.podworker.v1.ContainerLogsRequest
+	12, // 27: sextant.podworker.v1.PodWorkerService.Checkpoint:input_type -> sextant.podworker.v1.CheckpointRequest
+	11, // 28: sextant.podworker.v1.PodWorkerService.ContainerLogs:output_type -> sextant.podworker.v1.ContainerLogsResponse
+	13, // 29: sextant.podworker.v1.PodWorkerService.Checkpoint:output_type -> sextant.podworker.v1.CheckpointResponse
+	28, // [28:30] is the sub-list for method output_type
+	26, // [26:28] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_sextant_podworker_v1_podworker_proto_init() }

@@ -305,6 +305,95 @@ func (x *ReleaseResponse) GetRevision() *v1.Revision {
 	return nil
 }
 
+type PreStartRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Name of the container.
+	Container     string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreStartRequest) Reset() {
+	*x = PreStartRequest{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreStartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreStartRequest) ProtoMessage() {}
+
+func (x *PreStartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreStartRequest.ProtoReflect.Descriptor instead.
+func (*PreStartRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PreStartRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PreStartRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+type PreStartResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreStartResponse) Reset() {
+	*x = PreStartResponse{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreStartResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreStartResponse) ProtoMessage() {}
+
+func (x *PreStartResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreStartResponse.ProtoReflect.Descriptor instead.
+func (*PreStartResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{5}
+}
+
 type ResizeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kubernetes protobuf of the pod with the resources it asks for.
@@ -315,7 +404,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +416,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[4]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +429,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResizeRequest) GetPod() []byte {
@@ -360,7 +449,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +461,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[5]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +474,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResizeResponse) GetRevision() *v1.Revision {
@@ -405,7 +494,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +506,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[6]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +519,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SettleRequest) GetUid() string {
@@ -456,7 +545,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +557,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[7]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +570,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SettleResponse) GetRevision() *v1.Revision {
@@ -523,14 +612,25 @@ type PodAllocation struct {
 	Blocked string `protobuf:"bytes,14,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	// Memory limit the pod's cgroup has until the allocation is settled, in bytes; 0
 	// for none.
-	MemoryLimit   int64 `protobuf:"varint,15,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	MemoryLimit int64 `protobuf:"varint,15,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	// What containers are made with beside their sizes; a container that is not listed
+	// has nothing more.
+	Containers []*ContainerAllocation `protobuf:"bytes,16,rep,name=containers,proto3" json:"containers,omitempty"`
+	// CPUs of every container that has no cpuset_cpus of its own, as a list; empty when
+	// containers are not pinned. It changes while containers run.
+	SharedCpus string `protobuf:"bytes,17,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
+	// Why no sandbox may be made for the pod yet, for example that the devices of its
+	// resource claims are not prepared; empty when everything is ready.
+	Unready string `protobuf:"bytes,20,opt,name=unready,proto3" json:"unready,omitempty"`
+	// How the devices of its containers are.
+	DeviceHealth  []*DeviceHealth `protobuf:"bytes,21,rep,name=device_health,json=deviceHealth,proto3" json:"device_health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +642,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[8]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +655,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -663,6 +763,620 @@ func (x *PodAllocation) GetMemoryLimit() int64 {
 	return 0
 }
 
+func (x *PodAllocation) GetContainers() []*ContainerAllocation {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *PodAllocation) GetSharedCpus() string {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return ""
+}
+
+func (x *PodAllocation) GetUnready() string {
+	if x != nil {
+		return x.Unready
+	}
+	return ""
+}
+
+func (x *PodAllocation) GetDeviceHealth() []*DeviceHealth {
+	if x != nil {
+		return x.DeviceHealth
+	}
+	return nil
+}
+
+// DeviceHealth is how a device that a container has is now.
+type DeviceHealth struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Container string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	Resource  string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// "Healthy", "Unhealthy" or "Unknown".
+	Health string `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`
+	// What is to be said of it, for example why it is not known.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceHealth) Reset() {
+	*x = DeviceHealth{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceHealth) ProtoMessage() {}
+
+func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceHealth.ProtoReflect.Descriptor instead.
+func (*DeviceHealth) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DeviceHealth) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *DeviceHealth) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *DeviceHealth) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeviceHealth) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
+func (x *DeviceHealth) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Chosen is what allocators chose for a pod at its admission, in resource's checkpoint.
+// Of it, containers are published in PodAllocation.
+type Chosen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Containers    []*ContainerAllocation `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Chosen) Reset() {
+	*x = Chosen{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Chosen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Chosen) ProtoMessage() {}
+
+func (x *Chosen) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Chosen.ProtoReflect.Descriptor instead.
+func (*Chosen) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Chosen) GetContainers() []*ContainerAllocation {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+// ContainerAllocation is what resource managers, device plugins and DRA drivers give to
+// one container.
+type ContainerAllocation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Lists of cgroup cpusets, for example "0-3,7"; empty for no pinning.
+	CpusetCpus string `protobuf:"bytes,2,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
+	CpusetMems string `protobuf:"bytes,3,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
+	// No other container runs on its CPUs: it gets no CFS quota.
+	ExclusiveCpus bool               `protobuf:"varint,4,opt,name=exclusive_cpus,json=exclusiveCpus,proto3" json:"exclusive_cpus,omitempty"`
+	Devices       []*ContainerDevice `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
+	Mounts        []*ContainerMount  `protobuf:"bytes,6,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	// Variables that come before those of the specification.
+	Envs map[string]string `protobuf:"bytes,7,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Annotations for the runtime.
+	Annotations map[string]string `protobuf:"bytes,8,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Fully qualified CDI device names, for example "vendor.com/class=name".
+	CdiDevices []string `protobuf:"bytes,9,rep,name=cdi_devices,json=cdiDevices,proto3" json:"cdi_devices,omitempty"`
+	// What device plugins gave; devices, mounts, envs, annotations and cdi_devices have what
+	// they answered.
+	PluginDevices []*PluginDevices `protobuf:"bytes,10,rep,name=plugin_devices,json=pluginDevices,proto3" json:"plugin_devices,omitempty"`
+	// Memory of its own, by kind; cpuset_mems has its nodes.
+	Memory        []*MemoryBlock `protobuf:"bytes,11,rep,name=memory,proto3" json:"memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerAllocation) Reset() {
+	*x = ContainerAllocation{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerAllocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerAllocation) ProtoMessage() {}
+
+func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerAllocation.ProtoReflect.Descriptor instead.
+func (*ContainerAllocation) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ContainerAllocation) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ContainerAllocation) GetCpusetCpus() string {
+	if x != nil {
+		return x.CpusetCpus
+	}
+	return ""
+}
+
+func (x *ContainerAllocation) GetCpusetMems() string {
+	if x != nil {
+		return x.CpusetMems
+	}
+	return ""
+}
+
+func (x *ContainerAllocation) GetExclusiveCpus() bool {
+	if x != nil {
+		return x.ExclusiveCpus
+	}
+	return false
+}
+
+func (x *ContainerAllocation) GetDevices() []*ContainerDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetMounts() []*ContainerMount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetEnvs() map[string]string {
+	if x != nil {
+		return x.Envs
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetCdiDevices() []string {
+	if x != nil {
+		return x.CdiDevices
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetPluginDevices() []*PluginDevices {
+	if x != nil {
+		return x.PluginDevices
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetMemory() []*MemoryBlock {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+// MemoryBlock is memory of one kind, "memory" or "hugepages-SIZE", that a container has
+// somewhere on these NUMA nodes, ascending.
+type MemoryBlock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// In bytes: what it asks for, less what later containers have of it again.
+	Size          uint64  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Nodes         []int64 `protobuf:"varint,3,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryBlock) Reset() {
+	*x = MemoryBlock{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryBlock) ProtoMessage() {}
+
+func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryBlock.ProtoReflect.Descriptor instead.
+func (*MemoryBlock) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *MemoryBlock) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *MemoryBlock) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *MemoryBlock) GetNodes() []int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// PluginDevices is what a container has of an extended resource.
+type PluginDevices struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	Devices  []*PluginDevice        `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
+	// The plugin has answered Allocate with answer, a ContainerAllocateResponse of v1beta1.
+	Answered bool   `protobuf:"varint,3,opt,name=answered,proto3" json:"answered,omitempty"`
+	Answer   []byte `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
+	// The plugin wants PreStartContainer before each start.
+	Prestart      bool `protobuf:"varint,5,opt,name=prestart,proto3" json:"prestart,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PluginDevices) Reset() {
+	*x = PluginDevices{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PluginDevices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PluginDevices) ProtoMessage() {}
+
+func (x *PluginDevices) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PluginDevices.ProtoReflect.Descriptor instead.
+func (*PluginDevices) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PluginDevices) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *PluginDevices) GetDevices() []*PluginDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *PluginDevices) GetAnswered() bool {
+	if x != nil {
+		return x.Answered
+	}
+	return false
+}
+
+func (x *PluginDevices) GetAnswer() []byte {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *PluginDevices) GetPrestart() bool {
+	if x != nil {
+		return x.Prestart
+	}
+	return false
+}
+
+// PluginDevice is a device of a plugin. topology: the plugin says which NUMA nodes it is
+// near to.
+type PluginDevice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Topology      bool                   `protobuf:"varint,2,opt,name=topology,proto3" json:"topology,omitempty"`
+	Nodes         []int64                `protobuf:"varint,3,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PluginDevice) Reset() {
+	*x = PluginDevice{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PluginDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PluginDevice) ProtoMessage() {}
+
+func (x *PluginDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PluginDevice.ProtoReflect.Descriptor instead.
+func (*PluginDevice) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PluginDevice) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PluginDevice) GetTopology() bool {
+	if x != nil {
+		return x.Topology
+	}
+	return false
+}
+
+func (x *PluginDevice) GetNodes() []int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// ContainerDevice is a device node of the host that a container sees.
+type ContainerDevice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HostPath      string                 `protobuf:"bytes,1,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
+	ContainerPath string                 `protobuf:"bytes,2,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
+	// Of "r", "w" and "m" (mknod).
+	Permissions   string `protobuf:"bytes,3,opt,name=permissions,proto3" json:"permissions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerDevice) Reset() {
+	*x = ContainerDevice{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerDevice) ProtoMessage() {}
+
+func (x *ContainerDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerDevice.ProtoReflect.Descriptor instead.
+func (*ContainerDevice) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ContainerDevice) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
+func (x *ContainerDevice) GetContainerPath() string {
+	if x != nil {
+		return x.ContainerPath
+	}
+	return ""
+}
+
+func (x *ContainerDevice) GetPermissions() string {
+	if x != nil {
+		return x.Permissions
+	}
+	return ""
+}
+
+// ContainerMount is a file or folder of the host that a container sees.
+type ContainerMount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HostPath      string                 `protobuf:"bytes,1,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
+	ContainerPath string                 `protobuf:"bytes,2,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
+	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerMount) Reset() {
+	*x = ContainerMount{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerMount) ProtoMessage() {}
+
+func (x *ContainerMount) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerMount.ProtoReflect.Descriptor instead.
+func (*ContainerMount) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ContainerMount) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
+func (x *ContainerMount) GetContainerPath() string {
+	if x != nil {
+		return x.ContainerPath
+	}
+	return ""
+}
+
+func (x *ContainerMount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // PendingResize is a resize that is not allocated.
 type PendingResize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -677,7 +1391,7 @@ type PendingResize struct {
 
 func (x *PendingResize) Reset() {
 	*x = PendingResize{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +1403,7 @@ func (x *PendingResize) String() string {
 func (*PendingResize) ProtoMessage() {}
 
 func (x *PendingResize) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[9]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +1416,7 @@ func (x *PendingResize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResize.ProtoReflect.Descriptor instead.
 func (*PendingResize) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PendingResize) GetReason() string {
@@ -741,7 +1455,7 @@ type Eviction struct {
 
 func (x *Eviction) Reset() {
 	*x = Eviction{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +1467,7 @@ func (x *Eviction) String() string {
 func (*Eviction) ProtoMessage() {}
 
 func (x *Eviction) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[10]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +1480,7 @@ func (x *Eviction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Eviction.ProtoReflect.Descriptor instead.
 func (*Eviction) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Eviction) GetReason() string {
@@ -828,13 +1542,22 @@ type NodeResources struct {
 	// The node's API object is known, so that pods of the API server can be
 	// judged by its labels and taints.
 	NodeObjectKnown bool `protobuf:"varint,16,opt,name=node_object_known,json=nodeObjectKnown,proto3" json:"node_object_known,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What podworker is to free of the node's own; unset while nothing is wanted.
+	Reclaim *Reclaim `protobuf:"bytes,17,opt,name=reclaim,proto3" json:"reclaim,omitempty"`
+	// UIDs of pods that have a cgroup and no allocation, twice in a row ten seconds apart,
+	// sorted. Those that podworker does not know either are to be released.
+	UnallocatedCgroups []string `protobuf:"bytes,18,rep,name=unallocated_cgroups,json=unallocatedCgroups,proto3" json:"unallocated_cgroups,omitempty"`
+	// Device plugins by the resource they offer; capacity and allocatable have the numbers.
+	DevicePlugins []*DevicePlugin `protobuf:"bytes,19,rep,name=device_plugins,json=devicePlugins,proto3" json:"device_plugins,omitempty"`
+	// Drivers of resource claims; unset for the first 30 s, in which they register.
+	ClaimDrivers  *ClaimDrivers `protobuf:"bytes,20,opt,name=claim_drivers,json=claimDrivers,proto3" json:"claim_drivers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeResources) Reset() {
 	*x = NodeResources{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +1569,7 @@ func (x *NodeResources) String() string {
 func (*NodeResources) ProtoMessage() {}
 
 func (x *NodeResources) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[11]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +1582,7 @@ func (x *NodeResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeResources.ProtoReflect.Descriptor instead.
 func (*NodeResources) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeResources) GetCapacity() map[string]string {
@@ -974,6 +1697,218 @@ func (x *NodeResources) GetNodeObjectKnown() bool {
 	return false
 }
 
+func (x *NodeResources) GetReclaim() *Reclaim {
+	if x != nil {
+		return x.Reclaim
+	}
+	return nil
+}
+
+func (x *NodeResources) GetUnallocatedCgroups() []string {
+	if x != nil {
+		return x.UnallocatedCgroups
+	}
+	return nil
+}
+
+func (x *NodeResources) GetDevicePlugins() []*DevicePlugin {
+	if x != nil {
+		return x.DevicePlugins
+	}
+	return nil
+}
+
+func (x *NodeResources) GetClaimDrivers() *ClaimDrivers {
+	if x != nil {
+		return x.ClaimDrivers
+	}
+	return nil
+}
+
+// ClaimDrivers are drivers of resource claims (DRA).
+type ClaimDrivers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that are connected, or were less than 30 s ago, sorted. ResourceSlices of the
+	// others are deleted.
+	Present       []string `protobuf:"bytes,1,rep,name=present,proto3" json:"present,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimDrivers) Reset() {
+	*x = ClaimDrivers{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimDrivers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimDrivers) ProtoMessage() {}
+
+func (x *ClaimDrivers) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimDrivers.ProtoReflect.Descriptor instead.
+func (*ClaimDrivers) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ClaimDrivers) GetPresent() []string {
+	if x != nil {
+		return x.Present
+	}
+	return nil
+}
+
+// DevicePlugin is the plugin of an extended resource.
+type DevicePlugin struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// "serving"; "away" when it is not registered, "hung" when it does not answer: pods that
+	// ask for the resource wait; "gone" when it has been away for five minutes.
+	State string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// Why it is not serving.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevicePlugin) Reset() {
+	*x = DevicePlugin{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevicePlugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevicePlugin) ProtoMessage() {}
+
+func (x *DevicePlugin) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevicePlugin.ProtoReflect.Descriptor instead.
+func (*DevicePlugin) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DevicePlugin) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *DevicePlugin) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *DevicePlugin) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *DevicePlugin) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Reclaim asks podworker to free what no pod needs. It stands until
+// podworker.v1.NodeState.reclaimed has its time.
+type Reclaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifies the request.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Dead containers: all of pods that are over, and those beyond what is kept of others.
+	Containers bool `protobuf:"varint,2,opt,name=containers,proto3" json:"containers,omitempty"`
+	// Images that are not in use, not pinned and older than imageMinimumGCAge.
+	Images        bool `protobuf:"varint,3,opt,name=images,proto3" json:"images,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reclaim) Reset() {
+	*x = Reclaim{}
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reclaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reclaim) ProtoMessage() {}
+
+func (x *Reclaim) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
+func (*Reclaim) Descriptor() ([]byte, []int) {
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Reclaim) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Reclaim) GetContainers() bool {
+	if x != nil {
+		return x.Containers
+	}
+	return false
+}
+
+func (x *Reclaim) GetImages() bool {
+	if x != nil {
+		return x.Images
+	}
+	return false
+}
+
 // Pressure is one node condition.
 type Pressure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -986,7 +1921,7 @@ type Pressure struct {
 
 func (x *Pressure) Reset() {
 	*x = Pressure{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1933,7 @@ func (x *Pressure) String() string {
 func (*Pressure) ProtoMessage() {}
 
 func (x *Pressure) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[12]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1946,7 @@ func (x *Pressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pressure.ProtoReflect.Descriptor instead.
 func (*Pressure) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Pressure) GetUnderPressure() bool {
@@ -1045,7 +1980,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1992,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[13]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +2005,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UsageRequest) GetDisk() bool {
@@ -1097,7 +2032,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +2044,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[14]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +2057,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UsageResponse) GetMachine() *Machine {
@@ -1187,7 +2122,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +2134,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[15]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +2147,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Machine) GetMachineId() string {
@@ -1302,7 +2237,7 @@ type NodeUsage struct {
 
 func (x *NodeUsage) Reset() {
 	*x = NodeUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +2249,7 @@ func (x *NodeUsage) String() string {
 func (*NodeUsage) ProtoMessage() {}
 
 func (x *NodeUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[16]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +2262,7 @@ func (x *NodeUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsage.ProtoReflect.Descriptor instead.
 func (*NodeUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodeUsage) GetCgroup() *CgroupUsage {
@@ -1388,7 +2323,7 @@ type PodUsage struct {
 
 func (x *PodUsage) Reset() {
 	*x = PodUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +2335,7 @@ func (x *PodUsage) String() string {
 func (*PodUsage) ProtoMessage() {}
 
 func (x *PodUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[17]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +2348,7 @@ func (x *PodUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodUsage.ProtoReflect.Descriptor instead.
 func (*PodUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PodUsage) GetUid() string {
@@ -1480,7 +2415,7 @@ type CgroupUsage struct {
 
 func (x *CgroupUsage) Reset() {
 	*x = CgroupUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +2427,7 @@ func (x *CgroupUsage) String() string {
 func (*CgroupUsage) ProtoMessage() {}
 
 func (x *CgroupUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[18]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +2440,7 @@ func (x *CgroupUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CgroupUsage.ProtoReflect.Descriptor instead.
 func (*CgroupUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CgroupUsage) GetPath() string {
@@ -1597,7 +2532,7 @@ type CpuUsage struct {
 
 func (x *CpuUsage) Reset() {
 	*x = CpuUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +2544,7 @@ func (x *CpuUsage) String() string {
 func (*CpuUsage) ProtoMessage() {}
 
 func (x *CpuUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[19]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +2557,7 @@ func (x *CpuUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuUsage.ProtoReflect.Descriptor instead.
 func (*CpuUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CpuUsage) GetUsage() uint64 {
@@ -1745,7 +2680,7 @@ type MemoryUsage struct {
 
 func (x *MemoryUsage) Reset() {
 	*x = MemoryUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +2692,7 @@ func (x *MemoryUsage) String() string {
 func (*MemoryUsage) ProtoMessage() {}
 
 func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[20]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +2705,7 @@ func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryUsage.ProtoReflect.Descriptor instead.
 func (*MemoryUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MemoryUsage) GetUsage() uint64 {
@@ -1910,7 +2845,7 @@ type Stalls struct {
 
 func (x *Stalls) Reset() {
 	*x = Stalls{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2857,7 @@ func (x *Stalls) String() string {
 func (*Stalls) ProtoMessage() {}
 
 func (x *Stalls) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[21]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2870,7 @@ func (x *Stalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalls.ProtoReflect.Descriptor instead.
 func (*Stalls) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Stalls) GetSome() *Stall {
@@ -1966,7 +2901,7 @@ type Stall struct {
 
 func (x *Stall) Reset() {
 	*x = Stall{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2913,7 @@ func (x *Stall) String() string {
 func (*Stall) ProtoMessage() {}
 
 func (x *Stall) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[22]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2926,7 @@ func (x *Stall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stall.ProtoReflect.Descriptor instead.
 func (*Stall) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Stall) GetTotal() uint64 {
@@ -2040,7 +2975,7 @@ type DeviceIO struct {
 
 func (x *DeviceIO) Reset() {
 	*x = DeviceIO{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2987,7 @@ func (x *DeviceIO) String() string {
 func (*DeviceIO) ProtoMessage() {}
 
 func (x *DeviceIO) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[23]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +3000,7 @@ func (x *DeviceIO) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceIO.ProtoReflect.Descriptor instead.
 func (*DeviceIO) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeviceIO) GetDevice() string {
@@ -2126,7 +3061,7 @@ type ProcessUsage struct {
 
 func (x *ProcessUsage) Reset() {
 	*x = ProcessUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +3073,7 @@ func (x *ProcessUsage) String() string {
 func (*ProcessUsage) ProtoMessage() {}
 
 func (x *ProcessUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[24]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +3086,7 @@ func (x *ProcessUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessUsage.ProtoReflect.Descriptor instead.
 func (*ProcessUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ProcessUsage) GetProcesses() uint64 {
@@ -2206,7 +3141,7 @@ type NetworkInterface struct {
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +3153,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[25]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +3166,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -2320,7 +3255,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[26]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +3267,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[26]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +3280,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Disk) GetDevice() string {
@@ -2455,7 +3390,7 @@ type FileSystem struct {
 
 func (x *FileSystem) Reset() {
 	*x = FileSystem{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[27]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +3402,7 @@ func (x *FileSystem) String() string {
 func (*FileSystem) ProtoMessage() {}
 
 func (x *FileSystem) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[27]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +3415,7 @@ func (x *FileSystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSystem.ProtoReflect.Descriptor instead.
 func (*FileSystem) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FileSystem) GetMountpoint() string {
@@ -2549,7 +3484,7 @@ type DiskUsage struct {
 
 func (x *DiskUsage) Reset() {
 	*x = DiskUsage{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[28]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +3496,7 @@ func (x *DiskUsage) String() string {
 func (*DiskUsage) ProtoMessage() {}
 
 func (x *DiskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[28]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +3509,7 @@ func (x *DiskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsage.ProtoReflect.Descriptor instead.
 func (*DiskUsage) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DiskUsage) GetTime() *timestamppb.Timestamp {
@@ -2635,7 +3570,7 @@ type PodFiles struct {
 
 func (x *PodFiles) Reset() {
 	*x = PodFiles{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[29]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +3582,7 @@ func (x *PodFiles) String() string {
 func (*PodFiles) ProtoMessage() {}
 
 func (x *PodFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[29]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +3595,7 @@ func (x *PodFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFiles.ProtoReflect.Descriptor instead.
 func (*PodFiles) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PodFiles) GetUid() string {
@@ -2717,7 +3652,7 @@ type ContainerLogs struct {
 
 func (x *ContainerLogs) Reset() {
 	*x = ContainerLogs{}
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[30]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +3664,7 @@ func (x *ContainerLogs) String() string {
 func (*ContainerLogs) ProtoMessage() {}
 
 func (x *ContainerLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_resource_v1_resource_proto_msgTypes[30]
+	mi := &file_sextant_resource_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +3677,7 @@ func (x *ContainerLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogs.ProtoReflect.Descriptor instead.
 func (*ContainerLogs) Descriptor() ([]byte, []int) {
-	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_sextant_resource_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ContainerLogs) GetContainer() string {
@@ -2783,7 +3718,11 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\"H\n" +
 	"\x0fReleaseResponse\x125\n" +
-	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"!\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"A\n" +
+	"\x0fPreStartRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x12\n" +
+	"\x10PreStartResponse\"!\n" +
 	"\rResizeRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\"G\n" +
 	"\x0eResizeResponse\x125\n" +
@@ -2794,7 +3733,7 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"allocation\x18\x02 \x01(\x04R\n" +
 	"allocation\"G\n" +
 	"\x0eSettleResponse\x125\n" +
-	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\xe8\x03\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\xb5\x05\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2815,7 +3754,68 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"generation\x12<\n" +
 	"\apending\x18\r \x01(\v2\".sextant.resource.v1.PendingResizeR\apending\x12\x18\n" +
 	"\ablocked\x18\x0e \x01(\tR\ablocked\x12!\n" +
-	"\fmemory_limit\x18\x0f \x01(\x03R\vmemoryLimit\"a\n" +
+	"\fmemory_limit\x18\x0f \x01(\x03R\vmemoryLimit\x12H\n" +
+	"\n" +
+	"containers\x18\x10 \x03(\v2(.sextant.resource.v1.ContainerAllocationR\n" +
+	"containers\x12\x1f\n" +
+	"\vshared_cpus\x18\x11 \x01(\tR\n" +
+	"sharedCpus\x12\x18\n" +
+	"\aunready\x18\x14 \x01(\tR\aunready\x12F\n" +
+	"\rdevice_health\x18\x15 \x03(\v2!.sextant.resource.v1.DeviceHealthR\fdeviceHealth\"\x8a\x01\n" +
+	"\fDeviceHealth\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
+	"\x06health\x18\x04 \x01(\tR\x06health\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"R\n" +
+	"\x06Chosen\x12H\n" +
+	"\n" +
+	"containers\x18\x01 \x03(\v2(.sextant.resource.v1.ContainerAllocationR\n" +
+	"containers\"\xd3\x05\n" +
+	"\x13ContainerAllocation\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vcpuset_cpus\x18\x02 \x01(\tR\n" +
+	"cpusetCpus\x12\x1f\n" +
+	"\vcpuset_mems\x18\x03 \x01(\tR\n" +
+	"cpusetMems\x12%\n" +
+	"\x0eexclusive_cpus\x18\x04 \x01(\bR\rexclusiveCpus\x12>\n" +
+	"\adevices\x18\x05 \x03(\v2$.sextant.resource.v1.ContainerDeviceR\adevices\x12;\n" +
+	"\x06mounts\x18\x06 \x03(\v2#.sextant.resource.v1.ContainerMountR\x06mounts\x12F\n" +
+	"\x04envs\x18\a \x03(\v22.sextant.resource.v1.ContainerAllocation.EnvsEntryR\x04envs\x12[\n" +
+	"\vannotations\x18\b \x03(\v29.sextant.resource.v1.ContainerAllocation.AnnotationsEntryR\vannotations\x12\x1f\n" +
+	"\vcdi_devices\x18\t \x03(\tR\n" +
+	"cdiDevices\x12I\n" +
+	"\x0eplugin_devices\x18\n" +
+	" \x03(\v2\".sextant.resource.v1.PluginDevicesR\rpluginDevices\x128\n" +
+	"\x06memory\x18\v \x03(\v2 .sextant.resource.v1.MemoryBlockR\x06memory\x1a7\n" +
+	"\tEnvsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
+	"\vMemoryBlock\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
+	"\x05nodes\x18\x03 \x03(\x03R\x05nodes\"\xb8\x01\n" +
+	"\rPluginDevices\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12;\n" +
+	"\adevices\x18\x02 \x03(\v2!.sextant.resource.v1.PluginDeviceR\adevices\x12\x1a\n" +
+	"\banswered\x18\x03 \x01(\bR\banswered\x12\x16\n" +
+	"\x06answer\x18\x04 \x01(\fR\x06answer\x12\x1a\n" +
+	"\bprestart\x18\x05 \x01(\bR\bprestart\"P\n" +
+	"\fPluginDevice\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\btopology\x18\x02 \x01(\bR\btopology\x12\x14\n" +
+	"\x05nodes\x18\x03 \x03(\x03R\x05nodes\"w\n" +
+	"\x0fContainerDevice\x12\x1b\n" +
+	"\thost_path\x18\x01 \x01(\tR\bhostPath\x12%\n" +
+	"\x0econtainer_path\x18\x02 \x01(\tR\rcontainerPath\x12 \n" +
+	"\vpermissions\x18\x03 \x01(\tR\vpermissions\"q\n" +
+	"\x0eContainerMount\x12\x1b\n" +
+	"\thost_path\x18\x01 \x01(\tR\bhostPath\x12%\n" +
+	"\x0econtainer_path\x18\x02 \x01(\tR\rcontainerPath\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"a\n" +
 	"\rPendingResize\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1e\n" +
@@ -2827,7 +3827,7 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
 	"\x06signal\x18\x03 \x01(\tR\x06signal\x12#\n" +
 	"\rgrace_seconds\x18\x04 \x01(\x03R\fgraceSeconds\x12.\n" +
-	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xde\x06\n" +
+	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xd9\b\n" +
 	"\rNodeResources\x12L\n" +
 	"\bcapacity\x18\x01 \x03(\v20.sextant.resource.v1.NodeResources.CapacityEntryR\bcapacity\x12U\n" +
 	"\vallocatable\x18\x02 \x03(\v23.sextant.resource.v1.NodeResources.AllocatableEntryR\vallocatable\x12\x1d\n" +
@@ -2847,13 +3847,30 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\x04disk\x18\r \x01(\v2\x1d.sextant.resource.v1.PressureR\x04disk\x12/\n" +
 	"\x03pid\x18\x0e \x01(\v2\x1d.sextant.resource.v1.PressureR\x03pid\x12.\n" +
 	"\x13swap_capacity_bytes\x18\x0f \x01(\x03R\x11swapCapacityBytes\x12*\n" +
-	"\x11node_object_known\x18\x10 \x01(\bR\x0fnodeObjectKnown\x1a;\n" +
+	"\x11node_object_known\x18\x10 \x01(\bR\x0fnodeObjectKnown\x126\n" +
+	"\areclaim\x18\x11 \x01(\v2\x1c.sextant.resource.v1.ReclaimR\areclaim\x12/\n" +
+	"\x13unallocated_cgroups\x18\x12 \x03(\tR\x12unallocatedCgroups\x12H\n" +
+	"\x0edevice_plugins\x18\x13 \x03(\v2!.sextant.resource.v1.DevicePluginR\rdevicePlugins\x12F\n" +
+	"\rclaim_drivers\x18\x14 \x01(\v2!.sextant.resource.v1.ClaimDriversR\fclaimDrivers\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
 	"\x10AllocatableEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
+	"\fClaimDrivers\x12\x18\n" +
+	"\apresent\x18\x01 \x03(\tR\apresent\"\x8c\x01\n" +
+	"\fDevicePlugin\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"q\n" +
+	"\aReclaim\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x02 \x01(\bR\n" +
+	"containers\x12\x16\n" +
+	"\x06images\x18\x03 \x01(\bR\x06images\"}\n" +
 	"\bPressure\x12%\n" +
 	"\x0eunder_pressure\x18\x01 \x01(\bR\runderPressure\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
@@ -3047,12 +4064,13 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DECISION_ADMITTED\x10\x01\x12\x15\n" +
 	"\x11DECISION_REJECTED\x10\x02\x12\x14\n" +
-	"\x10DECISION_NOT_YET\x10\x032\xad\x03\n" +
+	"\x10DECISION_NOT_YET\x10\x032\x86\x04\n" +
 	"\x0fResourceService\x12N\n" +
 	"\x05Admit\x12!.sextant.resource.v1.AdmitRequest\x1a\".sextant.resource.v1.AdmitResponse\x12T\n" +
 	"\aRelease\x12#.sextant.resource.v1.ReleaseRequest\x1a$.sextant.resource.v1.ReleaseResponse\x12Q\n" +
 	"\x06Resize\x12\".sextant.resource.v1.ResizeRequest\x1a#.sextant.resource.v1.ResizeResponse\x12Q\n" +
-	"\x06Settle\x12\".sextant.resource.v1.SettleRequest\x1a#.sextant.resource.v1.SettleResponse\x12N\n" +
+	"\x06Settle\x12\".sextant.resource.v1.SettleRequest\x1a#.sextant.resource.v1.SettleResponse\x12W\n" +
+	"\bPreStart\x12$.sextant.resource.v1.PreStartRequest\x1a%.sextant.resource.v1.PreStartResponse\x12N\n" +
 	"\x05Usage\x12!.sextant.resource.v1.UsageRequest\x1a\".sextant.resource.v1.UsageResponseBFZDgithub.com/sextant-node/sextant/proto/sextant/resource/v1;resourcev1b\x06proto3"
 
 var (
@@ -3068,108 +4086,140 @@ func file_sextant_resource_v1_resource_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_resource_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_resource_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_sextant_resource_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_sextant_resource_v1_resource_proto_goTypes = []any{
 	(Decision)(0),                 // 0: sextant.resource.v1.Decision
 	(*AdmitRequest)(nil),          // 1: sextant.resource.v1.AdmitRequest
 	(*AdmitResponse)(nil),         // 2: sextant.resource.v1.AdmitResponse
 	(*ReleaseRequest)(nil),        // 3: sextant.resource.v1.ReleaseRequest
 	(*ReleaseResponse)(nil),       // 4: sextant.resource.v1.ReleaseResponse
-	(*ResizeRequest)(nil),         // 5: sextant.resource.v1.ResizeRequest
-	(*ResizeResponse)(nil),        // 6: sextant.resource.v1.ResizeResponse
-	(*SettleRequest)(nil),         // 7: sextant.resource.v1.SettleRequest
-	(*SettleResponse)(nil),        // 8: sextant.resource.v1.SettleResponse
-	(*PodAllocation)(nil),         // 9: sextant.resource.v1.PodAllocation
-	(*PendingResize)(nil),         // 10: sextant.resource.v1.PendingResize
-	(*Eviction)(nil),              // 11: sextant.resource.v1.Eviction
-	(*NodeResources)(nil),         // 12: sextant.resource.v1.NodeResources
-	(*Pressure)(nil),              // 13: sextant.resource.v1.Pressure
-	(*UsageRequest)(nil),          // 14: sextant.resource.v1.UsageRequest
-	(*UsageResponse)(nil),         // 15: sextant.resource.v1.UsageResponse
-	(*Machine)(nil),               // 16: sextant.resource.v1.Machine
-	(*NodeUsage)(nil),             // 17: sextant.resource.v1.NodeUsage
-	(*PodUsage)(nil),              // 18: sextant.resource.v1.PodUsage
-	(*CgroupUsage)(nil),           // 19: sextant.resource.v1.CgroupUsage
-	(*CpuUsage)(nil),              // 20: sextant.resource.v1.CpuUsage
-	(*MemoryUsage)(nil),           // 21: sextant.resource.v1.MemoryUsage
-	(*Stalls)(nil),                // 22: sextant.resource.v1.Stalls
-	(*Stall)(nil),                 // 23: sextant.resource.v1.Stall
-	(*DeviceIO)(nil),              // 24: sextant.resource.v1.DeviceIO
-	(*ProcessUsage)(nil),          // 25: sextant.resource.v1.ProcessUsage
-	(*NetworkInterface)(nil),      // 26: sextant.resource.v1.NetworkInterface
-	(*Disk)(nil),                  // 27: sextant.resource.v1.Disk
-	(*FileSystem)(nil),            // 28: sextant.resource.v1.FileSystem
-	(*DiskUsage)(nil),             // 29: sextant.resource.v1.DiskUsage
-	(*PodFiles)(nil),              // 30: sextant.resource.v1.PodFiles
-	(*ContainerLogs)(nil),         // 31: sextant.resource.v1.ContainerLogs
-	nil,                           // 32: sextant.resource.v1.NodeResources.CapacityEntry
-	nil,                           // 33: sextant.resource.v1.NodeResources.AllocatableEntry
-	nil,                           // 34: sextant.resource.v1.DeviceIO.BytesEntry
-	(*v1.Revision)(nil),           // 35: sextant.feed.v1.Revision
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*PreStartRequest)(nil),       // 5: sextant.resource.v1.PreStartRequest
+	(*PreStartResponse)(nil),      // 6: sextant.resource.v1.PreStartResponse
+	(*ResizeRequest)(nil),         // 7: sextant.resource.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 8: sextant.resource.v1.ResizeResponse
+	(*SettleRequest)(nil),         // 9: sextant.resource.v1.SettleRequest
+	(*SettleResponse)(nil),        // 10: sextant.resource.v1.SettleResponse
+	(*PodAllocation)(nil),         // 11: sextant.resource.v1.PodAllocation
+	(*DeviceHealth)(nil),          // 12: sextant.resource.v1.DeviceHealth
+	(*Chosen)(nil),                // 13: sextant.resource.v1.Chosen
+	(*ContainerAllocation)(nil),   // 14: sextant.resource.v1.ContainerAllocation
+	(*MemoryBlock)(nil),           // 15: sextant.resource.v1.MemoryBlock
+	(*PluginDevices)(nil),         // 16: sextant.resource.v1.PluginDevices
+	(*PluginDevice)(nil),          // 17: sextant.resource.v1.PluginDevice
+	(*ContainerDevice)(nil),       // 18: sextant.resource.v1.ContainerDevice
+	(*ContainerMount)(nil),        // 19: sextant.resource.v1.ContainerMount
+	(*PendingResize)(nil),         // 20: sextant.resource.v1.PendingResize
+	(*Eviction)(nil),              // 21: sextant.resource.v1.Eviction
+	(*NodeResources)(nil),         // 22: sextant.resource.v1.NodeResources
+	(*ClaimDrivers)(nil),          // 23: sextant.resource.v1.ClaimDrivers
+	(*DevicePlugin)(nil),          // 24: sextant.resource.v1.DevicePlugin
+	(*Reclaim)(nil),               // 25: sextant.resource.v1.Reclaim
+	(*Pressure)(nil),              // 26: sextant.resource.v1.Pressure
+	(*UsageRequest)(nil),          // 27: sextant.resource.v1.UsageRequest
+	(*UsageResponse)(nil),         // 28: sextant.resource.v1.UsageResponse
+	(*Machine)(nil),               // 29: sextant.resource.v1.Machine
+	(*NodeUsage)(nil),             // 30: sextant.resource.v1.NodeUsage
+	(*PodUsage)(nil),              // 31: sextant.resource.v1.PodUsage
+	(*CgroupUsage)(nil),           // 32: sextant.resource.v1.CgroupUsage
+	(*CpuUsage)(nil),              // 33: sextant.resource.v1.CpuUsage
+	(*MemoryUsage)(nil),           // 34: sextant.resource.v1.MemoryUsage
+	(*Stalls)(nil),                // 35: sextant.resource.v1.Stalls
+	(*Stall)(nil),                 // 36: sextant.resource.v1.Stall
+	(*DeviceIO)(nil),              // 37: sextant.resource.v1.DeviceIO
+	(*ProcessUsage)(nil),          // 38: sextant.resource.v1.ProcessUsage
+	(*NetworkInterface)(nil),      // 39: sextant.resource.v1.NetworkInterface
+	(*Disk)(nil),                  // 40: sextant.resource.v1.Disk
+	(*FileSystem)(nil),            // 41: sextant.resource.v1.FileSystem
+	(*DiskUsage)(nil),             // 42: sextant.resource.v1.DiskUsage
+	(*PodFiles)(nil),              // 43: sextant.resource.v1.PodFiles
+	(*ContainerLogs)(nil),         // 44: sextant.resource.v1.ContainerLogs
+	nil,                           // 45: sextant.resource.v1.ContainerAllocation.EnvsEntry
+	nil,                           // 46: sextant.resource.v1.ContainerAllocation.AnnotationsEntry
+	nil,                           // 47: sextant.resource.v1.NodeResources.CapacityEntry
+	nil,                           // 48: sextant.resource.v1.NodeResources.AllocatableEntry
+	nil,                           // 49: sextant.resource.v1.DeviceIO.BytesEntry
+	(*v1.Revision)(nil),           // 50: sextant.feed.v1.Revision
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_sextant_resource_v1_resource_proto_depIdxs = []int32{
 	0,  // 0: sextant.resource.v1.AdmitResponse.decision:type_name -> sextant.resource.v1.Decision
-	35, // 1: sextant.resource.v1.AdmitResponse.revision:type_name -> sextant.feed.v1.Revision
-	35, // 2: sextant.resource.v1.ReleaseResponse.revision:type_name -> sextant.feed.v1.Revision
-	35, // 3: sextant.resource.v1.ResizeResponse.revision:type_name -> sextant.feed.v1.Revision
-	35, // 4: sextant.resource.v1.SettleResponse.revision:type_name -> sextant.feed.v1.Revision
-	11, // 5: sextant.resource.v1.PodAllocation.eviction:type_name -> sextant.resource.v1.Eviction
-	10, // 6: sextant.resource.v1.PodAllocation.pending:type_name -> sextant.resource.v1.PendingResize
-	36, // 7: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
-	32, // 8: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
-	33, // 9: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
-	13, // 10: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
-	13, // 11: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
-	13, // 12: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
-	36, // 13: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
-	16, // 14: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
-	17, // 15: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
-	19, // 16: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
-	18, // 17: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
-	29, // 18: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
-	19, // 19: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
-	26, // 20: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
-	36, // 21: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
-	27, // 22: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
-	19, // 23: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
-	19, // 24: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
-	26, // 25: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
-	36, // 26: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
-	36, // 27: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
-	20, // 28: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
-	21, // 29: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
-	24, // 30: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
-	25, // 31: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
-	22, // 32: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
-	22, // 33: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
-	22, // 34: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
-	23, // 35: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
-	23, // 36: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
-	34, // 37: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
-	28, // 38: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
-	36, // 39: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
-	28, // 40: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
-	28, // 41: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
-	28, // 42: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
-	28, // 43: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
-	30, // 44: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
-	31, // 45: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
-	1,  // 46: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
-	3,  // 47: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
-	5,  // 48: sextant.resource.v1.ResourceService.Resize:input_type -> sextant.resource.v1.ResizeRequest
-	7,  // 49: sextant.resource.v1.ResourceService.Settle:input_type -> sextant.resource.v1.SettleRequest
-	14, // 50: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
-	2,  // 51: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
-	4,  // 52: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
-	6,  // 53: sextant.resource.v1.ResourceService.Resize:output_type -> sextant.resource.v1.ResizeResponse
-	8,  // 54: sextant.resource.v1.ResourceService.Settle:output_type -> sextant.resource.v1.SettleResponse
-	15, // 55: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
-	51, // [51:56] is the sub-list for method output_type
-	46, // [46:51] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	50, // 1: sextant.resource.v1.AdmitResponse.revision:type_name -> sextant.feed.v1.Revision
+	50, // 2: sextant.resource.v1.ReleaseResponse.revision:type_name -> sextant.feed.v1.Revision
+	50, // 3: sextant.resource.v1.ResizeResponse.revision:type_name -> sextant.feed.v1.Revision
+	50, // 4: sextant.resource.v1.SettleResponse.revision:type_name -> sextant.feed.v1.Revision
+	21, // 5: sextant.resource.v1.PodAllocation.eviction:type_name -> sextant.resource.v1.Eviction
+	20, // 6: sextant.resource.v1.PodAllocation.pending:type_name -> sextant.resource.v1.PendingResize
+	14, // 7: sextant.resource.v1.PodAllocation.containers:type_name -> sextant.resource.v1.ContainerAllocation
+	12, // 8: sextant.resource.v1.PodAllocation.device_health:type_name -> sextant.resource.v1.DeviceHealth
+	14, // 9: sextant.resource.v1.Chosen.containers:type_name -> sextant.resource.v1.ContainerAllocation
+	18, // 10: sextant.resource.v1.ContainerAllocation.devices:type_name -> sextant.resource.v1.ContainerDevice
+	19, // 11: sextant.resource.v1.ContainerAllocation.mounts:type_name -> sextant.resource.v1.ContainerMount
+	45, // 12: sextant.resource.v1.ContainerAllocation.envs:type_name -> sextant.resource.v1.ContainerAllocation.EnvsEntry
+	46, // 13: sextant.resource.v1.ContainerAllocation.annotations:type_name -> sextant.resource.v1.ContainerAllocation.AnnotationsEntry
+	16, // 14: sextant.resource.v1.ContainerAllocation.plugin_devices:type_name -> sextant.resource.v1.PluginDevices
+	15, // 15: sextant.resource.v1.ContainerAllocation.memory:type_name -> sextant.resource.v1.MemoryBlock
+	17, // 16: sextant.resource.v1.PluginDevices.devices:type_name -> sextant.resource.v1.PluginDevice
+	51, // 17: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
+	47, // 18: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
+	48, // 19: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
+	26, // 20: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
+	26, // 21: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
+	26, // 22: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
+	25, // 23: sextant.resource.v1.NodeResources.reclaim:type_name -> sextant.resource.v1.Reclaim
+	24, // 24: sextant.resource.v1.NodeResources.device_plugins:type_name -> sextant.resource.v1.DevicePlugin
+	23, // 25: sextant.resource.v1.NodeResources.claim_drivers:type_name -> sextant.resource.v1.ClaimDrivers
+	51, // 26: sextant.resource.v1.DevicePlugin.since:type_name -> google.protobuf.Timestamp
+	51, // 27: sextant.resource.v1.Reclaim.time:type_name -> google.protobuf.Timestamp
+	51, // 28: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
+	29, // 29: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
+	30, // 30: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
+	32, // 31: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
+	31, // 32: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
+	42, // 33: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
+	32, // 34: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	39, // 35: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	51, // 36: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
+	40, // 37: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
+	32, // 38: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	32, // 39: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
+	39, // 40: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	51, // 41: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
+	51, // 42: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
+	33, // 43: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
+	34, // 44: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
+	37, // 45: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
+	38, // 46: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
+	35, // 47: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
+	35, // 48: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	35, // 49: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	36, // 50: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
+	36, // 51: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
+	49, // 52: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
+	41, // 53: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
+	51, // 54: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
+	41, // 55: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
+	41, // 56: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
+	41, // 57: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
+	41, // 58: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
+	43, // 59: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
+	44, // 60: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
+	1,  // 61: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
+	3,  // 62: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
+	7,  // 63: sextant.resource.v1.ResourceService.Resize:input_type -> sextant.resource.v1.ResizeRequest
+	9,  // 64: sextant.resource.v1.ResourceService.Settle:input_type -> sextant.resource.v1.SettleRequest
+	5,  // 65: sextant.resource.v1.ResourceService.PreStart:input_type -> sextant.resource.v1.PreStartRequest
+	27, // 66: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
+	2,  // 67: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
+	4,  // 68: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
+	8,  // 69: sextant.resource.v1.ResourceService.Resize:output_type -> sextant.resource.v1.ResizeResponse
+	10, // 70: sextant.resource.v1.ResourceService.Settle:output_type -> sextant.resource.v1.SettleResponse
+	6,  // 71: sextant.resource.v1.ResourceService.PreStart:output_type -> sextant.resource.v1.PreStartResponse
+	28, // 72: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
+	67, // [67:73] is the sub-list for method output_type
+	61, // [61:67] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_sextant_resource_v1_resource_proto_init() }
@@ -3177,16 +4227,16 @@ func file_sextant_resource_v1_resource_proto_init() {
 	if File_sextant_resource_v1_resource_proto != nil {
 		return
 	}
-	file_sextant_resource_v1_resource_proto_msgTypes[19].OneofWrappers = []any{}
-	file_sextant_resource_v1_resource_proto_msgTypes[20].OneofWrappers = []any{}
-	file_sextant_resource_v1_resource_proto_msgTypes[24].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[32].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[33].OneofWrappers = []any{}
+	file_sextant_resource_v1_resource_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_resource_v1_resource_proto_rawDesc), len(file_sextant_resource_v1_resource_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

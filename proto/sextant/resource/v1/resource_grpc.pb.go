@@ -25,11 +25,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ResourceService_Admit_FullMethodName   = "/sextant.resource.v1.ResourceService/Admit"
-	ResourceService_Release_FullMethodName = "/sextant.resource.v1.ResourceService/Release"
-	ResourceService_Resize_FullMethodName  = "/sextant.resource.v1.ResourceService/Resize"
-	ResourceService_Settle_FullMethodName  = "/sextant.resource.v1.ResourceService/Settle"
-	ResourceService_Usage_FullMethodName   = "/sextant.resource.v1.ResourceService/Usage"
+	ResourceService_Admit_FullMethodName    = "/sextant.resource.v1.ResourceService/Admit"
+	ResourceService_Release_FullMethodName  = "/sextant.resource.v1.ResourceService/Release"
+	ResourceService_Resize_FullMethodName   = "/sextant.resource.v1.ResourceService/Resize"
+	ResourceService_Settle_FullMethodName   = "/sextant.resource.v1.ResourceService/Settle"
+	ResourceService_PreStart_FullMethodName = "/sextant.resource.v1.ResourceService/PreStart"
+	ResourceService_Usage_FullMethodName    = "/sextant.resource.v1.ResourceService/Usage"
 )
 
 // ResourceServiceClient is the client API for ResourceService service.
@@ -51,9 +52,13 @@ type ResourceServiceClient interface {
 	// Settle says that the containers have what was allocated: the pod's cgroup
 	// shrinks to it. Idempotent; an allocation that is not the newest is ignored.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
-	// Usage reads what the node, its pods and their containers use, now: a
-	// reading is shared by those who ask within a second, and nothing is read
-	// while nobody asks. What cannot be read is missing from the answer.
+	// PreStart has device plugins that want it prepare the devices of a container that is
+	// about to start. It takes 30 seconds at most for each plugin. UNAVAILABLE while a plugin
+	// is away.
+	PreStart(ctx context.Context, in *PreStartRequest, opts ...grpc.CallOption) (*PreStartResponse, error)
+	// Usage reads what the node, its pods and their containers use, now: calls within a
+	// second share a reading, and nothing is read without a call. What cannot be read is
+	// missing from the answer.
 	Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error)
 }
 
@@ -105,6 +110,16 @@ func (c *resourceServiceClient) Settle(ctx context.Context, in *SettleRequest, o
 	return out, nil
 }
 
+func (c *resourceServiceClient) PreStart(ctx context.Context, in *PreStartRequest, opts ...grpc.CallOption) (*PreStartResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreStartResponse)
+	err := c.cc.Invoke(ctx, ResourceService_PreStart_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *resourceServiceClient) Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UsageResponse)
@@ -134,9 +149,13 @@ type ResourceServiceServer interface {
 	// Settle says that the containers have what was allocated: the pod's cgroup
 	// shrinks to it. Idempotent; an allocation that is not the newest is ignored.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
-	// Usage reads what the node, its pods and their containers use, now: a
-	// reading is shared by those who ask within a second, and nothing is read
-	// while nobody asks. What cannot be read is missing from the answer.
+	// PreStart has device plugins that want it prepare the devices of a container that is
+	// about to start. It takes 30 seconds at most for each plugin. UNAVAILABLE while a plugin
+	// is away.
+	PreStart(context.Context, *PreStartRequest) (*PreStartResponse, error)
+	// Usage reads what the node, its pods and their containers use, now: calls within a
+	// second share a reading, and nothing is read without a call. What cannot be read is
+	// missing from the answer.
 	Usage(context.Context, *UsageRequest) (*UsageResponse, error)
 	mustEmbedUnimplementedResourceServiceServer()
 }
@@ -159,6 +178,9 @@ func (UnimplementedResourceServiceServer) Resize(context.Context, *ResizeRequest
 }
 func (UnimplementedResourceServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedResourceServiceServer) PreStart(context.Context, *PreStartRequest) (*PreStartResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PreStart not implemented")
 }
 func (UnimplementedResourceServiceServer) Usage(context.Context, *UsageRequest) (*UsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Usage not implemented")
@@ -256,6 +278,24 @@ func _ResourceService_Settle_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ResourceService_PreStart_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreStartRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ResourceServiceServer).PreStart(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ResourceService_PreStart_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ResourceServiceServer).PreStart(ctx, req.(*PreStartRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ResourceService_Usage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UsageRequest)
 	if err := dec(in); err != nil {
@@ -296,6 +336,10 @@ var ResourceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _ResourceService_Settle_Handler,
+		},
+		{
+			MethodName: "PreStart",
+			Handler:    _ResourceService_PreStart_Handler,
 		},
 		{
 			MethodName: "Usage",

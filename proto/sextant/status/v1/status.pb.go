@@ -1,4 +1,4 @@
-// status: what the API server is told. status is the only writer of everything
+// status: what is written to the API server. status is the only writer of everything
 // here and the only process that writes to the API server.
 //
 // Feeds: status.pods (PodReport by pod UID), status.node (NodeReport, one item

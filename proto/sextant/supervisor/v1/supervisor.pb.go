@@ -15,6 +15,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -26,6 +27,239 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+type WatchKillsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first line of the kernel's log that is of interest, counted from the machine's
+	// boot.
+	From          uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchKillsRequest) Reset() {
+	*x = WatchKillsRequest{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchKillsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchKillsRequest) ProtoMessage() {}
+
+func (x *WatchKillsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchKillsRequest.ProtoReflect.Descriptor instead.
+func (*WatchKillsRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *WatchKillsRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// WatchKillsResponse is one process that was killed.
+type WatchKillsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The line of the kernel's log that says it.
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	At       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Its name, printable ASCII, at most 60 bytes. The process chose it.
+	Process string `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
+	Pid     int32  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	// There was no memory left on the machine; else a cgroup reached its limit.
+	Machine bool `protobuf:"varint,5,opt,name=machine,proto3" json:"machine,omitempty"`
+	// Where the process was, and whose limit was reached, from the root of the hierarchy;
+	// printable ASCII, at most 4 KiB. Empty where the kernel did not say.
+	Cgroup        string `protobuf:"bytes,6,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	Limit         string `protobuf:"bytes,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchKillsResponse) Reset() {
+	*x = WatchKillsResponse{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchKillsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchKillsResponse) ProtoMessage() {}
+
+func (x *WatchKillsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchKillsResponse.ProtoReflect.Descriptor instead.
+func (*WatchKillsResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *WatchKillsResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *WatchKillsResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *WatchKillsResponse) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *WatchKillsResponse) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *WatchKillsResponse) GetMachine() bool {
+	if x != nil {
+		return x.Machine
+	}
+	return false
+}
+
+func (x *WatchKillsResponse) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *WatchKillsResponse) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+type EndPodRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndPodRequest) Reset() {
+	*x = EndPodRequest{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndPodRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndPodRequest) ProtoMessage() {}
+
+func (x *EndPodRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndPodRequest.ProtoReflect.Descriptor instead.
+func (*EndPodRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EndPodRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+type EndPodResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many processes were killed.
+	Killed        int32 `protobuf:"varint,1,opt,name=killed,proto3" json:"killed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndPodResponse) Reset() {
+	*x = EndPodResponse{}
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndPodResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndPodResponse) ProtoMessage() {}
+
+func (x *EndPodResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndPodResponse.ProtoReflect.Descriptor instead.
+func (*EndPodResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EndPodResponse) GetKilled() int32 {
+	if x != nil {
+		return x.Killed
+	}
+	return 0
+}
 
 type EndExecRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -41,7 +275,7 @@ type EndExecRequest struct {
 
 func (x *EndExecRequest) Reset() {
 	*x = EndExecRequest{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[0]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -53,7 +287,7 @@ func (x *EndExecRequest) String() string {
 func (*EndExecRequest) ProtoMessage() {}
 
 func (x *EndExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[0]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -66,7 +300,7 @@ func (x *EndExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndExecRequest.ProtoReflect.Descriptor instead.
 func (*EndExecRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{0}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EndExecRequest) GetContainerId() string {
@@ -100,7 +334,7 @@ type EndExecResponse struct {
 
 func (x *EndExecResponse) Reset() {
 	*x = EndExecResponse{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[1]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -112,7 +346,7 @@ func (x *EndExecResponse) String() string {
 func (*EndExecResponse) ProtoMessage() {}
 
 func (x *EndExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[1]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -125,7 +359,7 @@ func (x *EndExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndExecResponse.ProtoReflect.Descriptor instead.
 func (*EndExecResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{1}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EndExecResponse) GetKilled() int32 {
@@ -152,7 +386,7 @@ type MountNFSRequest struct {
 
 func (x *MountNFSRequest) Reset() {
 	*x = MountNFSRequest{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[2]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -164,7 +398,7 @@ func (x *MountNFSRequest) String() string {
 func (*MountNFSRequest) ProtoMessage() {}
 
 func (x *MountNFSRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[2]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -177,7 +411,7 @@ func (x *MountNFSRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountNFSRequest.ProtoReflect.Descriptor instead.
 func (*MountNFSRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{2}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MountNFSRequest) GetPodUid() string {
@@ -223,7 +457,7 @@ type MountNFSResponse struct {
 
 func (x *MountNFSResponse) Reset() {
 	*x = MountNFSResponse{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[3]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +469,7 @@ func (x *MountNFSResponse) String() string {
 func (*MountNFSResponse) ProtoMessage() {}
 
 func (x *MountNFSResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[3]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +482,7 @@ func (x *MountNFSResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountNFSResponse.ProtoReflect.Descriptor instead.
 func (*MountNFSResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{3}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 // NetworkDisk says which disk.
@@ -265,7 +499,7 @@ type NetworkDisk struct {
 
 func (x *NetworkDisk) Reset() {
 	*x = NetworkDisk{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[4]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +511,7 @@ func (x *NetworkDisk) String() string {
 func (*NetworkDisk) ProtoMessage() {}
 
 func (x *NetworkDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[4]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +524,7 @@ func (x *NetworkDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDisk.ProtoReflect.Descriptor instead.
 func (*NetworkDisk) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{4}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NetworkDisk) GetSource() isNetworkDisk_Source {
@@ -354,7 +588,7 @@ type ISCSIDisk struct {
 
 func (x *ISCSIDisk) Reset() {
 	*x = ISCSIDisk{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[5]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +600,7 @@ func (x *ISCSIDisk) String() string {
 func (*ISCSIDisk) ProtoMessage() {}
 
 func (x *ISCSIDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[5]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +613,7 @@ func (x *ISCSIDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ISCSIDisk.ProtoReflect.Descriptor instead.
 func (*ISCSIDisk) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ISCSIDisk) GetPortals() []string {
@@ -438,7 +672,7 @@ type FCDisk struct {
 
 func (x *FCDisk) Reset() {
 	*x = FCDisk{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +684,7 @@ func (x *FCDisk) String() string {
 func (*FCDisk) ProtoMessage() {}
 
 func (x *FCDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +697,7 @@ func (x *FCDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FCDisk.ProtoReflect.Descriptor instead.
 func (*FCDisk) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FCDisk) GetWwns() []string {
@@ -488,7 +722,7 @@ func (x *FCDisk) GetWwids() []string {
 }
 
 // CHAP are credentials; an empty one is not set. They are written to iscsiadm's
-// records, which root alone reads, and told to nobody else.
+// records, which root alone reads, and nowhere else.
 type CHAP struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Username string                 `protobuf:"bytes,1,opt,name=username,proto3" json:"username,omitempty"`
@@ -502,7 +736,7 @@ type CHAP struct {
 
 func (x *CHAP) Reset() {
 	*x = CHAP{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +748,7 @@ func (x *CHAP) String() string {
 func (*CHAP) ProtoMessage() {}
 
 func (x *CHAP) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +761,7 @@ func (x *CHAP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CHAP.ProtoReflect.Descriptor instead.
 func (*CHAP) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CHAP) GetUsername() string {
@@ -576,7 +810,7 @@ type StageDiskRequest struct {
 
 func (x *StageDiskRequest) Reset() {
 	*x = StageDiskRequest{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +822,7 @@ func (x *StageDiskRequest) String() string {
 func (*StageDiskRequest) ProtoMessage() {}
 
 func (x *StageDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +835,7 @@ func (x *StageDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageDiskRequest.ProtoReflect.Descriptor instead.
 func (*StageDiskRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StageDiskRequest) GetDisk() *NetworkDisk {
@@ -665,7 +899,7 @@ type StageDiskResponse struct {
 
 func (x *StageDiskResponse) Reset() {
 	*x = StageDiskResponse{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +911,7 @@ func (x *StageDiskResponse) String() string {
 func (*StageDiskResponse) ProtoMessage() {}
 
 func (x *StageDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +924,7 @@ func (x *StageDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageDiskResponse.ProtoReflect.Descriptor instead.
 func (*StageDiskResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StageDiskResponse) GetPath() string {
@@ -718,7 +952,7 @@ type UnstageDiskRequest struct {
 
 func (x *UnstageDiskRequest) Reset() {
 	*x = UnstageDiskRequest{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +964,7 @@ func (x *UnstageDiskRequest) String() string {
 func (*UnstageDiskRequest) ProtoMessage() {}
 
 func (x *UnstageDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +977,7 @@ func (x *UnstageDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageDiskRequest.ProtoReflect.Descriptor instead.
 func (*UnstageDiskRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UnstageDiskRequest) GetDisk() *NetworkDisk {
@@ -768,7 +1002,7 @@ type UnstageDiskResponse struct {
 
 func (x *UnstageDiskResponse) Reset() {
 	*x = UnstageDiskResponse{}
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1014,7 @@ func (x *UnstageDiskResponse) String() string {
 func (*UnstageDiskResponse) ProtoMessage() {}
 
 func (x *UnstageDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_sextant_supervisor_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,14 +1027,28 @@ func (x *UnstageDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageDiskResponse.ProtoReflect.Descriptor instead.
 func (*UnstageDiskResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 var File_sextant_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_sextant_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
-	"&sextant/supervisor/v1/supervisor.proto\x12\x15sextant.supervisor.v1\x1a\x1egoogle/protobuf/duration.proto\"~\n" +
+	"&sextant/supervisor/v1/supervisor.proto\x12\x15sextant.supervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"'\n" +
+	"\x11WatchKillsRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\"\xd0\x01\n" +
+	"\x12WatchKillsResponse\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\aprocess\x18\x03 \x01(\tR\aprocess\x12\x10\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x18\n" +
+	"\amachine\x18\x05 \x01(\bR\amachine\x12\x16\n" +
+	"\x06cgroup\x18\x06 \x01(\tR\x06cgroup\x12\x14\n" +
+	"\x05limit\x18\a \x01(\tR\x05limit\"(\n" +
+	"\rEndPodRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"(\n" +
+	"\x0eEndPodResponse\x12\x16\n" +
+	"\x06killed\x18\x01 \x01(\x05R\x06killed\"~\n" +
 	"\x0eEndExecRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12/\n" +
@@ -850,9 +1098,12 @@ const file_sextant_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x12UnstageDiskRequest\x126\n" +
 	"\x04disk\x18\x01 \x01(\v2\".sextant.supervisor.v1.NetworkDiskR\x04disk\x12!\n" +
 	"\fkeep_session\x18\x02 \x01(\bR\vkeepSession\"\x15\n" +
-	"\x13UnstageDiskResponse2m\n" +
+	"\x13UnstageDiskResponse2\xa9\x02\n" +
 	"\x11SupervisorService\x12X\n" +
-	"\aEndExec\x12%.sextant.supervisor.v1.EndExecRequest\x1a&.sextant.supervisor.v1.EndExecResponse2\xb1\x02\n" +
+	"\aEndExec\x12%.sextant.supervisor.v1.EndExecRequest\x1a&.sextant.supervisor.v1.EndExecResponse\x12U\n" +
+	"\x06EndPod\x12$.sextant.supervisor.v1.EndPodRequest\x1a%.sextant.supervisor.v1.EndPodResponse\x12c\n" +
+	"\n" +
+	"WatchKills\x12(.sextant.supervisor.v1.WatchKillsRequest\x1a).sextant.supervisor.v1.WatchKillsResponse0\x012\xb1\x02\n" +
 	"\fToolsService\x12[\n" +
 	"\bMountNFS\x12&.sextant.supervisor.v1.MountNFSRequest\x1a'.sextant.supervisor.v1.MountNFSResponse\x12^\n" +
 	"\tStageDisk\x12'.sextant.supervisor.v1.StageDiskRequest\x1a(.sextant.supervisor.v1.StageDiskResponse\x12d\n" +
@@ -870,43 +1121,53 @@ func file_sextant_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_sextant_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_sextant_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_sextant_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_sextant_supervisor_v1_supervisor_proto_goTypes = []any{
-	(*EndExecRequest)(nil),      // 0: sextant.supervisor.v1.EndExecRequest
-	(*EndExecResponse)(nil),     // 1: sextant.supervisor.v1.EndExecResponse
-	(*MountNFSRequest)(nil),     // 2: sextant.supervisor.v1.MountNFSRequest
-	(*MountNFSResponse)(nil),    // 3: sextant.supervisor.v1.MountNFSResponse
-	(*NetworkDisk)(nil),         // 4: sextant.supervisor.v1.NetworkDisk
-	(*ISCSIDisk)(nil),           // 5: sextant.supervisor.v1.ISCSIDisk
-	(*FCDisk)(nil),              // 6: sextant.supervisor.v1.FCDisk
-	(*CHAP)(nil),                // 7: sextant.supervisor.v1.CHAP
-	(*StageDiskRequest)(nil),    // 8: sextant.supervisor.v1.StageDiskRequest
-	(*StageDiskResponse)(nil),   // 9: sextant.supervisor.v1.StageDiskResponse
-	(*UnstageDiskRequest)(nil),  // 10: sextant.supervisor.v1.UnstageDiskRequest
-	(*UnstageDiskResponse)(nil), // 11: sextant.supervisor.v1.UnstageDiskResponse
-	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
+	(*WatchKillsRequest)(nil),     // 0: sextant.supervisor.v1.WatchKillsRequest
+	(*WatchKillsResponse)(nil),    // 1: sextant.supervisor.v1.WatchKillsResponse
+	(*EndPodRequest)(nil),         // 2: sextant.supervisor.v1.EndPodRequest
+	(*EndPodResponse)(nil),        // 3: sextant.supervisor.v1.EndPodResponse
+	(*EndExecRequest)(nil),        // 4: sextant.supervisor.v1.EndExecRequest
+	(*EndExecResponse)(nil),       // 5: sextant.supervisor.v1.EndExecResponse
+	(*MountNFSRequest)(nil),       // 6: sextant.supervisor.v1.MountNFSRequest
+	(*MountNFSResponse)(nil),      // 7: sextant.supervisor.v1.MountNFSResponse
+	(*NetworkDisk)(nil),           // 8: sextant.supervisor.v1.NetworkDisk
+	(*ISCSIDisk)(nil),             // 9: sextant.supervisor.v1.ISCSIDisk
+	(*FCDisk)(nil),                // 10: sextant.supervisor.v1.FCDisk
+	(*CHAP)(nil),                  // 11: sextant.supervisor.v1.CHAP
+	(*StageDiskRequest)(nil),      // 12: sextant.supervisor.v1.StageDiskRequest
+	(*StageDiskResponse)(nil),     // 13: sextant.supervisor.v1.StageDiskResponse
+	(*UnstageDiskRequest)(nil),    // 14: sextant.supervisor.v1.UnstageDiskRequest
+	(*UnstageDiskResponse)(nil),   // 15: sextant.supervisor.v1.UnstageDiskResponse
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
 }
 var file_sextant_supervisor_v1_supervisor_proto_depIdxs = []int32{
-	12, // 0: sextant.supervisor.v1.EndExecRequest.began:type_name -> google.protobuf.Duration
-	5,  // 1: sextant.supervisor.v1.NetworkDisk.iscsi:type_name -> sextant.supervisor.v1.ISCSIDisk
-	6,  // 2: sextant.supervisor.v1.NetworkDisk.fc:type_name -> sextant.supervisor.v1.FCDisk
-	4,  // 3: sextant.supervisor.v1.StageDiskRequest.disk:type_name -> sextant.supervisor.v1.NetworkDisk
-	7,  // 4: sextant.supervisor.v1.StageDiskRequest.discovery:type_name -> sextant.supervisor.v1.CHAP
-	7,  // 5: sextant.supervisor.v1.StageDiskRequest.session:type_name -> sextant.supervisor.v1.CHAP
-	4,  // 6: sextant.supervisor.v1.UnstageDiskRequest.disk:type_name -> sextant.supervisor.v1.NetworkDisk
-	0,  // 7: sextant.supervisor.v1.SupervisorService.EndExec:input_type -> sextant.supervisor.v1.EndExecRequest
-	2,  // 8: sextant.supervisor.v1.ToolsService.MountNFS:input_type -> sextant.supervisor.v1.MountNFSRequest
-	8,  // 9: sextant.supervisor.v1.ToolsService.StageDisk:input_type -> sextant.supervisor.v1.StageDiskRequest
-	10, // 10: sextant.supervisor.v1.ToolsService.UnstageDisk:input_type -> sextant.supervisor.v1.UnstageDiskRequest
-	1,  // 11: sextant.supervisor.v1.SupervisorService.EndExec:output_type -> sextant.supervisor.v1.EndExecResponse
-	3,  // 12: sextant.supervisor.v1.ToolsService.MountNFS:output_type -> sextant.supervisor.v1.MountNFSResponse
-	9,  // 13: sextant.supervisor.v1.ToolsService.StageDisk:output_type -> sextant.supervisor.v1.StageDiskResponse
-	11, // 14: sextant.supervisor.v1.ToolsService.UnstageDisk:output_type -> sextant.supervisor.v1.UnstageDiskResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	16, // 0: sextant.supervisor.v1.WatchKillsResponse.at:type_name -> google.protobuf.Timestamp
+	17, // 1: sextant.supervisor.v1.EndExecRequest.began:type_name -> google.protobuf.Duration
+	9,  // 2: sextant.supervisor.v1.NetworkDisk.iscsi:type_name -> sextant.supervisor.v1.ISCSIDisk
+	10, // 3: sextant.supervisor.v1.NetworkDisk.fc:type_name -> sextant.supervisor.v1.FCDisk
+	8,  // 4: sextant.supervisor.v1.StageDiskRequest.disk:type_name -> sextant.supervisor.v1.NetworkDisk
+	11, // 5: sextant.supervisor.v1.StageDiskRequest.discovery:type_name -> sextant.supervisor.v1.CHAP
+	11, // 6: sextant.supervisor.v1.StageDiskRequest.session:type_name -> sextant.supervisor.v1.CHAP
+	8,  // 7: sextant.supervisor.v1.UnstageDiskRequest.disk:type_name -> sextant.supervisor.v1.NetworkDisk
+	4,  // 8: sextant.supervisor.v1.SupervisorService.EndExec:input_type -> sextant.supervisor.v1.EndExecRequest
+	2,  // 9: sextant.supervisor.v1.SupervisorService.EndPod:input_type -> sextant.supervisor.v1.EndPodRequest
+	0,  // 10: sextant.supervisor.v1.SupervisorService.WatchKills:input_type -> sextant.supervisor.v1.WatchKillsRequest
+	6,  // 11: sextant.supervisor.v1.ToolsService.MountNFS:input_type -> sextant.supervisor.v1.MountNFSRequest
+	12, // 12: sextant.supervisor.v1.ToolsService.StageDisk:input_type -> sextant.supervisor.v1.StageDiskRequest
+	14, // 13: sextant.supervisor.v1.ToolsService.UnstageDisk:input_type -> sextant.supervisor.v1.UnstageDiskRequest
+	5,  // 14: sextant.supervisor.v1.SupervisorService.EndExec:output_type -> sextant.supervisor.v1.EndExecResponse
+	3,  // 15: sextant.supervisor.v1.SupervisorService.EndPod:output_type -> sextant.supervisor.v1.EndPodResponse
+	1,  // 16: sextant.supervisor.v1.SupervisorService.WatchKills:output_type -> sextant.supervisor.v1.WatchKillsResponse
+	7,  // 17: sextant.supervisor.v1.ToolsService.MountNFS:output_type -> sextant.supervisor.v1.MountNFSResponse
+	13, // 18: sextant.supervisor.v1.ToolsService.StageDisk:output_type -> sextant.supervisor.v1.StageDiskResponse
+	15, // 19: sextant.supervisor.v1.ToolsService.UnstageDisk:output_type -> sextant.supervisor.v1.UnstageDiskResponse
+	14, // [14:20] is the sub-list for method output_type
+	8,  // [8:14] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_sextant_supervisor_v1_supervisor_proto_init() }
@@ -914,7 +1175,7 @@ func file_sextant_supervisor_v1_supervisor_proto_init() {
 	if File_sextant_supervisor_v1_supervisor_proto != nil {
 		return
 	}
-	file_sextant_supervisor_v1_supervisor_proto_msgTypes[4].OneofWrappers = []any{
+	file_sextant_supervisor_v1_supervisor_proto_msgTypes[8].OneofWrappers = []any{
 		(*NetworkDisk_Iscsi)(nil),
 		(*NetworkDisk_Fc)(nil),
 	}
@@ -924,7 +1185,7 @@ func file_sextant_supervisor_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_supervisor_v1_supervisor_proto_rawDesc), len(file_sextant_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

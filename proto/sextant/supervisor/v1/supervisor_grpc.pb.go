@@ -24,20 +24,30 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SupervisorService_EndExec_FullMethodName = "/sextant.supervisor.v1.SupervisorService/EndExec"
+	SupervisorService_EndExec_FullMethodName    = "/sextant.supervisor.v1.SupervisorService/EndExec"
+	SupervisorService_EndPod_FullMethodName     = "/sextant.supervisor.v1.SupervisorService/EndPod"
+	SupervisorService_WatchKills_FullMethodName = "/sextant.supervisor.v1.SupervisorService/WatchKills"
 )
 
 // SupervisorServiceClient is the client API for SupervisorService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SupervisorService is called by podworker.
+// SupervisorService is called by podworker and resource.
 type SupervisorServiceClient interface {
 	// EndExec kills a command that was started in a running container, with every
 	// process of its session and every descendant, and answers when none is left.
 	// NOT_FOUND when no such command runs, FAILED_PRECONDITION when several might
 	// be it and none was touched, UNAVAILABLE when some outlive SIGKILL.
 	EndExec(ctx context.Context, in *EndExecRequest, opts ...grpc.CallOption) (*EndExecResponse, error)
+	// EndPod kills every process in the cgroup of a pod and below, and answers when none
+	// is left. NOT_FOUND when the pod has no cgroup, UNAVAILABLE when some outlive
+	// SIGKILL. Called by resource for a pod that has no container any more.
+	EndPod(ctx context.Context, in *EndPodRequest, opts ...grpc.CallOption) (*EndPodResponse, error)
+	// WatchKills sends the processes that the kernel killed for want of memory, the oldest
+	// first, as far back as the kernel's log reaches, and then each as it happens.
+	// FAILED_PRECONDITION when the log cannot be read. Called by resource.
+	WatchKills(ctx context.Context, in *WatchKillsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchKillsResponse], error)
 }
 
 type supervisorServiceClient struct {
@@ -58,17 +68,54 @@ func (c *supervisorServiceClient) EndExec(ctx context.Context, in *EndExecReques
 	return out, nil
 }
 
+func (c *supervisorServiceClient) EndPod(ctx context.Context, in *EndPodRequest, opts ...grpc.CallOption) (*EndPodResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndPodResponse)
+	err := c.cc.Invoke(ctx, SupervisorService_EndPod_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *supervisorServiceClient) WatchKills(ctx context.Context, in *WatchKillsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchKillsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SupervisorService_ServiceDesc.Streams[0], SupervisorService_WatchKills_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchKillsRequest, WatchKillsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SupervisorService_WatchKillsClient = grpc.ServerStreamingClient[WatchKillsResponse]
+
 // SupervisorServiceServer is the server API for SupervisorService service.
 // All implementations must embed UnimplementedSupervisorServiceServer
 // for forward compatibility.
 //
-// SupervisorService is called by podworker.
+// SupervisorService is called by podworker and resource.
 type SupervisorServiceServer interface {
 	// EndExec kills a command that was started in a running container, with every
 	// process of its session and every descendant, and answers when none is left.
 	// NOT_FOUND when no such command runs, FAILED_PRECONDITION when several might
 	// be it and none was touched, UNAVAILABLE when some outlive SIGKILL.
 	EndExec(context.Context, *EndExecRequest) (*EndExecResponse, error)
+	// EndPod kills every process in the cgroup of a pod and below, and answers when none
+	// is left. NOT_FOUND when the pod has no cgroup, UNAVAILABLE when some outlive
+	// SIGKILL. Called by resource for a pod that has no container any more.
+	EndPod(context.Context, *EndPodRequest) (*EndPodResponse, error)
+	// WatchKills sends the processes that the kernel killed for want of memory, the oldest
+	// first, as far back as the kernel's log reaches, and then each as it happens.
+	// FAILED_PRECONDITION when the log cannot be read. Called by resource.
+	WatchKills(*WatchKillsRequest, grpc.ServerStreamingServer[WatchKillsResponse]) error
 	mustEmbedUnimplementedSupervisorServiceServer()
 }
 
@@ -81,6 +128,12 @@ type UnimplementedSupervisorServiceServer struct{}
 
 func (UnimplementedSupervisorServiceServer) EndExec(context.Context, *EndExecRequest) (*EndExecResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EndExec not implemented")
+}
+func (UnimplementedSupervisorServiceServer) EndPod(context.Context, *EndPodRequest) (*EndPodResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndPod not implemented")
+}
+func (UnimplementedSupervisorServiceServer) WatchKills(*WatchKillsRequest, grpc.ServerStreamingServer[WatchKillsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchKills not implemented")
 }
 func (UnimplementedSupervisorServiceServer) mustEmbedUnimplementedSupervisorServiceServer() {}
 func (UnimplementedSupervisorServiceServer) testEmbeddedByValue()                           {}
@@ -121,6 +174,35 @@ func _SupervisorService_EndExec_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SupervisorService_EndPod_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndPodRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SupervisorServiceServer).EndPod(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SupervisorService_EndPod_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SupervisorServiceServer).EndPod(ctx, req.(*EndPodRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SupervisorService_WatchKills_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchKillsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SupervisorServiceServer).WatchKills(m, &grpc.GenericServerStream[WatchKillsRequest, WatchKillsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SupervisorService_WatchKillsServer = grpc.ServerStreamingServer[WatchKillsResponse]
+
 // SupervisorService_ServiceDesc is the grpc.ServiceDesc for SupervisorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -132,8 +214,18 @@ var SupervisorService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "EndExec",
 			Handler:    _SupervisorService_EndExec_Handler,
 		},
+		{
+			MethodName: "EndPod",
+			Handler:    _SupervisorService_EndPod_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchKills",
+			Handler:       _SupervisorService_WatchKills_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "sextant/supervisor/v1/supervisor.proto",
 }
 

@@ -84,7 +84,7 @@ type ExpansionState int32
 
 const (
 	ExpansionState_EXPANSION_STATE_UNSPECIFIED ExpansionState = 0
-	// About to begin: it does once the claim says so.
+	// About to begin, once the claim's status says so.
 	ExpansionState_EXPANSION_STATE_IN_PROGRESS ExpansionState = 1
 	ExpansionState_EXPANSION_STATE_DONE        ExpansionState = 2
 	// Failed; it is tried again.
@@ -852,14 +852,15 @@ func (x *Volume) GetRelabel() bool {
 	return false
 }
 
-// VolumeNode is what the API server is told of the node's volumes, beside pods.
+// VolumeNode is what status writes to the API server about the node's volumes, apart
+// from pods.
 type VolumeNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The CSI drivers that are registered, by name.
 	Drivers []*CSIDriver `protobuf:"bytes,1,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	// The attachable volumes that pods use or are about to, by the attach
-	// controller's unique names; Node.status.volumesInUse. A volume is used only
-	// once the Node says so.
+	// The attachable volumes that pods use or are about to, by the attach controller's
+	// unique names; Node.status.volumesInUse. A volume is used only once the Node lists
+	// it.
 	InUse []string `protobuf:"bytes,2,rep,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
 	// What claims are to say of the expansion of their volumes on this node, and do
 	// not say yet, by namespace and name.

@@ -46,9 +46,9 @@ type VolumeServiceClient interface {
 	// volumeMounts[].subPath names, so that nothing in the pod can lead the mount
 	// elsewhere. Made if missing. Idempotent; Withdraw removes it.
 	Subpath(ctx context.Context, in *SubpathRequest, opts ...grpc.CallOption) (*SubpathResponse, error)
-	// Stats says how full volumes are. Volumes are measured when somebody asks,
-	// each at most once in volumeStatsAggPeriod; one that has not been measured
-	// yet, or hangs, is missing or old.
+	// Stats returns how full volumes are. Volumes are measured at a call, each at most
+	// once in volumeStatsAggPeriod; one that has not been measured yet, or hangs, is
+	// missing or old.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 }
 
@@ -116,9 +116,9 @@ type VolumeServiceServer interface {
 	// volumeMounts[].subPath names, so that nothing in the pod can lead the mount
 	// elsewhere. Made if missing. Idempotent; Withdraw removes it.
 	Subpath(context.Context, *SubpathRequest) (*SubpathResponse, error)
-	// Stats says how full volumes are. Volumes are measured when somebody asks,
-	// each at most once in volumeStatsAggPeriod; one that has not been measured
-	// yet, or hangs, is missing or old.
+	// Stats returns how full volumes are. Volumes are measured at a call, each at most
+	// once in volumeStatsAggPeriod; one that has not been measured yet, or hangs, is
+	// missing or old.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	mustEmbedUnimplementedVolumeServiceServer()
 }

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package api is the source of pods at the API server: those bound to this
 // node, followed by list and watch.
 //
 // It never fails because the API server is away: what was listed last stays,
-// and the error is told. It counts as heard after the first whole list, and
+// and the error is reported. It counts as heard after the first whole list, and
 // keeps no state beyond this process.
 package api
 
@@ -31,7 +33,7 @@ type Config struct {
 	// Changed is called after the listing changed, from any goroutine.
 	Changed func()
 	// Heard is called with the outcome of each request; nil is that it was
-	// granted. Nobody listens if it is nil.
+	// granted. It may be nil.
 	Heard func(error)
 	// Patience is how long silence is not yet an error. A server that refuses, or
 	// cannot be reached, is not waited for.
@@ -50,13 +52,13 @@ type Source struct {
 	err      string
 }
 
-// New makes a source that has heard nothing yet.
+// New makes a source that has read nothing yet.
 func New(cfg Config) *Source { return &Source{cfg: cfg, pods: map[string]*v1.Pod{}} }
 
 // Follow keeps the source current with a client until ctx ends. It may be
 // called again, with another client; what was heard stays. A client that has had
-// no answer, ever, is in error after the patience, so that nobody waits for the
-// first one for ever.
+// no answer, ever, is in error after the patience, so that the
+// first one is not waited for for ever.
 func (s *Source) Follow(ctx context.Context, client kubernetes.Interface, node string) {
 	defer s.expect()()
 	cluster.Follow(ctx, cluster.Resource{

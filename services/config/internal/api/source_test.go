@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -18,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/sextant-node/sextant/services/config/internal/apitest"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/test/apitest"
 )
 
 func boundPod(name, uid, node string) *v1.Pod {

@@ -1,8 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
 	"fmt"
 	"net"
+	"os"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -15,6 +19,27 @@ import (
 // dialTimeout of a connection, and how often it is probed while nothing is said.
 const dialTimeout = 30 * time.Second
 
+// Silence after which client-go asks over a connection whether it still carries, and how
+// long it waits for the answer, in seconds. Its own 30 and 15 are longer than a Lease
+// lasts; a kubelet gives its connections up after two heartbeats that were not answered.
+const (
+	pingAfter   = "10"
+	pingTimeout = "10"
+)
+
+// healthChecks sets the two for this process, where the user has not: client-go takes
+// them from the environment only.
+var healthChecks = sync.OnceFunc(func() {
+	for name, value := range map[string]string{
+		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": pingAfter,
+		"HTTP2_PING_TIMEOUT_SECONDS":      pingTimeout,
+	} {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, value) // fails for malformed names only
+		}
+	}
+})
+
 // Settings of the client, from kubelet flags and configuration.
 type Settings struct {
 	// QPS and Burst are kubeAPIQPS and kubeAPIBurst.
@@ -25,12 +50,24 @@ type Settings struct {
 	UserAgent   string
 }
 
-// Client makes a client of a self-contained kubeconfig. No connection is made
+// Clients are clients of one API server, over the same connections. Each has the
+// limit of the settings for itself, so that one use does not delay another.
+type Clients struct {
+	// Clientset is for what pods wait for.
+	*kubernetes.Clientset
+	// Reviews is for reviews of the node API's callers, who may be strangers.
+	Reviews *kubernetes.Clientset
+	// Claims is for objects that are asked for again and again.
+	Claims *kubernetes.Clientset
+}
+
+// Client makes clients of a self-contained kubeconfig. No connection is made
 // yet; closing ends those that were made.
 //
-// A connection on which nothing comes back is given up after 45 s (HTTP/2
+// A connection on which nothing comes back is given up after 20 s (HTTP/2
 // health checks of client-go), a dial after 30 s.
-func (s Settings) Client(kubeconfig []byte) (client *kubernetes.Clientset, closing func(), err error) {
+func (s Settings) Client(kubeconfig []byte) (clients *Clients, closing func(), err error) {
+	healthChecks()
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
@@ -45,8 +82,15 @@ func (s Settings) Client(kubeconfig []byte) (client *kubernetes.Clientset, closi
 	// Connections of its own, so that they end with the credential.
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext)
 	config.Dial = dialer.DialContext
-	if client, err = kubernetes.NewForConfig(config); err != nil {
+	connections, err := rest.HTTPClientFor(config)
+	clients = &Clients{}
+	for _, c := range []**kubernetes.Clientset{&clients.Clientset, &clients.Reviews, &clients.Claims} {
+		if err == nil {
+			*c, err = kubernetes.NewForConfigAndClient(config, connections)
+		}
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return client, dialer.CloseAll, nil
+	return clients, dialer.CloseAll, nil
 }

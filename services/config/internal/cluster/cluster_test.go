@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -5,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"sync"
@@ -14,7 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/sextant-node/sextant/services/config/internal/apitest"
+	"github.com/sextant-node/sextant/test/apitest"
+	"github.com/sextant-node/sextant/test/fakeapi"
 )
 
 // session runs one on credentials that the test hands out.
@@ -24,15 +29,15 @@ type session struct {
 	err        error
 	changed    chan struct{}
 
-	clients chan *kubernetes.Clientset // each client made
-	ended   chan struct{}              // each session's end
+	clients chan *Clients // each client made
+	ended   chan struct{} // each session's end
 	reports chan error
 }
 
 func run(t *testing.T) *session {
 	s := &session{
 		err: errors.New("none yet"), changed: make(chan struct{}),
-		clients: make(chan *kubernetes.Clientset, 10), ended: make(chan struct{}, 10), reports: make(chan error, 10),
+		clients: make(chan *Clients, 10), ended: make(chan struct{}, 10), reports: make(chan error, 10),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -42,7 +47,7 @@ func run(t *testing.T) *session {
 			Credentials: s.credentials,
 			Report:      func(err error) { s.reports <- err },
 			Log:         slog.New(slog.DiscardHandler),
-			Use: func(ctx context.Context, client *kubernetes.Clientset) {
+			Use: func(ctx context.Context, client *Clients) {
 				s.clients <- client
 				<-ctx.Done()
 				s.ended <- struct{}{}
@@ -139,6 +144,26 @@ func TestCredentialsComeAndChange(t *testing.T) {
 	}
 }
 
+// TestLimitsOfTheirOwn: who uses up one client's limit delays no other one's requests.
+func TestLimitsOfTheirOwn(t *testing.T) {
+	clients, closing, err := Settings{QPS: 1, Burst: 3}.Client(kubeconfig(t, apitest.New(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing()
+	for name, client := range map[string]*kubernetes.Clientset{"pods": clients.Clientset, "reviews": clients.Reviews, "claims": clients.Claims} {
+		limit := client.CoreV1().RESTClient().GetRateLimiter()
+		for i := range 3 {
+			if !limit.TryAccept() {
+				t.Errorf("%s: request %d has to wait", name, i)
+			}
+		}
+		if limit.TryAccept() {
+			t.Errorf("%s: no limit", name)
+		}
+	}
+}
+
 func TestText(t *testing.T) {
 	refused := errors.New("connect: connection refused")
 	for want, err := range map[string]error{
@@ -149,5 +174,39 @@ func TestText(t *testing.T) {
 		if got := Text(err); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestSwallowedWatch: a watch over a connection on which nothing comes back any more ends
+// within 30 s, so that pods are not old for longer than a Lease lasts.
+func TestSwallowedWatch(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done() // nothing happens in this cluster
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer server.CloseClientConnections()
+	line := fakeapi.NewLine(t, server.Listener.Addr().String())
+	clients, closing, err := Settings{QPS: 1, Burst: 3}.Client(fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: t}}],
+contexts: [{name: c, context: {cluster: c, user: u}}]}`, "https://"+line.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing()
+	watched, err := clients.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.Swallow()
+	select {
+	case <-watched.ResultChan():
+	case <-time.After(40 * time.Second): // as long as a Lease lasts; the promised 30 s on a machine that is slow
+		t.Error("the watch has not ended")
 	}
 }

@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
 	"context"
 	"log/slog"
 	"sync"
-
-	"k8s.io/client-go/kubernetes"
 )
 
 // Config of a session.
@@ -14,10 +14,10 @@ type Config struct {
 	// Credentials is the self-contained kubeconfig, or why there is none; changed
 	// is closed when the answer differs.
 	Credentials func() (kubeconfig []byte, changed <-chan struct{}, err error)
-	// Use works with a client until its context ends: that of Run, or of these
+	// Use works with clients until its context ends: that of Run, or of these
 	// credentials.
-	Use func(ctx context.Context, client *kubernetes.Clientset)
-	// Report hears why there is no client; nil when there is one.
+	Use func(ctx context.Context, clients *Clients)
+	// Report is called with why there is no client; nil when there is one.
 	Report func(err error)
 	Log    *slog.Logger
 }
@@ -26,17 +26,17 @@ type Config struct {
 // of a credential end with it.
 func Run(ctx context.Context, cfg Config) error {
 	for ctx.Err() == nil {
-		var client *kubernetes.Clientset
+		var clients *Clients
 		var closing func()
 		kubeconfig, changed, err := cfg.Credentials()
 		if err == nil {
-			client, closing, err = cfg.Client(kubeconfig)
+			clients, closing, err = cfg.Client(kubeconfig)
 		}
 		cfg.Report(err)
 		session, end := context.WithCancel(ctx)
 		var parts sync.WaitGroup
 		if err == nil {
-			parts.Go(func() { cfg.Use(session, client) })
+			parts.Go(func() { cfg.Use(session, clients) })
 		} else {
 			cfg.Log.Warn("no credentials for the API server", "error", err.Error())
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package file
 
 import (
@@ -10,7 +12,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sextant-node/sextant/pkg/pod/manifest"
+	"github.com/sextant-node/sextant/services/config/internal/manifest"
+	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
 
 // found is one manifest file: its bytes, or why there are none.
@@ -110,4 +113,22 @@ func plain(err error) error {
 		return p.Err
 	}
 	return err
+}
+
+// Read reads every manifest at path once, as a [Source] does.
+func Read(path, node string) ([]merge.Entry, error) {
+	files, err := list(path)
+	entries := make([]merge.Entry, 0, len(files))
+	for _, f := range files {
+		entries = append(entries, decodeFile(f, node))
+	}
+	return entries, err
+}
+
+// decodeFile turns a file into an entry.
+func decodeFile(f found, node string) merge.Entry {
+	if f.err != nil {
+		return merge.Entry{Origin: f.path, Problem: &merge.Problem{Origin: f.path, Message: f.err.Error()}}
+	}
+	return Decode(f.path, node, f.data)
 }

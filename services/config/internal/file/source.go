@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package file is the source of pods in a manifest folder, or one manifest
 // file, on this machine.
 //
@@ -24,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/pkg/pod/manifest"
+	"github.com/sextant-node/sextant/services/config/internal/manifest"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/problem"
 	"github.com/sextant-node/sextant/services/config/internal/watch"
@@ -62,7 +64,7 @@ type decoded struct {
 	entry merge.Entry
 }
 
-// New makes a source that has heard nothing yet.
+// New makes a source that has read nothing yet.
 func New(cfg Config) *Source {
 	return &Source{cfg: cfg, listing: merge.Listing{Source: pod.SourceFile}, read: map[string]decoded{}, gone: map[string]bool{}}
 }
@@ -96,7 +98,7 @@ func (s *Source) refresh() {
 	}
 }
 
-// update takes a reading in and tells whether anything changed.
+// update takes a reading in and reports whether anything changed.
 func (s *Source) update(files []found, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,13 +128,13 @@ func (s *Source) update(files []found, err error) bool {
 // decode turns a file into an entry, the former one if the file is the same.
 func (s *Source) decode(f found) decoded {
 	if f.err != nil {
-		return decoded{entry: merge.Entry{Origin: f.path, Problem: &merge.Problem{Origin: f.path, Message: f.err.Error()}}}
+		return decoded{entry: decodeFile(f, s.cfg.Node)}
 	}
 	sum := sha256.Sum256(f.data)
 	if was, ok := s.read[f.path]; ok && was.whole && was.sum == sum {
 		return was
 	}
-	return decoded{sum: sum, whole: true, entry: Decode(f.path, s.cfg.Node, f.data)}
+	return decoded{sum: sum, whole: true, entry: decodeFile(f, s.cfg.Node)}
 }
 
 // Decode turns the bytes of a file into one pod or one problem, whatever they
@@ -149,7 +151,7 @@ func Decode(path, node string, data []byte) merge.Entry {
 	return merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
 }
 
-// same tells whether two entries say the same.
+// same reports whether two entries say the same.
 func same(a, b merge.Entry) bool {
 	if a.Origin != b.Origin || !a.Rewritten.Equal(b.Rewritten) || len(a.Pods) != len(b.Pods) || (a.Problem == nil) != (b.Problem == nil) {
 		return false

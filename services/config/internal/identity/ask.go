@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package identity
 
 import (
@@ -21,20 +23,21 @@ import (
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/klog/v2"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/credential"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/renewal"
 )
 
+// retries are the waits after requests that failed.
+var retries = backoff.Doubling{Least: time.Second, Most: 30 * time.Second}
+
 // Waits of requests.
 const (
-	// retryFirst and retryMost bound the doubling wait after a failure.
-	retryFirst = time.Second
-	retryMost  = 30 * time.Second
-	// retryDenied is the wait after a request that somebody said no to.
+	// retryDenied is the wait after a request that was denied.
 	retryDenied = 5 * time.Minute
 	// approvalWait is how long one request is waited for before it is looked up
-	// anew (kubelet: 15 m; the first certificate 1 h).
+	// again (kubelet: 15 m; the first certificate 1 h).
 	approvalWait = 15 * time.Minute
 	// answerWait bounds the API server's answer to a new request.
 	answerWait = 20 * time.Second
@@ -96,7 +99,7 @@ func (h *Holder) ask(ctx context.Context, s Settings, plan renewal.Plan, w ways,
 	go func() {
 		defer close(a.done)
 		a.leaf, a.err = h.request(round, a, store, s, plan.Ask, w)
-		h.look()
+		h.wake.Send()
 	}()
 }
 
@@ -134,11 +137,11 @@ func (h *Holder) finishAsking(now time.Time) {
 		h.cfg.Log.Info("client certificate issued", "expires", a.leaf.NotAfter)
 		return
 	}
-	wait := min(retryFirst<<min(h.life.failures, 10), retryMost)
+	h.life.failures++
+	wait := retries.After(h.life.failures)
 	if errors.Is(a.err, errDenied) {
 		wait = retryDenied
 	}
-	h.life.failures++
 	h.life.again = now.Add(wait)
 	if failed := cluster.Text(a.err); failed != h.life.failed {
 		h.life.failed = failed
@@ -198,7 +201,7 @@ func (h *Holder) submit(ctx context.Context, a *asked, as *credential.Kubeconfig
 		return nil, err
 	}
 	a.say("certificate signing request " + name + " waits to be approved and signed")
-	h.look()
+	h.wake.Send()
 	ctx, cancel = context.WithTimeout(ctx, approvalWait)
 	defer cancel()
 	issued, err := csr.WaitForCertificate(ctx, client, name, uid)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package identity
 
 import (
@@ -12,17 +14,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sextant-node/sextant/pkg/credential"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/config/internal/renewal"
 )
 
-// period of looking without being told.
+// period of looking without a signal.
 const period = 10 * time.Second
 
 // Settings of the identity, from kubelet flags and configuration.
 type Settings struct {
 	// Kubeconfig and Bootstrap are --kubeconfig and --bootstrap-kubeconfig.
 	Kubeconfig, Bootstrap string
-	// Dir is --cert-dir.
+	// Dir is the folder of the certificate (house.CertDir).
 	Dir string
 	// Node is the name of the node.
 	Node string
@@ -30,7 +33,7 @@ type Settings struct {
 	Rotate bool
 }
 
-// managed tells whether certificates are asked for at all.
+// managed reports whether certificates are asked for at all.
 func (s Settings) managed() bool { return s.Kubeconfig != "" && (s.Rotate || s.Bootstrap != "") }
 
 // Config of a holder.
@@ -63,7 +66,7 @@ type Trouble struct {
 // Holder holds the credential. Make it with New.
 type Holder struct {
 	cfg  Config
-	wake chan struct{} // capacity 1
+	wake signal.Signal
 
 	mu       sync.Mutex
 	settings Settings
@@ -99,7 +102,7 @@ type life struct {
 // New makes a holder that holds nothing.
 func New(cfg Config) *Holder {
 	return &Holder{
-		cfg: cfg, wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		cfg: cfg, wake: signal.New(), changed: make(chan struct{}),
 		refusals: map[string]time.Time{}, doubted: map[string]bool{}, issued: map[string]time.Time{},
 	}
 }
@@ -109,14 +112,7 @@ func (h *Holder) Configure(s Settings) {
 	h.mu.Lock()
 	h.settings = s
 	h.mu.Unlock()
-	h.look()
-}
-
-func (h *Holder) look() {
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	h.wake.Send()
 }
 
 // Held is the credential in use, or why there is none; changed is closed when
@@ -154,7 +150,7 @@ func (h *Holder) Heard(err error) {
 		delete(h.refusals, h.using)
 	}
 	h.mu.Unlock()
-	h.look()
+	h.wake.Send()
 }
 
 // Run keeps the credential current until ctx ends.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package identity
 
 import (
@@ -118,10 +120,10 @@ func (r *rig) step() {
 // jump moves the node's clock.
 func (r *rig) jump(to time.Duration) {
 	r.ahead.Store(int64(to))
-	r.holder.look()
+	r.holder.wake.Send()
 }
 
-// works tells whether the API server accepts the credential, and tells the
+// works reports whether the API server accepts the credential, and tells the
 // holder what it said, as a watch of pods would.
 func (r *rig) works() bool {
 	held, _, _ := r.holder.Held()
@@ -352,7 +354,7 @@ func TestStandalone(t *testing.T) {
 	r := newRig(t)
 	r.settings.Kubeconfig = ""
 	r.start()
-	r.holder.look()
+	r.holder.wake.Send()
 	r.stop()
 	if held, _, err := r.holder.Held(); held != nil || err != nil || r.holder.Trouble().Text != "" || r.requests() != 0 {
 		t.Errorf("held %v, %v, %q", held, err, r.holder.Trouble().Text)

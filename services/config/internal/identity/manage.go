@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package identity
 
 import (
@@ -144,7 +146,7 @@ func (h *Holder) watch(ctx context.Context, files []string) (stop func()) {
 	go func() {
 		defer close(done)
 		// It returns no error: without inotify there is the period.
-		_ = watch.Run(round, watch.Config{Paths: files, Period: time.Hour, Look: h.look, Log: h.cfg.Log})
+		_ = watch.Run(round, watch.Config{Paths: files, Period: time.Hour, Look: h.wake.Send, Log: h.cfg.Log})
 	}()
 	return func() {
 		end()

@@ -1,24 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package keep is what config remembers over a restart: the last accepted
 // pods, the objects they need, the last good configuration and the tokens.
 //
 // All of it can be asked for again; it is kept so that the node starts without
 // the API server. So records are written in the background while they are
 // published, the newest value of each key only, and a full disk is a log line.
-// The file holds Secrets: it is the service's own, mode 0600.
+// The file holds Secrets: it is the service's own, mode 0600, every record is
+// encrypted, and the file is rewritten at each start and an hour after a record
+// was deleted, so that it holds nothing else (docs/decisions/0014). Nothing is written
+// before the key is on the disk.
 package keep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/refs"
 	"github.com/sextant-node/sextant/services/config/internal/token"
 )
 
@@ -33,6 +42,8 @@ const (
 	atOnce = 32
 	// again is how long after a failed write it is tried again.
 	again = 5 * time.Second
+	// compactAfter is how long what was deleted may stay in the file.
+	compactAfter = time.Hour
 )
 
 // Keeper writes in the background. Make it with Open.
@@ -44,11 +55,18 @@ type Keeper struct {
 
 	store *store.Store
 	log   *slog.Logger
-	wake  chan struct{}
+	wake  signal.Signal
+	mode  Mode
+
+	// order is held by the one that writes, so that the writes of a key reach the
+	// store in the order in which they were asked for. It guards seals.
+	order sync.Mutex
+	seals sealer
 
 	mu      sync.Mutex
 	pending map[string]func() error // by table and key
 	writing int
+	deleted bool // since the file was compacted last
 }
 
 // Table is one kind of record.
@@ -56,49 +74,188 @@ type Table[T any] struct {
 	keeper *Keeper
 	name   string
 	table  *store.Table[T]
+	// refused are records that are not kept; nil for none.
+	refused func(T) bool
 }
 
-// Open opens the file. damage tells that a former one was set aside.
-func Open(cfg store.Config) (k *Keeper, damage *store.Damage, err error) {
+// Open opens the file. damage says that a former one was set aside.
+func Open(cfg store.Config, keys Keys) (k *Keeper, damage *store.Damage, err error) {
 	cfg.Schema = Schema
 	s, damage, err := store.Open(cfg)
 	if err != nil {
 		return nil, damage, err
 	}
-	k = &Keeper{store: s, log: cfg.Log, wake: make(chan struct{}, 1), pending: map[string]func() error{}}
-	if k.Pods, err = open(k, "pods", store.Proto[*configv1.DesiredPod]()); err != nil {
-		return nil, damage, err
+	seals, err := keys.sealer()
+	if err != nil {
+		cfg.Log.Error("key of what is kept", "error", err.Error())
 	}
-	if k.Objects, err = open(k, "objects", store.Proto[*configv1.Object]()); err != nil {
-		return nil, damage, err
+	k = &Keeper{
+		store: s, log: cfg.Log, wake: signal.New(), mode: keys.Mode, seals: seals, pending: map[string]func() error{},
 	}
-	if k.Tokens, err = open(k, "tokens", store.JSON[token.Token]()); err != nil {
-		return nil, damage, err
+	var errs [4]error
+	k.Pods, errs[0] = open(k, "pods", seals, store.Proto[*configv1.DesiredPod]())
+	k.Objects, errs[1] = open(k, "objects", seals, store.Proto[*configv1.Object]())
+	k.Tokens, errs[2] = open(k, "tokens", seals, store.JSON[token.Token]())
+	k.Kubelet, errs[3] = open(k, "kubelet", seals, store.Proto[*configv1.KubeletConfig]())
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, damage, errors.Join(err, s.Close())
 	}
-	if k.Kubelet, err = open(k, "kubelet", store.Proto[*configv1.KubeletConfig]()); err != nil {
-		return nil, damage, err
+	if keys.Mode == Off {
+		k.Objects.refused = func(o *configv1.Object) bool { return o.GetKind() == refs.Secret }
+		k.Tokens.refused = func(token.Token) bool { return true }
+	}
+	k.order.Lock()
+	defer k.order.Unlock()
+	if err := k.saveKey(); err != nil { // tried again before each write
+		k.log.Error("nothing is kept yet", "error", err.Error())
 	}
 	return k, damage, nil
 }
 
-func open[T any](k *Keeper, name string, codec store.Codec[T]) (Table[T], error) {
-	t, err := store.NewTable(k.store, name, codec)
-	return Table[T]{k, name, t}, err
+func open[T any](k *Keeper, name string, s sealer, inner store.Codec[T]) (Table[T], error) {
+	t, err := store.NewTable(k.store, name, codec(s, name, inner))
+	return Table[T]{keeper: k, name: name, table: t}, err
+}
+
+// saveKey writes the key, once, and has every record sealed with it. The error is that
+// the key is not on the disk, so that no record may be sealed with it. Callers hold
+// Keeper.order.
+func (k *Keeper) saveKey() error {
+	if k.seals.save == nil {
+		return nil
+	}
+	if err := k.seals.save(); err != nil {
+		return err
+	}
+	k.seals.save = nil
+	if err := k.reseal(); err != nil { // the next life tries again
+		k.log.Error("what is kept is not sealed anew", "error", err.Error())
+	}
+	return nil
+}
+
+// found are the records of a table that are not as they should be.
+type found struct {
+	table *store.Table[[]byte]
+	// other are sealed with another key or none, as they should be sealed; lost are the
+	// keys of those that cannot be read, or are not to be kept.
+	other map[string][]byte
+	lost  []string
+}
+
+// reseal seals every record with the present key, and removes those that cannot be read
+// or are not to be kept, what was deleted before, and the keys that sealed records before.
+func (k *Keeper) reseal() error {
+	var all []found
+	lost, whole := 0, 0
+	for _, name := range []string{k.Pods.name, k.Objects.name, k.Tokens.name, k.Kubelet.name} {
+		table, err := store.NewTable(k.store, name, raw())
+		if err != nil {
+			return err
+		}
+		records, err := table.All()
+		if err != nil {
+			return err
+		}
+		f := found{table: table, other: map[string][]byte{}}
+		for key, data := range records {
+			switch plain, current, err := k.seals.open(name, data); {
+			case err != nil:
+				f.lost = append(f.lost, key)
+			case !current:
+				f.other[key] = k.seals.seal(name, plain)
+			}
+		}
+		lost, whole = lost+len(f.lost), whole+len(records)-len(f.lost)
+		all = append(all, f)
+	}
+	if lost > 0 {
+		cause := fmt.Errorf("%d records are sealed with a key that is gone", lost)
+		if k.mode == Boot { // as it should be after each boot
+			k.log.Info("records dropped", "cause", cause.Error())
+		} else if err := k.store.CopyAside(cause, whole); err != nil {
+			return err
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, f := range all {
+		for _, key := range f.lost {
+			group.Go(func() error { return f.table.Delete(key) })
+		}
+		for key, data := range f.other {
+			group.Go(func() error { return f.table.Put(key, data) })
+		}
+	}
+	if err := errors.Join(group.Wait(), k.Objects.prune(), k.Tokens.prune()); err != nil {
+		return err
+	}
+	err := k.store.Compact()
+	if err != nil || k.store.State().Trouble != nil {
+		return err // the former keys are needed still
+	}
+	for _, key := range k.seals.former {
+		err = errors.Join(err, os.Remove(key))
+	}
+	return err
+}
+
+// prune removes the records that are not to be kept.
+func (t Table[T]) prune() error {
+	if t.refused == nil {
+		return nil
+	}
+	all, err := t.table.All()
+	for key, value := range all {
+		if t.refused(value) {
+			err = errors.Join(err, t.table.Delete(key))
+		}
+	}
+	return err
 }
 
 // All reads every record.
 func (t Table[T]) All() (map[string]T, error) { return t.table.All() }
 
-// Now writes a record before it returns.
-func (t Table[T]) Now(key string, value T) error { return t.table.Put(key, value) }
+// Now writes a record before it returns, if it is one to be kept. After an error it is
+// written as soon as that can be done.
+func (t Table[T]) Now(key string, value T) error {
+	if t.refused != nil && t.refused(value) {
+		return nil
+	}
+	k := t.keeper
+	k.order.Lock()
+	defer k.order.Unlock()
+	id := t.name + "\x00" + key
+	k.mu.Lock()
+	delete(k.pending, id) // it is older
+	k.mu.Unlock()
+	write := func() error { return t.table.Put(key, value) }
+	err := k.saveKey()
+	if err == nil {
+		err = write()
+	}
+	if err != nil {
+		k.retry(id, write)
+		k.wake.Send()
+	}
+	return err
+}
 
-// Put writes a record soon.
+// Put writes a record soon, if it is one to be kept.
 func (t Table[T]) Put(key string, value T) {
+	if t.refused != nil && t.refused(value) {
+		return
+	}
 	t.keeper.enqueue(t.name+"\x00"+key, func() error { return t.table.Put(key, value) })
 }
 
-// Delete removes a record soon.
+// Delete removes a record soon, and what it leaves behind in the file within
+// compactAfter.
 func (t Table[T]) Delete(key string) {
+	t.keeper.mu.Lock()
+	t.keeper.deleted = true
+	t.keeper.mu.Unlock()
 	t.keeper.enqueue(t.name+"\x00"+key, func() error { return t.table.Delete(key) })
 }
 
@@ -106,19 +263,29 @@ func (k *Keeper) enqueue(id string, write func() error) {
 	k.mu.Lock()
 	k.pending[id] = write
 	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
+	k.wake.Send()
+}
+
+// retry has a write that failed tried again, unless there is a newer one.
+func (k *Keeper) retry(id string, write func() error) {
+	k.mu.Lock()
+	if _, newer := k.pending[id]; !newer {
+		k.pending[id] = write
 	}
+	k.mu.Unlock()
 }
 
 // Run writes until ctx ends, and once more then.
 func (k *Keeper) Run(ctx context.Context) error {
+	var compact <-chan time.Time
 	for {
 		var retry <-chan time.Time
 		if err := k.Flush(ctx); err != nil {
 			k.log.Error("state not kept", "error", err.Error())
 			retry = time.After(again)
+		}
+		if compact == nil && k.isDeleted() {
+			compact = time.After(compactAfter)
 		}
 		select {
 		case <-ctx.Done():
@@ -128,17 +295,49 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		case <-k.wake:
 		case <-retry:
+		case <-compact:
+			compact = nil
+			if err := k.compact(); err != nil {
+				k.log.Warn("state file not written anew", "error", err.Error())
+			}
 		}
 	}
+}
+
+func (k *Keeper) isDeleted() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.deleted
+}
+
+// compact rewrites the file, without what was deleted before.
+func (k *Keeper) compact() error {
+	k.order.Lock()
+	defer k.order.Unlock()
+	k.mu.Lock()
+	k.deleted = len(k.pending) > 0 // a deletion may be among them
+	k.mu.Unlock()
+	err := k.store.Compact()
+	if err != nil {
+		k.mu.Lock()
+		k.deleted = true
+		k.mu.Unlock()
+	}
+	return err
 }
 
 // Flush writes what is pending. What could not be written stays pending,
 // unless it was replaced meanwhile.
 func (k *Keeper) Flush(ctx context.Context) error {
+	k.order.Lock()
+	defer k.order.Unlock()
+	if err := k.saveKey(); err != nil {
+		return err
+	}
 	k.mu.Lock()
 	pending := k.pending
 	k.pending = map[string]func() error{}
-	k.writing += len(pending)
+	k.writing = len(pending)
 	k.mu.Unlock()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -148,14 +347,12 @@ func (k *Keeper) Flush(ctx context.Context) error {
 			if err == nil {
 				err = write()
 			}
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			k.writing--
 			if err != nil {
-				if _, newer := k.pending[id]; !newer {
-					k.pending[id] = write
-				}
+				k.retry(id, write)
 			}
+			k.mu.Lock()
+			k.writing--
+			k.mu.Unlock()
 			return err
 		})
 	}
@@ -165,7 +362,7 @@ func (k *Keeper) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Unwritten tells how many records are not on disk yet.
+// Unwritten says how many records are not on disk yet.
 func (k *Keeper) Unwritten() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

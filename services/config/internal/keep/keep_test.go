@@ -1,10 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package keep
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,7 +20,8 @@ import (
 
 func openAt(t *testing.T, path string) *Keeper {
 	t.Helper()
-	k, damage, err := Open(store.Config{Path: path, Log: slog.New(slog.DiscardHandler)})
+	dir := filepath.Dir(path)
+	k, damage, err := Open(store.Config{Path: path, Log: slog.New(slog.DiscardHandler)}, Keys{State: dir, Run: filepath.Join(dir, "run")})
 	if err != nil || damage != nil {
 		t.Fatalf("open: %v, damage %v", err, damage)
 	}
@@ -74,6 +80,84 @@ func TestFailedWriteIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if all, err := k.Objects.All(); err != nil || len(all) != 1 {
+		t.Errorf("objects %v, %v", all, err)
+	}
+}
+
+// TestWritesKeepTheirOrder: a write that was asked for before another one of the same
+// record never replaces it on the disk, whether it failed or is under way.
+func TestWritesKeepTheirOrder(t *testing.T) {
+	t.Cleanup(func() { _ = fault.Set("") })
+	for name, before := range map[string]func(k *Keeper){
+		"queued": func(*Keeper) {},
+		"failed": func(k *Keeper) {
+			if err := fault.Set("config.keep=1*error(disk full)"); err != nil {
+				t.Fatal(err)
+			}
+			if err := k.Flush(t.Context()); err == nil {
+				t.Fatal("the fault did not show")
+			}
+		},
+	} {
+		k := openAt(t, filepath.Join(t.TempDir(), File))
+		k.Objects.Put("a", object("older"))
+		before(k)
+		if err := k.Objects.Now("a", object("newer")); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := k.Objects.All(); err != nil || string(all["a"].GetObject()) != "newer" {
+			t.Errorf("%s: objects %v, %v", name, all, err)
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNowWaitsForWhatIsUnderWay, and writes after it.
+func TestNowWaitsForWhatIsUnderWay(t *testing.T) {
+	k := openAt(t, filepath.Join(t.TempDir(), File))
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	k.enqueue("objects\x00a", func() error {
+		close(begun)
+		<-goOn
+		return k.Objects.table.Put("a", object("older"))
+	})
+	flushed, now := make(chan error, 1), make(chan error, 1)
+	go func() { flushed <- k.Flush(context.Background()) }()
+	<-begun
+	go func() { now <- k.Objects.Now("a", object("newer")) }()
+	select {
+	case err := <-now:
+		t.Errorf("written before an older one: %v", err)
+		now <- nil
+	case <-time.After(50 * time.Millisecond): // a write takes a millisecond or so
+	}
+	close(goOn)
+	if err := errors.Join(<-flushed, <-now); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := k.Objects.All(); err != nil || string(all["a"].GetObject()) != "newer" {
+		t.Errorf("objects %v, %v", all, err)
+	}
+}
+
+// TestNowIsTriedAgain: what could not be written at once is written later.
+func TestNowIsTriedAgain(t *testing.T) {
+	k := openAt(t, filepath.Join(t.TempDir(), File))
+	save := errors.New("no room")
+	k.seals.save = func() error { return save }
+	if err := k.Objects.Now("a", object("1")); !errors.Is(err, save) || k.Unwritten() != 1 {
+		t.Errorf("%v, %d wait", err, k.Unwritten())
+	}
+	save = nil
+	if err := k.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := k.Objects.All(); err != nil || len(all) != 1 || k.Unwritten() != 0 {
 		t.Errorf("objects %v, %v", all, err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package merge decides which pods the node should run, from what each source
 // said last and what was accepted before. It is pure: values in, values out.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package merge
 
 import (
@@ -127,12 +129,12 @@ func (m *merger) claimed(source string, e Entry, from *v1.Pod) *Pod {
 	return &Pod{Pod: &p, Source: source, Origin: e.Origin, Seen: seen, Begun: begun, from: from}
 }
 
-// heard tells whether a source was read whole before this.
+// heard reports whether a source was read whole before this.
 func (m *merger) heard(source string) bool {
 	return slices.ContainsFunc(m.was.Sources, func(s Source) bool { return s.Name == source && s.Heard })
 }
 
-// incumbent tells whether the same origin had a pod of this full name accepted.
+// incumbent reports whether the same origin had a pod of this full name accepted.
 func (m *merger) incumbent(p *Pod) bool {
 	if was, ok := m.was.Pods[p.Pod.UID]; ok && was.Source == p.Source && was.Origin == p.Origin {
 		return true
@@ -151,8 +153,8 @@ func (m *merger) incumbent(p *Pod) bool {
 // settle accepts a claim or refuses it with a problem.
 func (m *merger) settle(source *Source, c claim) {
 	p := c.pod
-	if p.Pod.UID == "" {
-		source.refuse(p, "metadata.uid", "a pod needs a uid")
+	if err := pod.CheckUID(p.Pod.UID); err != nil {
+		source.refuse(p, "metadata.uid", err.Error())
 		return
 	}
 	if holder, taken := m.next.Pods[p.Pod.UID]; taken {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package merge
 
 import (
@@ -31,7 +33,7 @@ var update = flag.Bool("update", false, "write what the stories give")
 //	  c.yaml @3 db:u2           one that was removed and written again at 3
 //	api heard
 //	  - web:u9 ~web-n1:m1       ~ is a mirror pod
-//	restart                     the process starts anew from what it kept
+//	restart                     the process starts again from what it kept
 //
 // Sources listed nowhere are not configured. Time is the number of the step.
 func TestStories(t *testing.T) {
@@ -41,6 +43,26 @@ func TestStories(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) { play(t, name) })
+	}
+}
+
+// TestUIDsAreNames: a pod of any source whose UID would lead to another place on the
+// disk is one problem, and the others stay.
+func TestUIDsAreNames(t *testing.T) {
+	named := func(name, uid string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(uid)}}
+	}
+	for _, source := range []string{pod.SourceAPI, pod.SourceFile} {
+		next := Next(State{}, []Listing{{Source: source, Heard: true, Entries: []Entry{
+			{Pods: []*v1.Pod{named("a", "../../etc"), named("b", "good"), named("c", ".."), named("d", "")}},
+		}}}, time.Unix(1, 0))
+		if len(next.Pods) != 1 || next.Pods["good"] == nil {
+			t.Errorf("%s: accepted %v", source, slices.Collect(maps.Keys(next.Pods)))
+		}
+		problems := next.Sources[0].Problems
+		if len(problems) != 3 || problems[0].Field != "metadata.uid" || !strings.Contains(problems[0].Message, `"../../etc"`) {
+			t.Errorf("%s: problems %+v", source, problems)
+		}
 	}
 }
 
@@ -175,6 +197,9 @@ func render(was, next State) string {
 	for _, p := range diff.Changed {
 		fmt.Fprintf(&b, "+ %s\n", p.Pod.UID)
 	}
+	for _, p := range diff.Reported {
+		fmt.Fprintf(&b, "= %s\n", p.Pod.UID)
+	}
 	fmt.Fprintf(&b, "complete %v mirrors known %v\n", next.Complete, next.MirrorsKnown)
 	return b.String()
 }
@@ -194,5 +219,28 @@ func TestAnnotations(t *testing.T) {
 	}
 	if given.Annotations[pod.ConfigSourceAnnotation] != pod.SourceFile {
 		t.Error("the source's own pod was written to")
+	}
+}
+
+// TestTheClaimsOfAPodAreAChange: their names are in the pod's status, and the node prepares
+// them; the rest of the status changes nothing that the node does.
+func TestTheClaimsOfAPodAreAChange(t *testing.T) {
+	name := "p-gpu-1"
+	with := func(status v1.PodStatus) State {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u"}, Status: status}
+		return Next(State{}, []Listing{{Source: pod.SourceAPI, Heard: true, Entries: []Entry{{Pods: []*v1.Pod{p}}}}}, at(7))
+	}
+	for what, c := range map[string]struct {
+		status  v1.PodStatus
+		changed bool
+	}{
+		"a claim":                    {v1.PodStatus{ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}}}, true},
+		"that of extended resources": {v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{ResourceClaimName: name}}, true},
+		"a message":                  {v1.PodStatus{Message: "m"}, false},
+	} {
+		diff := Compare(with(v1.PodStatus{}), with(c.status))
+		if got := len(diff.Changed) == 1; got != c.changed || len(diff.Reported) == 1 == got {
+			t.Errorf("%s: %+v", what, diff)
+		}
 	}
 }

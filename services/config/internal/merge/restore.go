@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package merge
 
 import (
 	"cmp"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -42,9 +45,12 @@ type Diff struct {
 	Removed []types.UID
 	// Changed are new and changed pods, by origin and name.
 	Changed []*Pod
+	// Reported are pods of which only the status at the API server has changed, in
+	// nothing that the node decides by.
+	Reported []*Pod
 }
 
-// Compare tells what differs between the pods of two states.
+// Compare returns what differs between the pods of two states.
 func Compare(was, next State) Diff {
 	var d Diff
 	for uid := range was.Pods {
@@ -53,6 +59,43 @@ func Compare(was, next State) Diff {
 		}
 	}
 	slices.Sort(d.Removed)
-	d.Changed = sorted(next.Pods, func(p *Pod) bool { return was.Pods[p.Pod.UID] != p })
+	for _, p := range sorted(next.Pods, func(p *Pod) bool { return was.Pods[p.Pod.UID] != p }) {
+		if had := was.Pods[p.Pod.UID]; had != nil && sameButStatus(had, p) {
+			d.Reported = append(d.Reported, p)
+		} else {
+			d.Changed = append(d.Changed, p)
+		}
+	}
 	return d
+}
+
+// sameButStatus reports whether two versions of a pod differ at most in the status that
+// the API server has, and in none of it that the node decides by.
+func sameButStatus(a, b *Pod) bool {
+	return a.Origin == b.Origin && a.Source == b.Source && a.Begun.Equal(b.Begun) &&
+		(a.Mirror == nil) == (b.Mirror == nil) &&
+		fingerprint(a.Pod) == fingerprint(b.Pod) && fingerprint(a.Mirror) == fingerprint(b.Mirror)
+}
+
+// fingerprint is a pod without its resourceVersion and status, but for what the node
+// decides by: a pod that is over is not run again, the probes of a pod on the host's
+// network go to its hostIP, and resource claims made for the pod are named there.
+func fingerprint(p *v1.Pod) string {
+	if p == nil {
+		return ""
+	}
+	part := *p
+	part.ResourceVersion, part.Status = "", v1.PodStatus{}
+	if pod.IsTerminalPhase(p.Status.Phase) {
+		part.Status.Phase = p.Status.Phase
+	}
+	part.Status.ResourceClaimStatuses, part.Status.ExtendedResourceClaimStatus = p.Status.ResourceClaimStatuses, p.Status.ExtendedResourceClaimStatus
+	if p.Spec.HostNetwork {
+		part.Status.HostIP = p.Status.HostIP
+	}
+	data, err := part.Marshal()
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package merge
 
 import (
@@ -5,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Problem is one origin, or one pod of it, that was refused.
@@ -36,7 +40,7 @@ type Entry struct {
 type Listing struct {
 	// Source is pod.SourceFile, pod.SourceHTTP or pod.SourceAPI.
 	Source string
-	// Heard tells that the source has been read whole since its configuration.
+	// Heard says that the source has been read whole since its configuration.
 	// Otherwise Entries does not count.
 	Heard bool
 	// Entries, in the order in which they take precedence.
@@ -63,6 +67,10 @@ type Pod struct {
 	from *v1.Pod
 }
 
+// Listed reports whether the API server has listed the pod since the process started;
+// what else is known of its status is from the store.
+func (p *Pod) Listed() bool { return p.Source == pod.SourceAPI && p.from != nil }
+
 // Source is what became of a listing.
 type Source struct {
 	Name     string
@@ -80,9 +88,9 @@ type State struct {
 	Mirrors map[string]*v1.Pod
 	// Sources in the order of the listings.
 	Sources []Source
-	// Complete tells that every source was heard.
+	// Complete says that every source was heard.
 	Complete bool
-	// MirrorsKnown tells that Mirrors is what the API server has, or that there
+	// MirrorsKnown says that Mirrors is what the API server has, or that there
 	// is none to ask.
 	MirrorsKnown bool
 }

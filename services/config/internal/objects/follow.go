@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package objects
 
 import (
@@ -6,9 +8,11 @@ import (
 	"math/rand/v2"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
@@ -17,24 +21,36 @@ import (
 
 // Periods of asking.
 const (
-	// askSettled is for an object that is as it should be.
-	askSettled = time.Minute
+	// untilSigns is for an object that is as it should be, and of whose changes
+	// something else tells (Manager.signs).
+	untilSigns = time.Duration(-1)
 	// askFirst and askMost bound the doubling wait for one that is not.
 	askFirst = 200 * time.Millisecond
 	askMost  = 10 * time.Second
 	// askAttached bounds it for an attachment: a pod waits for nothing else.
 	askAttached = time.Second
+	// eagerly bounds the doubling wait after a sign, which may come before the change: a
+	// volume leaves the list of the Node before it is detached.
+	eagerly = time.Minute
+	// routineQPS and routineBurst bound how often claims are asked for of which no
+	// change is expected: a node with many asks for each less often.
+	routineQPS, routineBurst = 5, 10
 )
 
 // follow keeps one item current until ctx ends.
-func (m *Manager) follow(ctx context.Context, s *session, ref refs.Ref) {
+func (m *Manager) follow(ctx context.Context, s *session, it *item) {
+	ref := it.ref
 	if ref.Kind == pod.SignersBundle {
 		m.followSigner(ctx, s, ref)
 		return
 	}
 	k := kinds[ref.Kind]
-	if k.access == asked || (k.access == byStrategy && s.ttl > 0) {
-		m.ask(ctx, s, ref, k)
+	switch {
+	case k.access == asked:
+		m.ask(ctx, s.claims, 0, it, k)
+		return
+	case k.access == byStrategy && s.ttl > 0:
+		m.ask(ctx, s.client, s.ttl, it, k)
 		return
 	}
 	watch, stop := context.WithCancel(ctx)
@@ -55,15 +71,17 @@ func (m *Manager) follow(ctx context.Context, s *session, ref refs.Ref) {
 	<-ctx.Done()
 }
 
-// ask gets an item again and again.
-func (m *Manager) ask(ctx context.Context, s *session, ref refs.Ref, k kind) {
+// ask gets an item again and again: every ttl, if that is above zero.
+func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time.Duration, it *item, k kind) {
+	ref := it.ref
 	wait, most := askFirst, askMost
 	if ref.Kind == refs.VolumeAttachment {
 		most = askAttached
 	}
+	eager := untilSigns
 	for {
 		object := k.empty()
-		err := k.client(s.client).Get().Resource(k.resource).
+		err := k.client(client).Get().Resource(k.resource).
 			NamespaceIfScoped(ref.Namespace, ref.Namespace != "").Name(ref.Name).Do(ctx).Into(object)
 		switch {
 		case err == nil:
@@ -79,29 +97,48 @@ func (m *Manager) ask(ctx context.Context, s *session, ref refs.Ref, k kind) {
 			<-ctx.Done()
 			return
 		}
-		wait = next(wait, most, object, s.ttl)
-		timer := time.NewTimer(wait + rand.N(wait/10+1))
+		settled := object != nil && settled(object, m.usersOf(ref))
+		if wait = next(wait, most, object, settled, ttl, m.cfg.Again); wait == untilSigns && eager != untilSigns {
+			wait = eager
+			if eager *= 2; eager > eagerly {
+				eager = untilSigns
+			}
+		}
+		var timer <-chan time.Time
+		if wait != untilSigns {
+			timer = time.After(wait + rand.N(wait/10+1))
+		}
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-it.again:
+			wait, eager = askFirst, askFirst
+		case <-timer:
+			if settled && ttl == 0 && m.routine.Wait(ctx) != nil {
+				return
+			}
 		}
 	}
 }
 
-// next is how long to wait before asking again, given the wait before.
-func next(was, most time.Duration, object Object, ttl time.Duration) time.Duration {
+// next is how long to wait before asking again, given the wait before; untilSigns for
+// one that is asked for when something says that it may have changed. again is for a
+// claim that is as it should be: nothing signals its growth, as a node may not watch
+// it.
+func next(was, most time.Duration, object Object, settled bool, ttl, again time.Duration) time.Duration {
 	switch {
-	case object == nil || !settled(object):
-		return min(2*was, most)
+	case !settled:
+		return min(2*max(was, askFirst/2), most)
 	case ttl > 0:
 		return ttl
 	}
-	return askSettled
+	if _, claim := object.(*v1.PersistentVolumeClaim); claim {
+		return again
+	}
+	return untilSigns
 }
 
-// answered tells that an error is the API server's answer, not its absence.
+// answered reports whether an error is the API server's answer, not its absence.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

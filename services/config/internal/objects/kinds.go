@@ -1,6 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package objects
 
 import (
+	"slices"
+
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -8,6 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -72,7 +77,7 @@ var trustBundles = kind{"clustertrustbundles", watched,
 	func(c kubernetes.Interface) rest.Interface { return c.CertificatesV1beta1().RESTClient() },
 	func() Object { return &certificatesv1beta1.ClusterTrustBundle{} }}
 
-// immutable tells that an object will not change any more.
+// immutable reports whether an object will not change any more.
 func immutable(o Object) bool {
 	switch o := o.(type) {
 	case *v1.ConfigMap:
@@ -83,8 +88,14 @@ func immutable(o Object) bool {
 	return false
 }
 
-// settled tells that an object that is asked for needs no close look any more.
-func settled(o Object) bool {
+// reserved reports whether a pod may use a resource claim.
+func reserved(o *resourcev1.ResourceClaim, uid types.UID) bool {
+	return slices.ContainsFunc(o.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid })
+}
+
+// settled reports whether an object that is asked for needs no close look any more. users are
+// the pods of this node that need it.
+func settled(o Object, users []types.UID) bool {
 	switch o := o.(type) {
 	case nil:
 		return false
@@ -99,7 +110,7 @@ func settled(o Object) bool {
 	case *storagev1.VolumeAttachment:
 		return o.Status.Attached && o.DeletionTimestamp == nil
 	case *resourcev1.ResourceClaim:
-		return o.Status.Allocation != nil
+		return o.Status.Allocation != nil && !slices.ContainsFunc(users, func(uid types.UID) bool { return !reserved(o, uid) })
 	}
 	return true
 }

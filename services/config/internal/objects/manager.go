@@ -1,16 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package objects
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
@@ -19,16 +26,19 @@ import (
 // Config of a manager. The functions are called one at a time, from any
 // goroutine, and must not call the manager.
 type Config struct {
-	// Publish tells what is known of a wanted object.
+	// Publish says what is known of a wanted object.
 	Publish func(refs.Ref, *configv1.Object)
-	// Withdraw tells that an object is not wanted any more.
+	// Withdraw says that an object is not wanted any more.
 	Withdraw func(refs.Ref)
-	// Changed tells that an object which names others changed, or that the
+	// Changed says that an object which names others changed, or that the
 	// services were read for the first time.
 	Changed func()
-	// Linger is how long a ConfigMap is followed after the last pod that needs it has
-	// gone: the next one often needs the same.
+	// Linger is how long a ConfigMap is watched after the last pod that needs it has
+	// gone: the next one often needs the same. One that is not watched goes at once.
 	Linger time.Duration
+	// Again is how often a claim is asked for that is as it should be; a minute when
+	// zero (kubelet: the period of its pod workers).
+	Again time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	Log *slog.Logger
@@ -44,8 +54,10 @@ type Manager struct {
 
 	mu       sync.Mutex
 	items    map[refs.Ref]*item
+	users    map[refs.Ref][]types.UID // of resource claims
 	services services
 	session  *session
+	routine  flowcontrol.RateLimiter // of asking for what is as it should be
 }
 
 // item is one wanted object.
@@ -56,13 +68,17 @@ type item struct {
 	since  time.Time          // when it was first asked for
 	left   time.Time          // when the last pod that needs it had gone; zero: one does
 	cancel context.CancelFunc // of the goroutine that follows it
+	again  signal.Signal      // it may have changed
 }
+
+func newItem(ref refs.Ref) *item { return &item{ref: ref, again: signal.New()} }
 
 // session is one client's time.
 type session struct {
 	ctx    context.Context
 	client kubernetes.Interface
-	ttl    time.Duration // above zero: ConfigMaps and Secrets are asked for, that often
+	claims kubernetes.Interface // for what is asked for, with a limit of its own
+	ttl    time.Duration        // above zero: ConfigMaps and Secrets are asked for, that often
 	parts  sync.WaitGroup
 }
 
@@ -71,10 +87,16 @@ func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, items: map[refs.Ref]*item{}, services: newServices()}
+	if cfg.Again == 0 {
+		cfg.Again = time.Minute
+	}
+	return &Manager{
+		cfg: cfg, items: map[refs.Ref]*item{}, services: newServices(),
+		routine: flowcontrol.NewTokenBucketRateLimiter(routineQPS, routineBurst),
+	}
 }
 
-// Restore puts in an object kept from an earlier life; it is told at once.
+// Restore puts in an object kept by the previous process; it is published at once.
 func (m *Manager) Restore(ref refs.Ref, kept *configv1.Object) error {
 	k, ok := kinds[ref.Kind]
 	if !ok {
@@ -89,7 +111,8 @@ func (m *Manager) Restore(ref refs.Ref, kept *configv1.Object) error {
 	if ref.Kind == refs.Service {
 		m.services.all[ref] = object
 	}
-	it := &item{ref: ref, object: object}
+	it := newItem(ref)
+	it.object = object
 	m.items[ref] = it
 	m.tell(it, false, "")
 	return nil
@@ -108,7 +131,7 @@ func (m *Manager) Want(set refs.Set, keep bool) {
 	for _, ref := range set.Sorted() {
 		it, ok := m.items[ref]
 		if !ok {
-			it = &item{ref: ref}
+			it = newItem(ref)
 			m.items[ref] = it
 			m.tell(it, false, "")
 		}
@@ -119,9 +142,27 @@ func (m *Manager) Want(set refs.Set, keep bool) {
 	}
 }
 
-// leave drops an item that no pod needs, or lets it linger.
+// Users says which pods use each resource claim. One that is not reserved yet for a pod
+// is asked for until it is; nothing else shows that.
+func (m *Manager) Users(users map[refs.Ref][]types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	former := m.users
+	m.users = users
+	m.again(func(r refs.Ref) bool { return r.Kind == refs.ResourceClaim && !slices.Equal(former[r], users[r]) })
+}
+
+func (m *Manager) usersOf(ref refs.Ref) []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.users[ref]
+}
+
+// leave drops an item that no pod needs, or lets it linger. What is not watched goes
+// at once: the next pod that needs an object of that name reads it, for it may be
+// another one by then.
 func (m *Manager) leave(it *item) {
-	if it.ref.Kind != refs.ConfigMap || m.cfg.Linger <= 0 {
+	if it.ref.Kind != refs.ConfigMap || m.cfg.Linger <= 0 || !m.watched(it) {
 		m.drop(it)
 		return
 	}
@@ -129,6 +170,12 @@ func (m *Manager) leave(it *item) {
 		it.left = m.cfg.Now()
 		time.AfterFunc(m.cfg.Linger, func() { m.sweep(it) })
 	}
+}
+
+// watched reports whether changes of an item are heard of as they happen.
+func (m *Manager) watched(it *item) bool {
+	asked := m.session != nil && m.session.ttl > 0
+	return !asked && (it.object == nil || !immutable(it.object))
 }
 
 // sweep drops an item that has lingered.
@@ -150,10 +197,11 @@ func (m *Manager) Lookup(ref refs.Ref) runtime.Object {
 	return nil
 }
 
-// Run follows what is wanted with one client until ctx ends. A ttl above zero
+// Run follows what is wanted until ctx ends: with one client what pods wait for,
+// with the other, which may be slow, claims and what they lead to. A ttl above zero
 // replaces the watches of ConfigMaps and Secrets.
-func (m *Manager) Run(ctx context.Context, client kubernetes.Interface, ttl time.Duration) {
-	s := &session{ctx: ctx, client: client, ttl: ttl}
+func (m *Manager) Run(ctx context.Context, client, claims kubernetes.Interface, ttl time.Duration) {
+	s := &session{ctx: ctx, client: client, claims: claims, ttl: ttl}
 	s.parts.Go(func() { m.followServices(ctx, client) })
 	m.mu.Lock()
 	m.session = s
@@ -173,7 +221,7 @@ func (m *Manager) Run(ctx context.Context, client kubernetes.Interface, ttl time
 	s.parts.Wait()
 }
 
-// start follows an item unless somebody does, or there is nobody to ask.
+// start begins to follow an item unless it is followed already, or there is no API client.
 func (m *Manager) start(it *item) {
 	s := m.session
 	if s == nil || it.cancel != nil || s.ctx.Err() != nil {
@@ -186,7 +234,7 @@ func (m *Manager) start(it *item) {
 	}
 	s.parts.Go(func() {
 		defer cancel()
-		m.follow(ctx, s, it.ref)
+		m.follow(ctx, s, it)
 	})
 }
 
@@ -214,9 +262,38 @@ func (m *Manager) take(ctx context.Context, ref refs.Ref, object Object) {
 	it.object = object
 	m.tell(it, object == nil, "")
 	named := !refs.Same(before, object)
+	m.signs(before, object)
 	m.mu.Unlock()
 	if named {
 		m.cfg.Changed()
+	}
+}
+
+// signs has those objects asked for again of whose change an object tells: any change
+// of a claim, such as the growth of its volume, may be one of the volume; what is
+// attached to the node is listed in the Node.
+func (m *Manager) signs(before, now Object) {
+	if before == nil {
+		return
+	}
+	switch now := now.(type) {
+	case *v1.PersistentVolumeClaim:
+		if before.GetResourceVersion() != now.ResourceVersion {
+			m.again(func(r refs.Ref) bool { return r.Kind == refs.PersistentVolume && r.Name == now.Spec.VolumeName })
+		}
+	case *v1.Node:
+		if was, ok := before.(*v1.Node); !ok || !slices.Equal(was.Status.VolumesAttached, now.Status.VolumesAttached) {
+			m.again(func(r refs.Ref) bool { return r.Kind == refs.VolumeAttachment })
+		}
+	}
+}
+
+// again has objects asked for soon, where they are asked for; callers hold Manager.mu.
+func (m *Manager) again(which func(refs.Ref) bool) {
+	for ref, it := range m.items {
+		if which(ref) {
+			it.again.Send()
+		}
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package objects
 
 import (
@@ -19,16 +21,18 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
-	"github.com/sextant-node/sextant/services/config/internal/apitest"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
+	"github.com/sextant-node/sextant/test/apitest"
 )
 
 // told collects what a manager tells.
@@ -112,7 +116,7 @@ func connect(t *testing.T, m *Manager, s *apitest.Server, ttl time.Duration) (en
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { m.Run(ctx, client, ttl); close(done) }()
+	go func() { m.Run(ctx, client, client, ttl); close(done) }()
 	end = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(end)
 	return end
@@ -420,19 +424,20 @@ func TestNext(t *testing.T) {
 		ttl    time.Duration
 		want   time.Duration
 	}{
-		"absent":              {askFirst, nil, 0, 2 * askFirst},
-		"absent for long":     {askMost, nil, 0, askMost},
-		"unbound":             {askFirst, &v1.PersistentVolumeClaim{}, 0, 2 * askFirst},
-		"bound":               {askFirst, bound, 0, askSettled},
-		"lost after settled":  {askSettled, nil, 0, askMost},
-		"unallocated":         {askFirst, &resourcev1.ResourceClaim{}, 0, 2 * askFirst},
-		"cached":              {askFirst, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
-		"nobody's":            {askFirst, &v1.PersistentVolume{}, 0, 2 * askFirst},
-		"settled without ttl": {askFirst, volume("u"), 0, askSettled},
-		"half bound":          {askFirst, volume(""), 0, 2 * askFirst},
-		"growing":             {askFirst, growing, 0, 2 * askFirst},
+		"absent":             {askFirst, nil, 0, 2 * askFirst},
+		"absent for long":    {askMost, nil, 0, askMost},
+		"unbound":            {askFirst, &v1.PersistentVolumeClaim{}, 0, 2 * askFirst},
+		"bound":              {askFirst, bound, 0, time.Minute},
+		"lost after settled": {time.Minute, nil, 0, askMost},
+		"lost after signs":   {untilSigns, nil, 0, askFirst},
+		"unallocated":        {askFirst, &resourcev1.ResourceClaim{}, 0, 2 * askFirst},
+		"cached":             {askFirst, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
+		"nobody's":           {askFirst, &v1.PersistentVolume{}, 0, 2 * askFirst},
+		"settled":            {askFirst, volume("u"), 0, untilSigns},
+		"half bound":         {askFirst, volume(""), 0, 2 * askFirst},
+		"growing":            {askFirst, growing, 0, 2 * askFirst},
 	} {
-		if got := next(c.was, askMost, c.object, c.ttl); got != c.want {
+		if got := next(c.was, askMost, c.object, c.object != nil && settled(c.object, nil), c.ttl, time.Minute); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -481,6 +486,96 @@ func TestAttachmentsAreAskedForUntilAttached(t *testing.T) {
 	})
 }
 
+// TestAskedForOnSigns: volumes, attachments and claims on resources that are as they
+// should be are not asked for any more, however often the claim is, until the claim
+// or the Node says that one of them may have changed.
+func TestAskedForOnSigns(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	m.cfg.Again = time.Millisecond
+	m.routine = flowcontrol.NewFakeAlwaysRateLimiter()
+	claim := refs.Ref{Kind: refs.PersistentVolumeClaim, Namespace: "ns", Name: "data"}
+	volume := refs.Ref{Kind: refs.PersistentVolume, Name: "pv"}
+	devices := refs.Ref{Kind: refs.ResourceClaim, Namespace: "ns", Name: "gpu"}
+	node := refs.Ref{Kind: refs.Node, Name: "n1"}
+	attachment := refs.Ref{Kind: refs.VolumeAttachment, Name: "a"}
+	bound := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Name: "data", UID: "u"}}}
+	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+	host := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	server.Put("persistentvolumeclaims", bound)
+	server.Put("persistentvolumes", pv)
+	server.Put("volumeattachments", attached)
+	server.Put("nodes", host)
+	server.Put("resourceclaims", &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu"}, Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}},
+	})
+	m.Want(set(claim, volume, devices, node, attachment), false)
+	connect(t, m, server, 0)
+	for _, ref := range []refs.Ref{claim, volume, devices, node, attachment} {
+		told.has(t, ref, ref.Name)
+	}
+	others := func() (n [3]int) {
+		for i, resource := range []string{"persistentvolumes", "volumeattachments", "resourceclaims"} {
+			n[i] = server.Requests("get " + resource)
+		}
+		return n
+	}
+	told.until(t, "the claim asked for again and again", func(map[refs.Ref]*configv1.Object) bool {
+		return server.Requests("get persistentvolumeclaims") > 50
+	})
+	if n := others(); n != [3]int{1, 1, 1} {
+		t.Errorf("volumes, attachments and claims on resources were asked for %v times", n)
+	}
+	server.Put("persistentvolumes", func() *v1.PersistentVolume { p := pv.DeepCopy(); p.Spec.StorageClassName = "grown"; return p }())
+	changed := bound.DeepCopy()
+	changed.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}
+	server.Put("persistentvolumeclaims", changed)
+	told.has(t, volume, "grown")
+	server.Put("volumeattachments", func() *storagev1.VolumeAttachment {
+		a := attached.DeepCopy()
+		a.Status.AttachmentMetadata = map[string]string{"device": "sdx"}
+		return a
+	}())
+	host = host.DeepCopy()
+	host.Status.VolumesAttached = []v1.AttachedVolume{{Name: "x"}}
+	server.Put("nodes", host)
+	told.has(t, attachment, "sdx")
+}
+
+// TestAResourceClaimIsAskedForUntilReserved: another pod that uses a claim has it asked for
+// until it is reserved for that pod too, and not any more then.
+func TestAResourceClaimIsAskedForUntilReserved(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	devices := refs.Ref{Kind: refs.ResourceClaim, Namespace: "ns", Name: "gpu"}
+	put := func(users ...types.UID) {
+		claim := &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu"}, Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}},
+		}
+		for _, uid := range users {
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", UID: uid})
+		}
+		server.Put("resourceclaims", claim)
+	}
+	asked := func() int { return server.Requests("get resourceclaims") }
+	put("first-pod")
+	m.Users(map[refs.Ref][]types.UID{devices: {"first-pod"}})
+	m.Want(set(devices), false)
+	connect(t, m, server, 0)
+	told.has(t, devices, "first-pod")
+	if n := asked(); n != 1 {
+		t.Errorf("asked for %d times", n)
+	}
+	m.Users(map[refs.Ref][]types.UID{devices: {"first-pod", "second-pod"}})
+	told.until(t, "asked for again and again", func(map[refs.Ref]*configv1.Object) bool { return asked() > 3 })
+	put("first-pod", "second-pod")
+	told.has(t, devices, "second-pod")
+}
+
 // TestTrustBundles: one by name, and all of a signer that match as one.
 func TestTrustBundles(t *testing.T) {
 	s := apitest.New(t)
@@ -526,6 +621,43 @@ func TestTrustBundles(t *testing.T) {
 	told.has(t, live, "anchor e")
 }
 
+// TestWhatIsNotWatchedDoesNotLinger: a ConfigMap that is deleted and made again is read
+// again for the next pod, where nobody would hear of that: it cannot be changed, or is
+// asked for from time to time only.
+func TestWhatIsNotWatchedDoesNotLinger(t *testing.T) {
+	for name, c := range map[string]struct {
+		immutable bool
+		ttl       time.Duration
+	}{"immutable": {true, 0}, "asked for": {false, time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			s := apitest.New(t)
+			put := func(text string) {
+				object := configMap("m", text)
+				object.Immutable = &c.immutable
+				s.Put("configmaps", object)
+			}
+			put("one")
+			m, d := newManager()
+			m.cfg.Linger = time.Hour
+			m.Want(set(refMap), false)
+			connect(t, m, s, c.ttl)
+			d.has(t, refMap, "one")
+			m.Want(set(), false)
+			d.until(t, "gone", func(all map[refs.Ref]*configv1.Object) bool { return all[refMap] == nil })
+			s.Delete("configmaps", "ns", "m")
+			put("two")
+			m.Want(set(refMap), false)
+			d.until(t, "the new one, and never the old", func(all map[refs.Ref]*configv1.Object) bool {
+				object := string(all[refMap].GetObject())
+				if strings.Contains(object, "one") {
+					t.Fatalf("the next pod is given the deleted ConfigMap: %q", object)
+				}
+				return strings.Contains(object, "two")
+			})
+		})
+	}
+}
+
 // TestConfigMapsLinger: the next pod finds a ConfigMap followed, and its changes known; a
 // Secret goes at once.
 func TestConfigMapsLinger(t *testing.T) {
@@ -536,7 +668,9 @@ func TestConfigMapsLinger(t *testing.T) {
 	put("one")
 	s.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
 	m, d := newManager()
-	m.cfg.Linger = 100 * time.Millisecond
+	var passed atomic.Int64 // besides the time that the test takes
+	m.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	m.cfg.Linger = time.Hour
 	config, secret := refs.Ref{Kind: refs.ConfigMap, Namespace: "ns", Name: "c"}, refs.Ref{Kind: refs.Secret, Namespace: "ns", Name: "s"}
 	m.Want(refs.Set{config: {}, secret: {}}, false)
 	connect(t, m, s, 0)
@@ -553,12 +687,19 @@ func TestConfigMapsLinger(t *testing.T) {
 	m.Want(refs.Set{config: {}}, false)
 	put("two")
 	d.has(t, config, "two")
-	<-time.After(2 * m.cfg.Linger) // it is wanted again: nothing may come of the time before
+	passed.Store(int64(2 * m.cfg.Linger)) // it is wanted again: nothing may come of the time before
+	m.mu.Lock()
+	it := m.items[config]
+	m.mu.Unlock()
+	m.sweep(it)
 	m.Want(refs.Set{config: {}}, false)
 	d.has(t, config, "two")
 	if n := s.Requests("watch configmaps"); n != 1 {
 		t.Errorf("%d watches", n)
 	}
+	m.mu.Lock()
+	m.cfg.Linger = time.Millisecond
+	m.mu.Unlock()
 	m.Want(refs.Set{}, false)
 	m.Want(refs.Set{}, false)
 	d.until(t, "the ConfigMap to go", func(all map[refs.Ref]*configv1.Object) bool { return len(all) == 0 })

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package objects
 
 import (
@@ -47,7 +49,7 @@ func (m *Manager) WantServices(namespaces map[string]bool, keep bool) {
 	}
 }
 
-// ServicesHeard tells that all services were read since the process started.
+// ServicesHeard reports whether all services were read since the process started.
 func (m *Manager) ServicesHeard() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +68,8 @@ func (m *Manager) tellService(ref refs.Ref) {
 	case !exists && told:
 		m.drop(it)
 	case exists && m.serviceWanted(ref) && (!told || it.object != object):
-		it = &item{ref: ref, object: object}
+		it = newItem(ref)
+		it.object = object
 		m.items[ref] = it
 		m.tell(it, false, "")
 	}
@@ -89,7 +92,7 @@ func serviceRef(o metav1.Object) refs.Ref {
 	return refs.Ref{Kind: refs.Service, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// addressed tells that containers can be told of a service.
+// addressed reports whether containers can be told of a service.
 func addressed(s *v1.Service) bool {
 	return s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package problem turns the error of a manifest into one clear message that
 // names the field. It is pure.
 package problem

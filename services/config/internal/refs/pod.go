@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package refs
 
 import (
@@ -5,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 )
 
 // OfPod lists the objects a pod names, in no order, perhaps some twice.
@@ -19,7 +21,7 @@ func OfPod(p *v1.Pod) []Ref {
 		f.environment(c)
 	}
 	for i := range spec.Volumes {
-		f.volume(p.Name, &spec.Volumes[i])
+		f.named(volumetype.Refs(p, &spec.Volumes[i]))
 	}
 	if spec.RuntimeClassName != nil {
 		f.global(RuntimeClass, *spec.RuntimeClassName)
@@ -28,7 +30,7 @@ func OfPod(p *v1.Pod) []Ref {
 	return f.refs
 }
 
-// WantsServices tells whether the environment of the pod's containers lists the
+// WantsServices reports whether the environment of the pod's containers lists the
 // services of its namespace. (The kubernetes service of the default namespace
 // is listed for every pod.)
 func WantsServices(p *v1.Pod) bool {
@@ -42,7 +44,7 @@ type finder struct {
 
 func (f *finder) add(kind, name string) {
 	if name != "" {
-		f.refs = append(f.refs, Ref{kind, f.namespace, name})
+		f.refs = append(f.refs, Ref{Kind: kind, Namespace: f.namespace, Name: name})
 	}
 }
 
@@ -52,9 +54,11 @@ func (f *finder) global(kind, name string) {
 	}
 }
 
-func (f *finder) local(kind string, r *v1.LocalObjectReference) {
-	if r != nil {
-		f.add(kind, r.Name)
+func (f *finder) named(refs []Ref) {
+	for _, r := range refs {
+		if r.Name != "" {
+			f.refs = append(f.refs, r)
+		}
 	}
 }
 
@@ -96,61 +100,6 @@ func (f *finder) environment(c *v1.EphemeralContainerCommon) {
 		if from.SecretKeyRef != nil {
 			f.add(Secret, from.SecretKeyRef.Name)
 		}
-	}
-}
-
-func (f *finder) volume(podName string, v *v1.Volume) {
-	switch s := &v.VolumeSource; {
-	case s.Secret != nil:
-		f.add(Secret, s.Secret.SecretName)
-	case s.ConfigMap != nil:
-		f.add(ConfigMap, s.ConfigMap.Name)
-	case s.Projected != nil:
-		for i := range s.Projected.Sources {
-			if c := s.Projected.Sources[i].ConfigMap; c != nil {
-				f.add(ConfigMap, c.Name)
-			}
-			if c := s.Projected.Sources[i].Secret; c != nil {
-				f.add(Secret, c.Name)
-			}
-			if c := s.Projected.Sources[i].ClusterTrustBundle; c != nil {
-				if kind, name, err := pod.TrustBundleName(c); err == nil { // volume tells
-					f.global(kind, name)
-				}
-			}
-		}
-	case s.PersistentVolumeClaim != nil:
-		f.add(PersistentVolumeClaim, s.PersistentVolumeClaim.ClaimName)
-	case s.Ephemeral != nil:
-		// The claim of a generic ephemeral volume is named after pod and volume.
-		f.add(PersistentVolumeClaim, podName+"-"+v.Name)
-	case s.CSI != nil:
-		f.global(CSIDriver, s.CSI.Driver)
-		f.local(Secret, s.CSI.NodePublishSecretRef)
-	default:
-		f.inTree(s)
-	}
-}
-
-// inTree finds the secrets of the older in-tree volumes.
-func (f *finder) inTree(s *v1.VolumeSource) {
-	switch {
-	case s.ISCSI != nil:
-		f.local(Secret, s.ISCSI.SecretRef)
-	case s.FlexVolume != nil:
-		f.local(Secret, s.FlexVolume.SecretRef)
-	case s.AzureFile != nil:
-		f.add(Secret, s.AzureFile.SecretName)
-	case s.RBD != nil:
-		f.local(Secret, s.RBD.SecretRef)
-	case s.CephFS != nil:
-		f.local(Secret, s.CephFS.SecretRef)
-	case s.Cinder != nil:
-		f.local(Secret, s.Cinder.SecretRef)
-	case s.ScaleIO != nil:
-		f.local(Secret, s.ScaleIO.SecretRef)
-	case s.StorageOS != nil:
-		f.local(Secret, s.StorageOS.SecretRef)
 	}
 }
 

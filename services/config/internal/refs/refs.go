@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package refs finds the API objects that pods need on the node: what their
 // volumes, environments, pull secrets and classes name, and what those objects
 // name in turn. It is pure.
@@ -12,32 +14,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 )
 
 // Kinds of objects.
 const (
-	ConfigMap             = "ConfigMap"
-	Secret                = "Secret"
+	ConfigMap             = volumetype.KindConfigMap
+	Secret                = volumetype.KindSecret
 	Service               = "Service"
 	Node                  = "Node"
 	RuntimeClass          = "RuntimeClass"
-	PersistentVolumeClaim = "PersistentVolumeClaim"
+	PersistentVolumeClaim = volumetype.KindClaim
 	PersistentVolume      = "PersistentVolume"
-	CSIDriver             = "CSIDriver"
+	CSIDriver             = volumetype.KindCSIDriver
 	VolumeAttachment      = "VolumeAttachment"
 	ResourceClaim         = "ResourceClaim"
 )
 
 // Ref names an API object.
-type Ref struct {
-	Kind string
-	// Namespace is empty for kinds without one.
-	Namespace string
-	Name      string
-}
-
-// Key is the key of the object in the feeds: kind/namespace/name.
-func (r Ref) Key() string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
+type Ref = volumetype.Ref
 
 // Set is a set of objects.
 type Set map[Ref]struct{}
@@ -51,7 +47,7 @@ func (s Set) Add(refs ...Ref) {
 	}
 }
 
-// Has tells whether the set holds an object.
+// Has reports whether the set holds an object.
 func (s Set) Has(r Ref) bool {
 	_, ok := s[r]
 	return ok
@@ -101,7 +97,7 @@ func Collect(node string, direct [][]Ref, lookup func(Ref) runtime.Object) Set {
 	return set
 }
 
-// attached tells whether volumes of a driver are attached to nodes: as long as
+// attached reports whether volumes of a driver are attached to nodes: as long as
 // nothing else is known, they are.
 func attached(driver string, lookup func(Ref) runtime.Object) bool {
 	known, ok := lookup(Ref{Kind: CSIDriver, Name: driver}).(*storagev1.CSIDriver)
@@ -114,7 +110,7 @@ func Attachment(volume *v1.CSIPersistentVolumeSource, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(volume.VolumeHandle+volume.Driver+node)))
 }
 
-// Same tells whether what Collect finds is the same with either version of an
+// Same reports whether what Collect finds is the same with either version of an
 // object, nil for none.
 func Same(before, after runtime.Object) bool {
 	_, driver := after.(*storagev1.CSIDriver)
@@ -131,38 +127,7 @@ func OfObject(object runtime.Object) []Ref {
 			return []Ref{{Kind: PersistentVolume, Name: o.Spec.VolumeName}}
 		}
 	case *v1.PersistentVolume:
-		return ofVolume(o)
+		return volumetype.PersistentRefs(o)
 	}
 	return nil
-}
-
-func ofVolume(pv *v1.PersistentVolume) []Ref {
-	claimNamespace := ""
-	if pv.Spec.ClaimRef != nil {
-		claimNamespace = pv.Spec.ClaimRef.Namespace
-	}
-	var refs []Ref
-	secret := func(r *v1.SecretReference) {
-		if r == nil || r.Name == "" {
-			return
-		}
-		refs = append(refs, Ref{Secret, cmp.Or(r.Namespace, claimNamespace), r.Name})
-	}
-	src := &pv.Spec.PersistentVolumeSource
-	switch {
-	case src.CSI != nil:
-		refs = append(refs, Ref{Kind: CSIDriver, Name: src.CSI.Driver})
-		secret(src.CSI.NodeStageSecretRef)
-		secret(src.CSI.NodePublishSecretRef)
-		secret(src.CSI.NodeExpandSecretRef)
-	case src.ISCSI != nil:
-		secret(src.ISCSI.SecretRef)
-	case src.FlexVolume != nil:
-		secret(src.FlexVolume.SecretRef)
-	case src.RBD != nil:
-		secret(src.RBD.SecretRef)
-	case src.CephFS != nil:
-		secret(src.CephFS.SecretRef)
-	}
-	return refs
 }

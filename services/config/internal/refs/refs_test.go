@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package refs
 
 import (
@@ -50,7 +52,7 @@ spec:
   - {name: f, cinder: {secretRef: {name: ci}}}
   - {name: g, scaleIO: {secretRef: {name: sc}}}
   - {name: h, storageos: {secretRef: {name: st}}}
-`, `Secret/ns/az Secret/ns/ce Secret/ns/ci Secret/ns/fl Secret/ns/is Secret/ns/rb Secret/ns/sc Secret/ns/st`},
+`, `CSIDriver//cinder.csi.openstack.org CSIDriver//file.csi.azure.com Secret/ns/az Secret/ns/ce Secret/ns/fl Secret/ns/is Secret/ns/rb Secret/ns/sc Secret/ns/st`},
 		"class and claims": {`
 spec:
   runtimeClassName: gvisor
@@ -85,8 +87,8 @@ func keys(set Set) string {
 
 func TestCollectFollowsWhatObjectsName(t *testing.T) {
 	known := map[Ref]runtime.Object{
-		{PersistentVolumeClaim, "ns", "data"}: &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
-		{PersistentVolumeClaim, "ns", "wait"}: &v1.PersistentVolumeClaim{},
+		{Kind: PersistentVolumeClaim, Namespace: "ns", Name: "data"}: &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
+		{Kind: PersistentVolumeClaim, Namespace: "ns", Name: "wait"}: &v1.PersistentVolumeClaim{},
 		{Kind: PersistentVolume, Name: "pv"}: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
 			ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "data"},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
@@ -103,14 +105,14 @@ func TestCollectFollowsWhatObjectsName(t *testing.T) {
 		}
 		return nil
 	}
-	got := keys(Collect("n1", [][]Ref{{{PersistentVolumeClaim, "ns", "data"}, {PersistentVolumeClaim, "ns", "wait"}}}, lookup))
+	got := keys(Collect("n1", [][]Ref{{{Kind: PersistentVolumeClaim, Namespace: "ns", Name: "data"}, {Kind: PersistentVolumeClaim, Namespace: "ns", Name: "wait"}}}, lookup))
 	want := "CSIDriver//csi.example PersistentVolume//pv PersistentVolumeClaim/ns/data PersistentVolumeClaim/ns/wait Secret/kube-system/csi Secret/ns/here"
 	if withAttachment := want + " VolumeAttachment//csi-c59aa9fdb6e704451dbd837db8aa988fe5ba4a80aaa589eb502c5a10c5b2b9c8"; got != withAttachment {
 		t.Errorf("got  %s\nwant %s", got, withAttachment)
 	}
 	no := false
 	known[Ref{Kind: CSIDriver, Name: "csi.example"}] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}
-	if got := keys(Collect("n1", [][]Ref{{{PersistentVolumeClaim, "ns", "data"}, {PersistentVolumeClaim, "ns", "wait"}}}, lookup)); got != want {
+	if got := keys(Collect("n1", [][]Ref{{{Kind: PersistentVolumeClaim, Namespace: "ns", Name: "data"}, {Kind: PersistentVolumeClaim, Namespace: "ns", Name: "wait"}}}, lookup)); got != want {
 		t.Errorf("without attaching: got  %s\nwant %s", got, want)
 	}
 }
@@ -124,7 +126,7 @@ func TestOfVolumeSecrets(t *testing.T) {
 		"cephfs": {CephFS: &v1.CephFSPersistentVolumeSource{SecretRef: secret}},
 	} {
 		refs := OfObject(&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: src}})
-		if len(refs) != 1 || refs[0] != (Ref{Secret, "s", "n"}) {
+		if len(refs) != 1 || refs[0] != (Ref{Kind: Secret, Namespace: "s", Name: "n"}) {
 			t.Errorf("%s: %v", name, refs)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package renewal decides about the node's client certificate: which one is
 // used, and whether another one is asked for and how. It is pure: the time is
 // an input.

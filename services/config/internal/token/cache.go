@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package token
 
 import (
@@ -18,7 +20,7 @@ type Config struct {
 	Keep func(key string, t Token)
 	Drop func(key string)
 	Now  func() time.Time
-	// Renewal hears of a renewal that failed while the old token still serves.
+	// Renewal is called for a renewal that failed while the old token still serves.
 	Renewal func(Request, error)
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package token
 
 import (
@@ -8,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Issue asks the API server for a token (TokenRequest) bound to the pod.
@@ -29,7 +33,7 @@ func Issue(ctx context.Context, client kubernetes.Interface, r Request) (Token, 
 	// The API server may grant another life than asked for, and says so.
 	life := r.Expiration
 	if granted := review.Spec.ExpirationSeconds; granted != nil {
-		life = time.Duration(*granted) * time.Second
+		life = pod.Seconds(*granted)
 	}
 	return Token{Token: review.Status.Token, Expires: review.Status.ExpirationTimestamp.Time, Life: life}, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package token
 
 import (
@@ -37,7 +39,7 @@ func Patient(issue func(context.Context, Request) (Token, error)) func(context.C
 	}
 }
 
-// lagging tells whether an error may be of an API server that does not know the
+// lagging reports whether an error may be of an API server that does not know the
 // pod yet.
 func lagging(err error) bool {
 	if apierrors.IsForbidden(err) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package token hands out service-account tokens bound to pods, from a cache
 // where it can.
 //
@@ -58,7 +60,7 @@ const (
 	maxJitter = 10 * time.Second
 )
 
-// Fresh tells that a token needs no renewal yet. jitter is in [0, 1).
+// Fresh reports whether a token needs no renewal yet. jitter is in [0, 1).
 func (t Token) Fresh(now time.Time, jitter float64) bool {
 	early := time.Duration(jitter * float64(maxJitter))
 	issued := t.Expires.Add(-t.Life)
@@ -69,5 +71,5 @@ func (t Token) Fresh(now time.Time, jitter float64) bool {
 	return now.Before(renew.Add(-early))
 }
 
-// Usable tells that a token has not expired.
+// Usable reports whether a token has not expired.
 func (t Token) Usable(now time.Time) bool { return now.Before(t.Expires) }

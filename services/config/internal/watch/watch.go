@@ -1,4 +1,6 @@
-// Package watch says "look" when files change: whoever is woken reads the files.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package watch says "look" when files change: the one that is woken reads the files.
 // inotify makes it quick; the period makes it certain (no inotify on that file
 // system, a link's target edited in place, too few inotify instances). What no
 // reading shows, that a name was gone in between, it tells as far as inotify does.
@@ -109,7 +111,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// concerns tells whether a name is one of the paths, or within one.
+// concerns reports whether a name is one of the paths, or within one.
 func (w *watcher) concerns(name string) bool {
 	name = filepath.Clean(name)
 	if w.paths[name] || w.paths[filepath.Dir(name)] {
@@ -147,7 +149,7 @@ func (w *watcher) arm() {
 	}
 }
 
-// add is idempotent; a folder made anew under the same name is watched anew.
+// add is idempotent; a folder made again under the same name is watched again.
 func (w *watcher) add(folder string) {
 	if err := w.notify.Add(folder); err != nil && !os.IsNotExist(err) {
 		w.report("folder cannot be watched: polling", err)

@@ -1,6 +1,7 @@
-// Package auth decides who a caller of the node API is and what they may do.
-// Callers are told apart by Kubernetes' own request authenticators; reviews are
-// asked of config and remembered for the configured times.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package auth authenticates callers, by Kubernetes' own request authenticators, and
+// authorizes requests, by reviews that are cached for the configured times.
 package auth
 
 import (
@@ -18,17 +19,17 @@ var verbs = map[string]string{
 	http.MethodDelete: "delete",
 }
 
-// Verb is what a request's method is called in a SubjectAccessReview; empty for
-// any other method (HEAD, OPTIONS ...), which only those may use who may do all.
+// Verb is a method's name in a SubjectAccessReview. It is empty for HEAD, OPTIONS and all
+// others, which need a right to every verb.
 func Verb(method string) string { return verbs[method] }
 
-// streams are the paths that let a caller into a container.
+// streams are the paths that enter a container.
 var streams = []string{"/exec", "/attach", "/portForward", "/run"}
 
-// VerbOf is what a request is asked to be allowed. Who enters a container needs
-// create, also by a GET, with which every WebSocket begins: else a right to read
-// nodes/proxy is one to run commands (kubernetes/kubernetes#136550). With
-// getStreams the method alone counts, as in the kubelet.
+// VerbOf is the verb that a request needs. To enter a container needs create, also by GET,
+// with which every WebSocket begins: otherwise a right to read nodes/proxy is one to run
+// commands (kubernetes/kubernetes#136550). With getStreams only the method counts, as in
+// the kubelet.
 func VerbOf(method, path string, getStreams bool) string {
 	if !getStreams && slices.ContainsFunc(streams, func(prefix string) bool { return under(path, prefix) }) {
 		return "create"
@@ -38,29 +39,20 @@ func VerbOf(method, path string, getStreams bool) string {
 
 func under(path, prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
 
-// Subresources lists the subresources of nodes that grant a path, the first
-// that is allowed suffices.
+// subresources of nodes that grant a path and what is below it; all other paths need proxy.
+var subresources = map[string][]string{
+	"/stats": {"stats"}, "/metrics": {"metrics"}, "/logs": {"log"}, "/checkpoint": {"checkpoint"},
+	"/statusz": {"statusz"}, "/flagz": {"configz"}, "/configz": {"configz", "proxy"},
+	"/pods": {"pods", "proxy"}, "/runningpods": {"pods", "proxy"},
+	"/healthz": {"healthz", "proxy"}, "/livez": {"healthz", "proxy"}, "/readyz": {"healthz", "proxy"},
+}
+
+// Subresources lists the subresources of nodes of which one must be allowed for a path.
 func Subresources(path string) []string {
-	is := func(prefix string) bool { return under(path, prefix) }
-	switch {
-	case is("/stats"):
-		return []string{"stats"}
-	case is("/metrics"):
-		return []string{"metrics"}
-	case is("/logs"):
-		return []string{"log"}
-	case is("/checkpoint"):
-		return []string{"checkpoint"}
-	case is("/statusz"):
-		return []string{"statusz"}
-	case is("/flagz"):
-		return []string{"configz"}
-	case is("/pods"), is("/runningpods"):
-		return []string{"pods", "proxy"}
-	case is("/healthz"), is("/livez"), is("/readyz"):
-		return []string{"healthz", "proxy"}
-	case is("/configz"):
-		return []string{"configz", "proxy"}
+	for prefix, all := range subresources {
+		if under(path, prefix) {
+			return all
+		}
 	}
 	return []string{"proxy"}
 }

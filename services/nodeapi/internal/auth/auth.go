@@ -1,91 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package auth
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// reviewTimeout bounds how long one review may hold a request up, retries of
-// config included (apiserver's limit for delegated reviews).
-const reviewTimeout = 10 * time.Second
-
-// Policy is the part of the KubeletConfiguration that matters here. It is a
-// value: a changed configuration makes a new one.
+// Policy is what the KubeletConfiguration says about callers. It is not changed once it is
+// in force.
 type Policy struct {
-	// ClientCAs verify client certificates; nil takes none.
+	// ClientCAs verify client certificates; with nil none is accepted.
 	ClientCAs *x509.CertPool
-	// Tokens lets bearer tokens be reviewed, for TokenTTL.
+	// Tokens: bearer tokens are reviewed, and the answer is kept for TokenTTL.
 	Tokens   bool
 	TokenTTL time.Duration
-	// Anonymous lets callers without credentials in.
+	// Anonymous: callers without credentials are system:anonymous.
 	Anonymous bool
 	// AlwaysAllow skips authorization.
 	AlwaysAllow              bool
 	AllowedTTL, ForbiddenTTL time.Duration
-	// GetStreams lets the verb get suffice for a GET of a stream, as the kubelet
-	// does; see VerbOf.
+	// GetStreams: the verb get suffices for a GET of a stream, as in the kubelet; see
+	// VerbOf.
 	GetStreams bool
 	// Node is the node's name: the object every review is about.
 	Node string
 }
 
-// Reviewer asks the API server, through config.
-type Reviewer interface {
-	ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
-	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
-}
+// User is an authenticated caller.
+type User = user.DefaultInfo
 
 // Gate authenticates and authorizes. Safe for concurrent use.
 type Gate struct {
-	policy   func() *Policy
 	reviewer Reviewer
-	now      func() time.Time
-	tokens   *cache[user.Info] // nil: the API server did not know the token
-	access   *cache[authorizationv1.SubjectAccessReviewStatus]
-	inForce  atomic.Pointer[rules]
+	now      clock
+	// tokens are those that the API server knows, unknown those that it does not: many
+	// bad tokens do not make it forget a good one.
+	tokens, unknown, access *cache.LRUExpireCache
+	tokenReviews            *reviews[*authenticationv1.TokenReview]
+	// accessReviews have a share of their own: their callers are authenticated.
+	accessReviews *reviews[*authorizationv1.SubjectAccessReview]
+	inForce       atomic.Pointer[rules]
 }
 
 // rules are a policy and what follows from it.
 type rules struct {
-	policy        *Policy
+	policy *Policy
+	// certificates identifies by a client certificate alone; nil where there is no CA.
+	certificates  authenticator.Request
 	authenticator authenticator.Request
 }
 
-// NewGate makes a gate; policy is asked at each request and never nil.
-func NewGate(policy func() *Policy, reviewer Reviewer, now func() time.Time) *Gate {
-	return &Gate{
-		policy: policy, reviewer: reviewer, now: now,
-		tokens: newCache[user.Info](4096), access: newCache[authorizationv1.SubjectAccessReviewStatus](16384),
-	}
-}
+// clock implements cache.Clock.
+type clock func() time.Time
 
-// rules are made anew with each new policy; what was reviewed stays known.
-func (g *Gate) rules() *rules {
-	policy := g.policy()
-	if have := g.inForce.Load(); have != nil && have.policy == policy {
-		return have
-	}
-	fresh := &rules{policy, g.chain(policy)}
-	g.inForce.Store(fresh)
-	return fresh
-}
+// Now implements cache.Clock.
+func (c clock) Now() time.Time { return c() }
 
-// Authorize tells whether a user may make a request; reason is for the caller
-// who may not. An API server that cannot be asked is an error, and a refusal.
-func (g *Gate) Authorize(ctx context.Context, user User, method, path string) (allowed bool, reason string, err error) {
-	policy := g.rules().policy
+// Authorize reports whether a user may make a request; reason is the answer if not. With
+// an error (the API server cannot be asked; with ErrBusy, was not) the request is denied.
+func (g *Gate) Authorize(r *http.Request, user User) (allowed bool, reason string, err error) {
+	policy := g.inForce.Load().policy
 	if policy.AlwaysAllow {
 		return true, "", nil
 	}
-	verb, subresources := VerbOf(method, path, policy.GetStreams), Subresources(path)
+	ctx := withOrigin(r)
+	verb, subresources := VerbOf(r.Method, r.URL.Path, policy.GetStreams), Subresources(r.URL.Path)
 	for _, subresource := range subresources {
 		status, err := g.review(ctx, user, verb, subresource, policy)
 		if err != nil {
@@ -100,7 +91,6 @@ func (g *Gate) Authorize(ctx context.Context, user User, method, path string) (a
 }
 
 func (g *Gate) review(ctx context.Context, user User, verb, subresource string, policy *Policy) (authorizationv1.SubjectAccessReviewStatus, error) {
-	now := g.now()
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: user.Name, UID: user.UID, Groups: user.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -110,13 +100,16 @@ func (g *Gate) review(ctx context.Context, user User, verb, subresource string, 
 	for k, v := range user.Extra {
 		spec.Extra[k] = v
 	}
-	key := spec.String()
-	if status, ok := g.access.get(key, now); ok {
-		return status, nil
+	key, err := accessKey(&spec)
+	if err != nil {
+		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
-	defer cancel()
-	review, err := g.reviewer.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
+	if status, ok := g.access.Get(key); ok {
+		return status.(authorizationv1.SubjectAccessReviewStatus), nil
+	}
+	review, err := g.accessReviews.ask(ctx, key, func(ctx context.Context) (*authorizationv1.SubjectAccessReview, error) {
+		return g.reviewer.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
+	})
 	if err != nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
@@ -127,6 +120,30 @@ func (g *Gate) review(ctx context.Context, user User, verb, subresource string, 
 	if review.Status.Allowed {
 		ttl = policy.AllowedTTL
 	}
-	g.access.put(key, review.Status, now.Add(ttl), now)
+	g.access.Add(key, review.Status, ttl)
 	return review.Status, nil
+}
+
+// accessKey differs wherever two reviews may: the wire form has the length of each text.
+// Its size does not depend on the names in it.
+func accessKey(spec *authorizationv1.SubjectAccessReviewSpec) (string, error) {
+	wire, err := spec.Marshal()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(wire)
+	return string(sum[:]), nil
+}
+
+type userKey struct{}
+
+// WithUser adds to a request's context who sent it.
+func WithUser(ctx context.Context, user User) context.Context {
+	return context.WithValue(ctx, userKey{}, user)
+}
+
+// UserOf is who sent a request, empty without WithUser.
+func UserOf(ctx context.Context) User {
+	user, _ := ctx.Value(userKey{}).(User)
+	return user
 }

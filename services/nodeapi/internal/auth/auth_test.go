@@ -1,10 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package auth
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestAttributes is the kubelet's table of paths and subresources (KEP-2862).
@@ -45,34 +45,5 @@ func TestStreamsNeedCreate(t *testing.T) {
 		if got := VerbOf("GET", path, false); got != "get" {
 			t.Errorf("%s: %q", path, got)
 		}
-	}
-}
-
-func TestCache(t *testing.T) {
-	now := time.Unix(1000, 0)
-	c := newCache[int](3)
-	get := func(key string, at time.Time) string {
-		if v, ok := c.get(key, at); ok {
-			return fmt.Sprint(v)
-		}
-		return "-"
-	}
-	c.put("a", 1, now.Add(time.Minute), now)
-	for at, want := range map[time.Duration]string{0: "1", 59 * time.Second: "1", time.Minute: "-", time.Hour: "-"} {
-		if got := get("a", now.Add(at)); got != want {
-			t.Errorf("after %s: %s, want %s", at, got, want)
-		}
-	}
-	// Bounded: what has run out goes first.
-	c.put("b", 2, now.Add(time.Hour), now)
-	c.put("c", 3, now.Add(time.Hour), now)
-	later := now.Add(2 * time.Minute)
-	c.put("d", 4, now.Add(time.Hour), later)
-	if got := get("b", later) + get("c", later) + get("d", later); got != "234" {
-		t.Errorf("kept %s", got)
-	}
-	c.put("e", 5, now.Add(time.Hour), later)
-	if len(c.items) > 3 || get("e", later) != "5" {
-		t.Errorf("%d items", len(c.items))
 	}
 }

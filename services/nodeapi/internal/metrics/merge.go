@@ -1,69 +1,28 @@
-// Package metrics merges what the services of a node measure into one answer
-// under the kubelet's names. It is pure: families in, families out.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics merges the metrics of a node's services under the kubelet's names. It is
+// pure: families in, families out.
 //
-// Most families belong to one service and pass through. What several processes
-// measure because every Go program, or every client of the API server, does is
-// added up: a user of a kubelet finds one series where the kubelet has one. So
-// that rates of such sums are right, Totals remembers across the restarts of the
-// processes it adds up; after a restart of its own process it begins anew, as
-// the counters of a kubelet that was restarted do.
+// Most families belong to one service and pass through. What every Go program, or every
+// client of the API server, measures is added up, so that there is one series where a
+// kubelet has one. Totals keeps such sums right across restarts of the other processes;
+// after a restart of its own they start at zero, as a kubelet's do.
 package metrics
 
 import (
 	"cmp"
-	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"google.golang.org/protobuf/proto"
 )
 
-// Scrape is what one service said.
-type Scrape struct {
-	Service  string
-	Up       bool
-	Families map[string]*dto.MetricFamily
-}
-
-// Parse reads an answer in the format its content type names.
-func Parse(r io.Reader, format expfmt.Format) (map[string]*dto.MetricFamily, error) {
-	if format.FormatType() != expfmt.TypeProtoDelim {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		return parser.TextToMetricFamilies(r)
-	}
-	all := map[string]*dto.MetricFamily{}
-	for decoder := expfmt.NewDecoder(r, format); ; {
-		family := &dto.MetricFamily{}
-		switch err := decoder.Decode(family); err {
-		case nil:
-			all[family.GetName()] = family
-		case io.EOF:
-			return all, nil
-		default:
-			return nil, err
-		}
-	}
-}
-
-// ByName indexes families.
-func ByName(families []*dto.MetricFamily) map[string]*dto.MetricFamily {
-	all := make(map[string]*dto.MetricFamily, len(families))
-	for _, f := range families {
-		all[f.GetName()] = f
-	}
-	return all
-}
-
-// Merge joins the families of all services, sorted by name; self is the service
-// that asks. A series that two services have though it is not to be added up
-// gets a label service from the second on, for a series twice would spoil the
-// whole answer. A family that two services type differently is taken from the
-// first.
+// Merge joins the families of all services, sorted by name; self is this service. A series
+// of two services that is not added up gets a label service from the second on: a series
+// that occurs twice makes the whole answer invalid. A family of two types is taken from
+// the first service.
 func (t *Totals) Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,12 +75,7 @@ func (t *Totals) Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 	return all
 }
 
-// What the services take together is the sum of their shares: the binary is in
-// memory once, and counts in the resident size of each.
-const resident, proportional = "process_resident_memory_bytes", "sextant_process_proportional_memory_bytes"
-
-// shares is the family to add up for the resident memory, where a service tells
-// its share.
+// shares is the family to add up for the resident memory: the share, if there is one.
 func shares(family, share *dto.MetricFamily) *dto.MetricFamily {
 	if len(share.GetMetric()) == 0 || math.IsNaN(share.GetMetric()[0].GetGauge().GetValue()) {
 		return family
@@ -129,8 +83,8 @@ func shares(family, share *dto.MetricFamily) *dto.MetricFamily {
 	return &dto.MetricFamily{Name: family.Name, Help: family.Help, Type: family.Type, Metric: []*dto.Metric{gauge(share.GetMetric()[0].GetGauge().GetValue())}}
 }
 
-// single adds a process's own value under a name of its own: beside the sum, in
-// the same family, it would be counted twice by whoever adds up series.
+// single adds a process's value under another name: in the family of the sum, a query that
+// adds up series would count it twice.
 func single(merged map[string]*dto.MetricFamily, service string, family *dto.MetricFamily) {
 	name := "sextant_" + family.GetName()
 	if merged[name] == nil {
@@ -140,7 +94,7 @@ func single(merged map[string]*dto.MetricFamily, service string, family *dto.Met
 	}
 	for _, m := range family.GetMetric() {
 		one := &dto.Metric{Gauge: m.GetGauge(), Counter: m.GetCounter()}
-		one.Label = append(slices.Clone(m.GetLabel()), pair("service", service))
+		one.Label = withService(m.GetLabel(), service)
 		merged[name].Metric = append(merged[name].Metric, one)
 	}
 }
@@ -161,8 +115,16 @@ func greater(merged map[string]*dto.MetricFamily, family *dto.MetricFamily) {
 
 func label(family *dto.MetricFamily, service string) {
 	for _, m := range family.GetMetric() {
-		m.Label = append(m.Label, pair("service", service))
+		m.Label = withService(m.GetLabel(), service)
 	}
+}
+
+// withService adds a label service, if there is none.
+func withService(labels []*dto.LabelPair, service string) []*dto.LabelPair {
+	if slices.ContainsFunc(labels, func(l *dto.LabelPair) bool { return l.GetName() == "service" }) {
+		return labels
+	}
+	return append(slices.Clone(labels), pair("service", service))
 }
 
 // join adds the series of a service to a family.
@@ -173,23 +135,13 @@ func join(have, more *dto.MetricFamily, service string) {
 	}
 	for _, m := range more.GetMetric() {
 		if known[series(m)] {
-			m.Label = append(m.Label, pair("service", service))
+			if m.Label = withService(m.GetLabel(), service); known[series(m)] {
+				continue
+			}
 		}
+		known[series(m)] = true
 		have.Metric = append(have.Metric, m)
 	}
-}
-
-// series names a metric of a family by its labels.
-func series(m *dto.Metric) string {
-	if len(m.GetLabel()) == 0 {
-		return ""
-	}
-	labels := make([]string, 0, len(m.GetLabel()))
-	for _, l := range m.GetLabel() {
-		labels = append(labels, strconv.Quote(l.GetName())+"="+strconv.Quote(l.GetValue()))
-	}
-	slices.Sort(labels)
-	return strings.Join(labels, ",")
 }
 
 func gauge(value float64, labels ...*dto.LabelPair) *dto.Metric {

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package metrics
 
 import "strings"
 
-// rule says what becomes of a family that several processes have.
+// rule is how a family of several processes is merged.
 type rule int
 
 const (
@@ -12,8 +14,7 @@ const (
 	sum
 	// greatest of the processes' values.
 	greatest
-	// own: the asking process speaks for all; the others' say the same, or what
-	// cannot be added up.
+	// own: this process's; those of the others are the same, or cannot be added up.
 	own
 	// labelled with the service that measured it.
 	labelled
@@ -62,3 +63,7 @@ var perService = []string{
 	"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_start_time_seconds",
 	"go_goroutines", "go_memstats_heap_inuse_bytes", "go_memstats_next_gc_bytes",
 }
+
+// The memory of all services is the sum of their shares: the binary is in memory once, but
+// in the resident size of each.
+const resident, proportional = "process_resident_memory_bytes", "sextant_process_proportional_memory_bytes"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package metrics
 
 import (
@@ -10,15 +12,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// settling is how long before the adding process another may have started and
-// still be counted from its own start: the services of a node start together.
+// settling is how long before this process another one may have started and still be
+// counted from its start: the services of a node start together.
 const settling = time.Minute
 
-// Totals adds up what several processes measure. Counters and histograms never
-// fall while it lives: what a process had counted when it ended stays in the
-// sum. What a process had counted long before Totals was made is left out, for
-// after a restart of the adding process a sum that falls a little would be taken
-// for one that began at zero.
+// maxSeries is how many series of a service are added up; any others are not.
+const maxSeries = 10000
+
+// Totals adds up what several processes measure. Its counters and histograms never fall:
+// what a process had counted when it ended stays in the sum. What a process had counted
+// long before Totals was made is left out: after a restart of this process a sum that falls
+// a little would be taken for one that began at zero.
 type Totals struct {
 	since time.Time
 
@@ -28,17 +32,18 @@ type Totals struct {
 	kinds    map[string]*dto.MetricFamily
 }
 
-// NewTotals adds up from a time on: the start of its own process.
+// NewTotals adds up from since on, the start of this process.
 func NewTotals(since time.Time) *Totals {
 	return &Totals{since: since, services: map[string]*process{}, kinds: map[string]*dto.MetricFamily{}}
 }
 
-// process is what a service counted, in this life and in earlier ones.
+// process is what a service counted, in its present process and in former ones.
 type process struct {
 	started float64 // Unix time
 	old     bool    // this is the first scrape, and it had counted long before
 	stale   bool    // this scrape was overtaken by one of a later process
 	series  map[string]map[string]*part
+	count   int // of series
 }
 
 // part of a sum: what one service contributes to one series.
@@ -51,7 +56,7 @@ type part struct {
 	fresh        bool // in the newest scrape
 }
 
-// begin takes up a scrape: a process that started anew keeps what it had.
+// begin prepares for a scrape; what a former process of the service counted is kept.
 func (t *Totals) begin(s Scrape) {
 	p := t.services[s.Service]
 	if p == nil {
@@ -59,11 +64,7 @@ func (t *Totals) begin(s Scrape) {
 		t.services[s.Service] = p
 		t.order = append(t.order, s.Service)
 	}
-	for _, family := range p.series {
-		for _, one := range family {
-			one.fresh = false
-		}
-	}
+	p.each(func(one *part) { one.fresh = false })
 	p.old, p.stale = false, false
 	family := s.Families["process_start_time_seconds"]
 	if len(family.GetMetric()) == 0 {
@@ -74,34 +75,36 @@ func (t *Totals) begin(s Scrape) {
 	case started < p.started:
 		p.stale = true
 	case started > p.started:
-		for _, family := range p.series {
-			for _, one := range family {
-				one.end()
+		p.each(func(one *part) {
+			for i, v := range one.last {
+				one.offset[i] += v // what the former process counted stays
+				one.last[i] = 0
 			}
-		}
+		})
 		p.old = p.started == 0 && started < float64(t.since.Add(-settling).UnixNano())/1e9
 		p.started = started
 	}
 }
 
-// end keeps what was counted when the process that did has ended.
-func (p *part) end() {
-	for i, v := range p.last {
-		p.offset[i] += v
-		p.last[i] = 0
+func (p *process) each(do func(*part)) {
+	for _, family := range p.series {
+		for _, one := range family {
+			do(one)
+		}
 	}
 }
 
-// add takes up a family of a service.
+// add takes a family of a service.
 func (t *Totals) add(service string, family *dto.MetricFamily) {
-	p, name := t.services[service], family.GetName()
-	if p.stale {
+	p, name, kind := t.services[service], family.GetName(), family.GetType()
+	added := kind == dto.MetricType_GAUGE || kind == dto.MetricType_COUNTER || kind == dto.MetricType_HISTOGRAM
+	if !added || p.stale || p.count >= maxSeries && p.series[name] == nil {
 		return
 	}
 	if t.kinds[name] == nil {
 		t.kinds[name] = &dto.MetricFamily{Name: family.Name, Help: family.Help, Type: family.Type}
 	}
-	if t.kinds[name].GetType() != family.GetType() {
+	if t.kinds[name].GetType() != kind {
 		return
 	}
 	if p.series[name] == nil {
@@ -110,6 +113,12 @@ func (t *Totals) add(service string, family *dto.MetricFamily) {
 	for _, m := range family.GetMetric() {
 		values, bounds := valuesOf(m)
 		one := p.series[name][series(m)]
+		if one == nil {
+			if p.count >= maxSeries {
+				continue
+			}
+			p.count++
+		}
 		if one == nil || !slices.Equal(one.bounds, bounds) || len(one.last) != len(values) {
 			one = &part{labels: m.GetLabel(), bounds: bounds, last: make([]float64, len(values)), offset: make([]float64, len(values))}
 			if p.old && m.GetGauge() == nil {
@@ -145,7 +154,7 @@ func valuesOf(m *dto.Metric) (values, bounds []float64) {
 	return values, bounds
 }
 
-// families are the sums. A gauge counts while its service answers.
+// families are the sums. A gauge is in them while its service answers.
 func (t *Totals) families() []*dto.MetricFamily {
 	var all []*dto.MetricFamily
 	for name, kind := range t.kinds {
@@ -184,7 +193,7 @@ func (t *Totals) families() []*dto.MetricFamily {
 	return all
 }
 
-// metric is the sum as it is told.
+// metric is the sum as a metric.
 func (p *part) metric(kind dto.MetricType) *dto.Metric {
 	m := &dto.Metric{Label: p.labels}
 	switch kind {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodelog
 
 import (
@@ -10,12 +12,12 @@ import (
 	"syscall"
 )
 
-// Tree is a folder of logs as an fs.FS from which nothing leads out: links are
-// followed, also absolute ones, as long as they end below the folder.
+// Tree is a folder as an fs.FS that nothing leads out of. Links are followed, absolute ones
+// too, if they end below the folder.
 type Tree struct{ Dir string }
 
-// Open implements fs.FS. What lies outside or is neither a plain file nor a
-// folder is forbidden; a name that no file can have does not exist.
+// Open implements fs.FS. What is outside, or neither a plain file nor a folder, is
+// forbidden; a name that no file can have does not exist.
 func (t Tree) Open(name string) (fs.File, error) {
 	f, err := t.open(name)
 	if err != nil {
@@ -44,8 +46,8 @@ func (t Tree) open(name string) (*os.File, error) {
 	if err != nil || !filepath.IsLocal(inside) {
 		return nil, fs.ErrPermission
 	}
-	// What was resolved may have been replaced by a link meanwhile: the root lets
-	// none out. Without O_NONBLOCK a pipe would be waited for.
+	// A link may have replaced what was resolved: the root lets none out. Without
+	// O_NONBLOCK a pipe would block.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, bare(err)
@@ -65,8 +67,8 @@ func (t Tree) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// bare is the reason of an error without the path, which is the caller's to say;
-// what only tells that there is no such file is fs.ErrNotExist.
+// bare strips the path from an error and makes every errno for a name that does not exist
+// fs.ErrNotExist.
 func bare(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -77,7 +79,7 @@ func bare(err error) error {
 			return fs.ErrNotExist
 		}
 	}
-	// Sockets and devices without a driver; links that were put there just now.
+	// Sockets, devices without a driver, links that were made just now.
 	if errors.Is(err, syscall.ENXIO) || strings.Contains(fmt.Sprint(err), "escapes") {
 		return fs.ErrPermission
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodelog
 
 import (
@@ -20,14 +22,14 @@ const (
 	mostServices   = 4
 	longestService = 256
 	mostTailLines  = 100000
-	// journalTime names its zone: without, journalctl takes the node's.
+	// journalTime has a zone: without one journalctl takes the node's.
 	journalTime = "2006-1-2 15:4:5 UTC"
 )
 
 // notInServices are the characters that no unit name in a query may have.
 var notInServices = pattern.Lazy(`[^a-zA-Z\-_.:0-9@]+`)
 
-// Query is what a caller wants to read.
+// Query is a node log query.
 type Query struct {
 	// Services are units or names of log files; Files are paths below the folder.
 	Services []string
@@ -35,7 +37,7 @@ type Query struct {
 	Options
 }
 
-// Options narrow a query of services down.
+// Options restrict a query of services.
 type Options struct {
 	Since, Until *time.Time
 	TailLines    *int
@@ -46,13 +48,12 @@ type Options struct {
 
 func (o Options) empty() bool { return o == Options{} }
 
-// Parse reads a query. It is nil when the request is none: then a file or a
-// folder is meant.
+// Parse reads a query. It is nil when the request is for a file or folder.
 func Parse(values url.Values) (*Query, field.ErrorList) {
-	p := parser{values: values}
+	p := &parser{values: values}
 	q := &Query{Options: Options{
-		Since: p.time("sinceTime"), Until: p.time("untilTime"),
-		TailLines: p.number("tailLines"), Boot: p.number("boot"), Pattern: values.Get("pattern"),
+		Since: optional(p, "sinceTime", parseTime), Until: optional(p, "untilTime", parseTime),
+		TailLines: optional(p, "tailLines", strconv.Atoi), Boot: optional(p, "boot", strconv.Atoi), Pattern: values.Get("pattern"),
 	}}
 	names, asked := values["query"]
 	for _, name := range names {
@@ -80,34 +81,29 @@ type parser struct {
 	errs   field.ErrorList
 }
 
-func (p *parser) time(name string) *time.Time {
+// optional parses a value if there is one.
+func optional[T any](p *parser, name string, parse func(string) (T, error)) *T {
 	text := p.values.Get(name)
 	if text == "" {
 		return nil
 	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		p.errs = append(p.errs, field.Invalid(field.NewPath(name), text, "invalid time format"))
-		return nil
-	}
-	return &t
-}
-
-func (p *parser) number(name string) *int {
-	text := p.values.Get(name)
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.Atoi(text)
+	value, err := parse(text)
 	if err != nil {
 		p.errs = append(p.errs, field.Invalid(field.NewPath(name), text, err.Error()))
 		return nil
 	}
-	return &n
+	return &value
 }
 
-// Validate tells what a query may not ask; whether its file exists is not looked
-// at here.
+func parseTime(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		err = errors.New("invalid time format")
+	}
+	return t, err
+}
+
+// Validate lists what is wrong with a query, except for a file that does not exist.
 func (q *Query) Validate() field.ErrorList {
 	at := field.NewPath("query")
 	var errs field.ErrorList
@@ -156,8 +152,7 @@ func validService(name string) error {
 	return nil
 }
 
-// arguments of journalctl for a query of services. Everything a caller said
-// stands behind "=" or is a number.
+// arguments are those of journalctl. What a caller sent follows "=" or is a number.
 func (q *Query) arguments(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--output=short-precise"}
 	if q.Since != nil {

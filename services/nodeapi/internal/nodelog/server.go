@@ -1,3 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodelog serves the node's logs: the files below /var/log, and the node log
+// query, which asks the journal for services and falls back on files named like them
+// (KEP-2258).
+//
+// It owns nothing. It promises that no path, link or name leads out of the log folder; that
+// only plain files and folders are opened; that only journalctl is executed, and nothing
+// that a caller sends becomes an option of it; and that a query ends within its deadline.
+// What the process may not read is forbidden.
 package nodelog
 
 import (
@@ -24,12 +34,10 @@ const (
 	killDelay = time.Second
 )
 
-// Server answers requests below its folder; the prefix of the path is stripped
-// already.
+// Server serves a folder; the prefix of the path has been stripped.
 type Server struct {
 	tree Tree
-	// files is what the standard library makes of the folder: listings, ranges,
-	// redirects, as in the kubelet.
+	// files is the standard library's: listings, ranges, redirects, as in the kubelet.
 	files http.Handler
 }
 
@@ -42,7 +50,7 @@ func New(dir string) *Server {
 // Files answers with a file or a listing.
 func (s *Server) Files(w http.ResponseWriter, r *http.Request) { s.files.ServeHTTP(w, r) }
 
-// Query answers a query, or with a file or a listing if the request is none.
+// Query answers a query; if the request is none, with a file or a listing.
 func (s *Server) Query(w http.ResponseWriter, r *http.Request) {
 	query, errs := Parse(r.URL.Query())
 	if len(errs) > 0 {
@@ -69,14 +77,10 @@ func (s *Server) Query(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	var out io.Writer = w
-	if r.Header.Get("Accept-Encoding") == "gzip" { // exactly: a list of encodings is not read
+	if r.Header.Get("Accept-Encoding") == "gzip" { // exactly, as the kubelet
 		w.Header().Set("Content-Encoding", "gzip")
-		zipped, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		defer zipped.Close() //nolint:errcheck // a caller that went away
+		zipped, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is one
+		defer zipped.Close()                                //nolint:errcheck // a caller that went away
 		out = zipped
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), queryLimit)
@@ -84,7 +88,7 @@ func (s *Server) Query(w http.ResponseWriter, r *http.Request) {
 	s.copy(ctx, out, query)
 }
 
-// missing tells of a file that cannot be opened.
+// missing is the error of a file that cannot be opened.
 func (s *Server) missing(q *Query) field.ErrorList {
 	if len(q.Files) != 1 || !q.empty() || len(q.Services) > 0 {
 		return nil
@@ -97,8 +101,8 @@ func (s *Server) missing(q *Query) field.ErrorList {
 	return nil
 }
 
-// copy writes what a query of services finds. What goes wrong is a line of the
-// answer, for its status has been sent.
+// copy writes the logs of services. Errors are lines of the answer: its status has been
+// sent.
 func (s *Server) copy(ctx context.Context, w io.Writer, q *Query) {
 	inJournal, others := s.split(ctx, q.Services)
 	if len(inJournal) > 0 {
@@ -128,8 +132,7 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// split tells the services that the journal knows from the others. Without a
-// journal there are only others.
+// split separates the services that the journal has from the others.
 func (s *Server) split(ctx context.Context, services []string) (known, others []string) {
 	units, err := command(ctx, "--field", "_SYSTEMD_UNIT").CombinedOutput()
 	for _, name := range services {
@@ -152,7 +155,7 @@ func (s *Server) journal(ctx context.Context, w io.Writer, q *Query, services []
 	}
 }
 
-// logFile writes the first file of those where a service may log to.
+// logFile writes the first that exists of the files that a service may write.
 func (s *Server) logFile(ctx context.Context, w io.Writer, name string) {
 	for _, file := range []string{name, name + ".log", name + "/" + name + ".log"} {
 		err := s.write(ctx, w, file)

@@ -1,6 +1,7 @@
-// Package serving decides about the serving certificate that is asked of the
-// API server: whether another one is needed, and what becomes of a request. It
-// is pure: the time is an input.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serving decides whether another serving certificate is requested from the API
+// server, and what becomes of a request. It is pure: the time is an input.
 package serving
 
 import (
@@ -13,15 +14,15 @@ import (
 	"github.com/sextant-node/sextant/pkg/credential"
 )
 
-// Patience with a request that nobody answers; then another one is made
-// (kubelet: 15 m).
+// Patience is how long a request may stay unanswered before another one is made (kubelet:
+// 15 m).
 const Patience = 15 * time.Minute
 
-// Rest is the least time between two renewals: signers date certificates back by
-// some minutes, so that a very short one is due when it is issued.
+// Rest is the least time between two renewals: signers date certificates back by minutes,
+// so that a very short one is due when it is issued.
 const Rest = 30 * time.Second
 
-// Names a certificate is for, each list sorted.
+// Names are those in a certificate, each list sorted.
 type Names struct {
 	DNS []string
 	IPs []string
@@ -29,37 +30,28 @@ type Names struct {
 
 // NamesOf are the names of a node with these addresses.
 func NamesOf(addresses []v1.NodeAddress) (n Names) {
+	ips := []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP, v1.NodeHostName}
+	names := []v1.NodeAddressType{v1.NodeHostName, v1.NodeInternalDNS, v1.NodeExternalDNS}
 	for _, a := range addresses {
 		ip, err := netip.ParseAddr(a.Address)
-		switch a.Type {
-		case v1.NodeInternalIP, v1.NodeExternalIP:
-			if err == nil {
-				n.IPs = append(n.IPs, ip.String())
-			}
-		case v1.NodeHostName, v1.NodeInternalDNS, v1.NodeExternalDNS:
-			switch {
-			case err == nil && a.Type == v1.NodeHostName:
-				n.IPs = append(n.IPs, ip.String())
-			case a.Address != "":
-				n.DNS = append(n.DNS, a.Address)
-			}
+		switch {
+		case err == nil && slices.Contains(ips, a.Type):
+			n.IPs = append(n.IPs, ip.String())
+		case a.Address != "" && slices.Contains(names, a.Type):
+			n.DNS = append(n.DNS, a.Address)
 		}
 	}
-	return n.sorted()
-}
-
-func (n Names) sorted() Names {
 	slices.Sort(n.DNS)
 	slices.Sort(n.IPs)
 	n.DNS, n.IPs = slices.Compact(n.DNS), slices.Compact(n.IPs)
 	return n
 }
 
-// Usable tells whether there is an address to name; signers refuse a certificate
-// with DNS names alone unless told otherwise.
+// Usable reports whether there is an IP address: signers refuse a request with DNS names
+// alone, unless they are configured otherwise.
 func (n Names) Usable() bool { return len(n.IPs) > 0 }
 
-// cover tells whether every name of want is among them.
+// cover reports whether every name of want is among them.
 func (n Names) cover(want Names) bool {
 	in := func(all []string) func(string) bool {
 		return func(s string) bool { return !slices.Contains(all, s) }
@@ -69,17 +61,17 @@ func (n Names) cover(want Names) bool {
 
 func (n Names) equal(o Names) bool { return slices.Equal(n.DNS, o.DNS) && slices.Equal(n.IPs, o.IPs) }
 
-// Certificate is the one there is.
+// Certificate is the present one.
 type Certificate struct {
 	credential.Life
 	Names
-	// Doubted: when it was issued the node's clock said that it had expired.
+	// Doubted: by the node's clock it was expired when it was issued.
 	Doubted bool
-	// Issued is when this process got it; zero if it found it.
+	// Issued is when this process received it, zero if it was in the files.
 	Issued time.Time
 }
 
-// due tells whether it is to be renewed.
+// due reports whether it must be renewed.
 func (c *Certificate) due(now time.Time) bool {
 	return now.Before(c.NotAfter) && !now.Before(c.Renewal()) && (c.Issued.IsZero() || !now.Before(c.Issued.Add(Rest)))
 }
@@ -92,7 +84,7 @@ type Request struct {
 
 // Facts are what the decision is made of.
 type Facts struct {
-	// Want are the node's names now; not usable while they are not known.
+	// Want are the node's names, not usable while they are not known.
 	Want    Names
 	Have    *Certificate
 	Pending *Request
@@ -108,7 +100,7 @@ type Plan struct {
 	Reason string
 }
 
-// Decide says what to do now.
+// Decide makes the plan.
 func Decide(f Facts, now time.Time) Plan {
 	reason := need(f, now)
 	p := Plan{Ask: reason != "" && f.Want.Usable(), Reason: reason}

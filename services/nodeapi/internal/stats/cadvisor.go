@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package stats
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,15 +12,6 @@ import (
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
-
-// row is one cgroup of /metrics/cadvisor.
-type row struct {
-	*resourcev1.CgroupUsage
-	labels  []*dto.LabelPair
-	created float64 // Unix seconds
-	network []*resourcev1.NetworkInterface
-	disks   []*resourcev1.Disk // of the root
-}
 
 // rows are the root, the system's cgroups, and each pod's with its containers.
 func (in *Input) rows() []row {
@@ -60,30 +54,31 @@ func (in *Input) rows() []row {
 	return all
 }
 
-// CAdvisor yields the families of /metrics/cadvisor by the names, types and
-// labels of cAdvisor 0.56 as the kubelet sets it up, one at a time: together they
-// are large. failed says that something is missing. It ends early when yield
-// returns false.
-func CAdvisor(in *Input, failed bool, yield func(*dto.MetricFamily) bool) {
-	for _, f := range told(machine(in)) {
-		if !yield(f) {
-			return
+// CAdvisor is /metrics/cadvisor, by the names, types and labels of cAdvisor 0.56 as the
+// kubelet sets it up. Each family is made when it is asked for: together they are large.
+// failed: something is missing.
+func CAdvisor(in *Input, failed bool) iter.Seq[*dto.MetricFamily] {
+	return func(yield func(*dto.MetricFamily) bool) {
+		for _, f := range nonEmpty(machine(in)) {
+			if !yield(f) {
+				return
+			}
 		}
+		rows := in.rows()
+		for _, m := range slices.Concat(lifeMetrics, cpuMetrics, memoryMetrics, diskMetrics, networkMetrics, processMetrics, specMetrics) {
+			f := family(m.name, m.help, m.kind)
+			for i := range rows {
+				m.tell(&rows[i], f)
+			}
+			if len(f.GetMetric()) > 0 && !yield(f) {
+				return
+			}
+		}
+		yield(scrapeError("container_scrape_error", failed))
 	}
-	rows := in.rows()
-	for _, m := range slices.Concat(lifeMetrics, cpuMetrics, memoryMetrics, diskMetrics, networkMetrics, processMetrics, specMetrics) {
-		f := family(m.name, m.help, m.kind)
-		for i := range rows {
-			m.tell(&rows[i], f)
-		}
-		if len(f.GetMetric()) > 0 && !yield(f) {
-			return
-		}
-	}
-	_ = yield(scrapeError("container_scrape_error", failed)) // the last one
 }
 
-// machine are the families that are of no cgroup.
+// machine are the families of the machine.
 func machine(in *Input) []*dto.MetricFamily {
 	m := in.Usage.GetMachine()
 	if m == nil {
@@ -97,8 +92,7 @@ func machine(in *Input) []*dto.MetricFamily {
 		add(f, float64(value), nil, ids)
 		return f
 	}
-	// Non-volatile memory would be told by a library the kubelet is built without,
-	// too.
+	// Non-volatile memory needs a library that the kubelet is built without, too.
 	nvm := family("machine_nvm_capacity", "Bytes of non-volatile memory by mode; not measured.", gauge)
 	for _, mode := range []string{"app_direct_mode", "memory_mode"} {
 		add(nvm, 0, nil, with(ids, "mode", mode))
@@ -116,32 +110,6 @@ func machine(in *Input) []*dto.MetricFamily {
 		scrapeError("machine_scrape_error", false),
 		one("swap_bytes", "Bytes of swap.", m.GetSwap()),
 	}
-}
-
-// metric is one family: what it tells of a row.
-type metric struct {
-	name, help string
-	kind       dto.MetricType
-	tell       func(*row, *dto.MetricFamily)
-}
-
-func (r *row) add(f *dto.MetricFamily, value float64) { add(f, value, r.GetTime(), r.labels) }
-
-// of makes a metric of one part of the reading, where there is that part.
-func of[P interface {
-	comparable
-	*T
-}, T any](part func(*resourcev1.CgroupUsage) P, name, help string, kind dto.MetricType, value func(P) float64) metric {
-	return metric{"container_" + name, help, kind, func(r *row, f *dto.MetricFamily) {
-		if p := part(r.CgroupUsage); p != nil {
-			r.add(f, value(p))
-		}
-	}}
-}
-
-// plain turns a getter of a number into one of a value.
-func plain[P any](get func(P) uint64) func(P) float64 {
-	return func(p P) float64 { return float64(get(p)) }
 }
 
 var lifeMetrics = []metric{
@@ -171,14 +139,14 @@ var networkMetrics = func() []metric {
 }()
 
 var diskMetrics = func() []metric {
-	// both tells of devices what the cgroup counted, and of the root's mounted
-	// disks what the kernel did.
+	// both has of devices what the cgroup counted, and of the root's mounted disks what
+	// the kernel did.
 	both := func(name, help string, kind dto.MetricType, io func(*resourcev1.DeviceIO) (uint64, bool), disk func(*resourcev1.Disk) float64) metric {
 		return metric{"container_fs_" + name, help, kind, func(r *row, f *dto.MetricFamily) {
-			told := map[string]bool{}
+			counted := map[string]bool{}
 			if disk != nil {
 				for _, d := range r.disks {
-					told[d.GetDevice()] = true
+					counted[d.GetDevice()] = true
 					add(f, disk(d), r.GetTime(), with(r.labels, "device", d.GetDevice()))
 				}
 			}
@@ -186,7 +154,7 @@ var diskMetrics = func() []metric {
 				return
 			}
 			for _, d := range r.GetIo() {
-				if n, ok := io(d); ok && !told[d.GetDevice()] {
+				if n, ok := io(d); ok && !counted[d.GetDevice()] {
 					add(f, float64(n), r.GetTime(), with(r.labels, "device", d.GetDevice()))
 				}
 			}

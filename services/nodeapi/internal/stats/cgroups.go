@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package stats
 
 import (
@@ -5,6 +7,41 @@ import (
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
+
+// row is one cgroup of /metrics/cadvisor.
+type row struct {
+	*resourcev1.CgroupUsage
+	labels  []*dto.LabelPair
+	created float64 // Unix seconds
+	network []*resourcev1.NetworkInterface
+	disks   []*resourcev1.Disk // of the root
+}
+
+// metric is one family, and how a row is added to it.
+type metric struct {
+	name, help string
+	kind       dto.MetricType
+	tell       func(*row, *dto.MetricFamily)
+}
+
+func (r *row) add(f *dto.MetricFamily, value float64) { add(f, value, r.GetTime(), r.labels) }
+
+// of makes a metric of one part of a reading, of rows that have that part.
+func of[P interface {
+	comparable
+	*T
+}, T any](part func(*resourcev1.CgroupUsage) P, name, help string, kind dto.MetricType, value func(P) float64) metric {
+	return metric{"container_" + name, help, kind, func(r *row, f *dto.MetricFamily) {
+		if p := part(r.CgroupUsage); p != nil {
+			r.add(f, value(p))
+		}
+	}}
+}
+
+// plain turns a getter of a number into one of a value.
+func plain[P any](get func(P) uint64) func(P) float64 {
+	return func(p P) float64 { return float64(get(p)) }
+}
 
 var cpuMetrics = func() []metric {
 	type usage = resourcev1.CpuUsage
@@ -39,7 +76,7 @@ var cpuMetrics = func() []metric {
 	}, stallMetrics("cpu", func(c *resourcev1.CgroupUsage) *resourcev1.Stalls { return c.GetCpu().GetPressure() })...)
 }()
 
-// stallMetrics are a resource's pressure, where the kernel tells it.
+// stallMetrics are a resource's pressure, where the kernel has it.
 func stallMetrics(resource string, part func(*resourcev1.CgroupUsage) *resourcev1.Stalls) []metric {
 	micro := func(s *resourcev1.Stall) float64 { return float64(s.GetTotal()) / 1e6 }
 	return []metric{

@@ -1,9 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package stats
 
 import (
+	"cmp"
+	"iter"
+	"slices"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
@@ -13,21 +19,25 @@ const (
 	counter = dto.MetricType_COUNTER
 )
 
-// Resource is /metrics/resource: what metrics-server reads. failed says that
-// something is missing.
-func Resource(in *Input, failed bool) []*dto.MetricFamily {
+// Resource is /metrics/resource, which metrics-server reads. failed: something is missing.
+func Resource(in *Input, failed bool) iter.Seq[*dto.MetricFamily] {
+	var all []*dto.MetricFamily
+	one := func(name, help string, kind dto.MetricType) *dto.MetricFamily {
+		all = append(all, family(name, help, kind))
+		return all[len(all)-1]
+	}
 	var (
-		containerCPU     = family("container_cpu_usage_seconds_total", "[STABLE] CPU time the container used, in core-seconds.", counter)
-		containerMemory  = family("container_memory_working_set_bytes", "[STABLE] Working set of the container in bytes.", gauge)
-		containerStart   = family("container_start_time_seconds", "[STABLE] When the container was started, in Unix seconds.", gauge)
-		containerSwapMax = family("container_swap_limit_bytes", "[ALPHA] Most swap the container may use, in bytes.", gauge)
-		containerSwap    = family("container_swap_usage_bytes", "[ALPHA] Swap the container uses, in bytes.", gauge)
-		nodeCPU          = family("node_cpu_usage_seconds_total", "[STABLE] CPU time the node used, in core-seconds.", counter)
-		nodeMemory       = family("node_memory_working_set_bytes", "[STABLE] Working set of the node in bytes.", gauge)
-		nodeSwap         = family("node_swap_usage_bytes", "[ALPHA] Swap the node uses, in bytes.", gauge)
-		podCPU           = family("pod_cpu_usage_seconds_total", "[STABLE] CPU time the pod used, in core-seconds.", counter)
-		podMemory        = family("pod_memory_working_set_bytes", "[STABLE] Working set of the pod in bytes.", gauge)
-		podSwap          = family("pod_swap_usage_bytes", "[ALPHA] Swap the pod uses, in bytes.", gauge)
+		containerCPU     = one("container_cpu_usage_seconds_total", "[STABLE] CPU time the container used, in core-seconds.", counter)
+		containerMemory  = one("container_memory_working_set_bytes", "[STABLE] Working set of the container in bytes.", gauge)
+		containerStart   = one("container_start_time_seconds", "[STABLE] When the container was started, in Unix seconds.", gauge)
+		containerSwapMax = one("container_swap_limit_bytes", "[ALPHA] Most swap the container may use, in bytes.", gauge)
+		containerSwap    = one("container_swap_usage_bytes", "[ALPHA] Swap the container uses, in bytes.", gauge)
+		nodeCPU          = one("node_cpu_usage_seconds_total", "[STABLE] CPU time the node used, in core-seconds.", counter)
+		nodeMemory       = one("node_memory_working_set_bytes", "[STABLE] Working set of the node in bytes.", gauge)
+		nodeSwap         = one("node_swap_usage_bytes", "[ALPHA] Swap the node uses, in bytes.", gauge)
+		podCPU           = one("pod_cpu_usage_seconds_total", "[STABLE] CPU time the pod used, in core-seconds.", counter)
+		podMemory        = one("pod_memory_working_set_bytes", "[STABLE] Working set of the pod in bytes.", gauge)
+		podSwap          = one("pod_swap_usage_bytes", "[ALPHA] Swap the pod uses, in bytes.", gauge)
 	)
 	three := func(c *resourcev1.CgroupUsage, cpu, memory, swap *dto.MetricFamily, labels []*dto.LabelPair) {
 		if c.GetCpu() != nil {
@@ -52,10 +62,61 @@ func Resource(in *Input, failed bool) []*dto.MetricFamily {
 		}
 		three(p.usage.GetCgroup(), podCPU, podMemory, podSwap, labels("namespace", p.Namespace, "pod", p.Name))
 	}
-	return told([]*dto.MetricFamily{
-		containerCPU, containerMemory, containerStart, containerSwapMax, containerSwap, nodeCPU, nodeMemory, nodeSwap,
-		podCPU, podMemory, podSwap, scrapeError("resource_scrape_error", failed),
-	})
+	return slices.Values(nonEmpty(append(all, scrapeError("resource_scrape_error", failed))))
 }
 
 func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / float64(time.Second) }
+
+// family collects the series of one name. There is no registry: with tens of thousands of
+// series its checks cost more than all else.
+func family(name, help string, kind dto.MetricType) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: &name, Help: &help, Type: &kind}
+}
+
+// add adds a series. Labels are shared, never changed.
+func add(f *dto.MetricFamily, value float64, time *timestamppb.Timestamp, labels []*dto.LabelPair) {
+	m := &dto.Metric{Label: labels}
+	if time != nil {
+		ms := time.GetSeconds()*1000 + int64(time.GetNanos())/1e6
+		m.TimestampMs = &ms
+	}
+	if f.GetType() == dto.MetricType_COUNTER {
+		m.Counter = &dto.Counter{Value: &value}
+	} else {
+		m.Gauge = &dto.Gauge{Value: &value}
+	}
+	f.Metric = append(f.Metric, m)
+}
+
+// labels of name and value in turn.
+func labels(pairs ...string) []*dto.LabelPair {
+	all := make([]*dto.LabelPair, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		all = append(all, &dto.LabelPair{Name: &pairs[i], Value: &pairs[i+1]})
+	}
+	slices.SortFunc(all, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+// with adds labels to those of a row.
+func with(base []*dto.LabelPair, pairs ...string) []*dto.LabelPair {
+	all := append(slices.Clip(slices.Clone(base)), labels(pairs...)...)
+	slices.SortFunc(all, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+// scrapeError is 1 if something could not be read.
+func scrapeError(name string, failed bool) *dto.MetricFamily {
+	f := family(name, "1 if something could not be read, 0 otherwise.", dto.MetricType_GAUGE)
+	value := 0.0
+	if failed {
+		value = 1
+	}
+	add(f, value, nil, nil)
+	return f
+}
+
+// nonEmpty drops families without series.
+func nonEmpty(all []*dto.MetricFamily) []*dto.MetricFamily {
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 })
+}

@@ -1,9 +1,8 @@
-// Package stats turns readings into the kubelet's three ways of telling them: the
-// stats summary, /metrics/resource and /metrics/cadvisor. It is pure: readings
-// in, answers out, and time is in the readings.
-//
-// A reading that is missing is missing in the answer, and nothing else is: absent
-// is not zero.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stats makes of readings the stats summary, /metrics/resource and
+// /metrics/cadvisor. It is pure: readings in, answers out, with time in the readings. What
+// was not read is missing in the answer, and is not zero.
 package stats
 
 import (
@@ -15,7 +14,7 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
 
-// Input is all that is known. Any part may be missing.
+// Input is all readings. Any part may be missing.
 type Input struct {
 	NodeName string
 	// Usage is resource's reading.
@@ -38,7 +37,7 @@ type Pod struct {
 	Sandboxes []string
 }
 
-// Container is one that runs.
+// Container is a running one.
 type Container struct {
 	ID, Name, Image string
 	Created         time.Time
@@ -46,7 +45,7 @@ type Container struct {
 
 // Layer is what a container wrote into its root file system.
 type Layer struct {
-	// Mountpoint tells the file system it is on.
+	// Mountpoint is that of its file system.
 	Mountpoint    string
 	Bytes, Inodes *uint64
 	Time          time.Time
@@ -88,14 +87,14 @@ func (in *Input) pods() []pod {
 				p.sandboxes = append(p.sandboxes, container{Container{ID: id, Name: sandboxName, Image: sandboxImage, Created: known.Created}, c})
 			}
 		}
-		// The newest of a name is the one that counts.
+		// Of one name the newest counts.
 		slices.SortFunc(p.containers, func(a, b container) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), b.Created.Compare(a.Created))
 		})
 		p.containers = slices.CompactFunc(p.containers, func(a, b container) bool { return a.Name == b.Name })
 		all = append(all, p)
 	}
-	// A pod whose record is not there yet is known by its cgroup.
+	// A pod that pleg has not seen yet is known by its cgroup.
 	for uid, usage := range read {
 		all = append(all, pod{Pod: &Pod{UID: uid, Namespace: usage.GetNamespace(), Name: usage.GetName(), Created: usage.GetCgroup().GetCreated().AsTime()}, usage: usage})
 	}
@@ -105,17 +104,24 @@ func (in *Input) pods() []pod {
 	return all
 }
 
-// busy are the pods that run a container: the kubelet does not tell of others in
-// its summary.
+// busy are the pods with a running container, which alone are in the kubelet's summary.
 func (in *Input) busy() []pod {
 	return slices.DeleteFunc(in.pods(), func(p pod) bool { return len(p.containers) == 0 })
 }
 
 const (
-	// sandboxName is the container name of a pod's sandbox: none, so that queries
-	// for container!="" leave it out.
+	// sandboxName is empty, so that queries for container!="" leave sandboxes out.
 	sandboxName = ""
-	// sandboxImage stands for the sandbox's image, which the CRI does not tell:
-	// dashboards leave out rows without an image.
+	// sandboxImage replaces the image, which the CRI does not have: dashboards leave out
+	// rows without one.
 	sandboxImage = "pause"
 )
+
+// swapLimit is a container's limit of swap, at most the machine's; none without either, as
+// with cAdvisor.
+func swapLimit(usage *resourcev1.MemoryUsage, m *resourcev1.Machine) (limit uint64, ok bool) {
+	if usage == nil || m == nil || usage.SwapLimit == nil {
+		return 0, false
+	}
+	return min(usage.GetSwapLimit(), m.GetSwap()), true
+}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package stats_test
 
 import (
@@ -134,9 +136,7 @@ func text(t testing.TB, families []*dto.MetricFamily) []byte {
 }
 
 func cadvisor(in *stats.Input, failed bool) []*dto.MetricFamily {
-	var all []*dto.MetricFamily
-	stats.CAdvisor(in, failed, func(f *dto.MetricFamily) bool { all = append(all, f); return true })
-	return all
+	return slices.Collect(stats.CAdvisor(in, failed))
 }
 
 func TestSummary(t *testing.T) {
@@ -150,7 +150,7 @@ func TestSummary(t *testing.T) {
 }
 
 func TestResource(t *testing.T) {
-	golden(t, "resource.txt", text(t, stats.Resource(everything(), false)))
+	golden(t, "resource.txt", text(t, slices.Collect(stats.Resource(everything(), false))))
 }
 
 func TestCAdvisor(t *testing.T) {
@@ -227,7 +227,7 @@ func TestPartsThatAreAway(t *testing.T) {
 	if s := stats.Summary(nothing, false); s.Node.NodeName != "n1" || s.Node.CPU != nil || len(s.Pods) != 0 {
 		t.Errorf("nothing: %+v", s)
 	}
-	if got := string(text(t, stats.Resource(nothing, true))); !strings.HasSuffix(got, "resource_scrape_error 1\n") || strings.Count(got, "\n") != 3 {
+	if got := string(text(t, slices.Collect(stats.Resource(nothing, true)))); !strings.HasSuffix(got, "resource_scrape_error 1\n") || strings.Count(got, "\n") != 3 {
 		t.Errorf("nothing: %s", got)
 	}
 	if got := string(text(t, cadvisor(nothing, true))); !strings.Contains(got, "container_scrape_error 1\n") || !strings.Contains(got, "machine_scrape_error 1\n") {
@@ -279,7 +279,11 @@ func BenchmarkCAdvisor(b *testing.B) {
 		began := time.Now()
 		var out bytes.Buffer
 		encoder := expfmt.NewEncoder(&out, expfmt.NewFormat(expfmt.TypeTextPlain))
-		stats.CAdvisor(in, false, func(f *dto.MetricFamily) bool { return encoder.Encode(f) == nil })
+		for f := range stats.CAdvisor(in, false) {
+			if err := encoder.Encode(f); err != nil {
+				b.Fatal(err)
+			}
+		}
 		size = out.Len()
 		all = append(all, time.Since(began))
 	}

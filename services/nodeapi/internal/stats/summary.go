@@ -1,6 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package stats
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/types/known/timestamppb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -9,8 +13,7 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
 
-// defaultInterface is the one whose counters are told for the whole (the
-// kubelet's).
+// defaultInterface is the one whose counters stand for the whole, as in the kubelet.
 const defaultInterface = "eth0"
 
 // Summary is GET /stats/summary. With cpuAndMemory it holds names, start times,
@@ -41,13 +44,13 @@ func node(in *Input, cpuAndMemory bool) statsv1alpha1.NodeStats {
 	u := in.Usage.GetNode()
 	n := statsv1alpha1.NodeStats{
 		NodeName: in.NodeName, StartTime: at(u.GetBootTime()),
-		CPU: cpu(u.GetCgroup()), Memory: memory(u.GetCgroup()), Swap: swap(u.GetCgroup()),
+		CPU: cpu(u.GetCgroup()), Memory: memory(u.GetCgroup()), Swap: swap(u.GetCgroup(), nil),
 	}
 	for _, c := range in.Usage.GetSystem() {
 		if c.GetName() == "" {
 			continue
 		}
-		stats := statsv1alpha1.ContainerStats{Name: c.GetName(), StartTime: at(c.GetCreated()), CPU: cpu(c), Memory: memory(c), Swap: swap(c)}
+		stats := statsv1alpha1.ContainerStats{Name: c.GetName(), StartTime: at(c.GetCreated()), CPU: cpu(c), Memory: memory(c), Swap: swap(c, nil)}
 		if !cpuAndMemory {
 			stats.IO = ioOf(c)
 		}
@@ -72,11 +75,11 @@ func cpuAndMemoryOf(in *Input, p pod) statsv1alpha1.PodStats {
 	stats := statsv1alpha1.PodStats{
 		PodRef:    statsv1alpha1.PodReference{Name: p.Name, Namespace: p.Namespace, UID: p.UID},
 		StartTime: metav1.NewTime(p.Created), Containers: []statsv1alpha1.ContainerStats{},
-		CPU: cpu(p.usage.GetCgroup()), Memory: memory(p.usage.GetCgroup()), Swap: swap(p.usage.GetCgroup()),
+		CPU: cpu(p.usage.GetCgroup()), Memory: memory(p.usage.GetCgroup()), Swap: swap(p.usage.GetCgroup(), nil),
 	}
 	for _, c := range p.containers {
 		stats.Containers = append(stats.Containers, statsv1alpha1.ContainerStats{
-			Name: c.Name, StartTime: metav1.NewTime(c.Created), CPU: cpu(c.usage), Memory: memory(c.usage), Swap: swapWithin(c.usage, in.Usage.GetMachine()),
+			Name: c.Name, StartTime: metav1.NewTime(c.Created), CPU: cpu(c.usage), Memory: memory(c.usage), Swap: swap(c.usage, in.Usage.GetMachine()),
 		})
 	}
 	return stats
@@ -112,19 +115,19 @@ func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev
 		stats.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: &processes}
 	}
 	for _, v := range volumes {
-		told := statsv1alpha1.VolumeStats{Name: v.GetName(), FsStats: statsv1alpha1.FsStats{
+		volume := statsv1alpha1.VolumeStats{Name: v.GetName(), FsStats: statsv1alpha1.FsStats{
 			Time: at(v.GetTime()), AvailableBytes: number(v.GetAvailable()), CapacityBytes: number(v.GetCapacity()), UsedBytes: number(v.GetUsed()),
 			InodesFree: number(v.GetInodesFree()), Inodes: number(v.GetInodes()), InodesUsed: number(v.GetInodesUsed()),
 		}}
 		if v.GetClaim() != "" {
-			told.PVCRef = &statsv1alpha1.PVCReference{Name: v.GetClaim(), Namespace: v.GetClaimNamespace()}
+			volume.PVCRef = &statsv1alpha1.PVCReference{Name: v.GetClaim(), Namespace: v.GetClaimNamespace()}
 		}
 		if v.Abnormal != nil {
-			told.VolumeHealthStats = &statsv1alpha1.VolumeHealthStats{Abnormal: v.GetAbnormal()}
+			volume.VolumeHealthStats = &statsv1alpha1.VolumeHealthStats{Abnormal: v.GetAbnormal()}
 		}
-		stats.VolumeStats = append(stats.VolumeStats, told)
+		stats.VolumeStats = append(stats.VolumeStats, volume)
 		if v.GetEphemeral() {
-			sum.add(told.UsedBytes, told.InodesUsed)
+			sum.add(volume.UsedBytes, volume.InodesUsed)
 		}
 	}
 	if files != nil {
@@ -133,8 +136,7 @@ func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev
 	stats.EphemeralStorage = sum.stats()
 }
 
-// ephemeral adds up what counts as a pod's local ephemeral storage, all of it on
-// the node's disk.
+// ephemeral adds up a pod's local ephemeral storage, all of it on the node's disk.
 type ephemeral struct {
 	node          *resourcev1.FileSystem
 	time          *timestamppb.Timestamp
@@ -161,14 +163,11 @@ func (e *ephemeral) stats() *statsv1alpha1.FsStats {
 }
 
 func layerOf(layer Layer, disk *resourcev1.DiskUsage) *statsv1alpha1.FsStats {
-	stats := &statsv1alpha1.FsStats{Time: metav1.NewTime(layer.Time), UsedBytes: layer.Bytes, InodesUsed: layer.Inodes}
-	for _, f := range disk.GetRuntime() {
-		if f.GetMountpoint() == layer.Mountpoint {
-			stats.AvailableBytes, stats.CapacityBytes = number(f.GetAvailable()), number(f.GetCapacity())
-			stats.InodesFree, stats.Inodes = number(f.GetInodesFree()), number(f.GetInodes())
-			break
-		}
+	stats := &statsv1alpha1.FsStats{}
+	if at := slices.IndexFunc(disk.GetRuntime(), func(f *resourcev1.FileSystem) bool { return f.GetMountpoint() == layer.Mountpoint }); at >= 0 {
+		stats = fs(nil, disk.GetRuntime()[at])
 	}
+	stats.Time, stats.UsedBytes, stats.InodesUsed = metav1.NewTime(layer.Time), layer.Bytes, layer.Inodes
 	return stats
 }
 
@@ -207,34 +206,19 @@ func memory(c *resourcev1.CgroupUsage) *statsv1alpha1.MemoryStats {
 	return stats
 }
 
-func swap(c *resourcev1.CgroupUsage) *statsv1alpha1.SwapStats {
-	m := c.GetMemory()
-	if m == nil {
+// swap is that of a cgroup, of a container within the machine's.
+func swap(c *resourcev1.CgroupUsage, m *resourcev1.Machine) *statsv1alpha1.SwapStats {
+	usage := c.GetMemory()
+	if usage == nil {
 		return nil
 	}
-	stats := &statsv1alpha1.SwapStats{Time: at(c.GetTime()), SwapUsageBytes: number(m.GetSwap())}
-	if m.SwapLimit != nil {
-		stats.SwapAvailableBytes = number(less(m.GetSwapLimit(), m.GetSwap()))
+	stats := &statsv1alpha1.SwapStats{Time: at(c.GetTime()), SwapUsageBytes: number(usage.GetSwap())}
+	if limit, ok := swapLimit(usage, m); ok {
+		stats.SwapAvailableBytes = number(less(limit, usage.GetSwap()))
+	} else if usage.SwapLimit != nil {
+		stats.SwapAvailableBytes = number(less(usage.GetSwapLimit(), usage.GetSwap()))
 	}
 	return stats
-}
-
-// swapWithin is that of a container, which has no more than the machine.
-func swapWithin(c *resourcev1.CgroupUsage, m *resourcev1.Machine) *statsv1alpha1.SwapStats {
-	stats := swap(c)
-	if limit, ok := swapLimit(c.GetMemory(), m); ok && stats != nil {
-		stats.SwapAvailableBytes = number(less(limit, c.GetMemory().GetSwap()))
-	}
-	return stats
-}
-
-// swapLimit bounds a container's limit of swap by the machine's; without one
-// there is nothing to tell, as with cAdvisor.
-func swapLimit(usage *resourcev1.MemoryUsage, m *resourcev1.Machine) (limit uint64, ok bool) {
-	if usage == nil || m == nil || usage.SwapLimit == nil {
-		return 0, false
-	}
-	return min(usage.GetSwapLimit(), m.GetSwap()), true
 }
 
 func ioOf(c *resourcev1.CgroupUsage) *statsv1alpha1.IOStats {

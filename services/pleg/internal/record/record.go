@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package record turns what the runtime lists into what changed and what a pod
 // looks like. It is pure: lists in, fingerprints and records out.
 package record
@@ -8,10 +10,10 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/wire"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 )
 
@@ -83,7 +85,7 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
 	})
 	for _, s := range sandboxes {
-		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
+		data, err := wire.Marshal(s)
 		if err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.GetId(), err)
 		}
@@ -92,7 +94,7 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 	}
 	present := map[string]bool{}
 	for _, c := range containers {
-		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(c)
+		data, err := wire.Marshal(c)
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", c.GetId(), err)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -13,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/credprovider"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
@@ -46,6 +48,8 @@ type Deps struct {
 	Events        Recorder
 	// Subpaths may be nil: then a container with a subPath cannot be made.
 	Subpaths Subpaths
+	// Devices may be nil where no container has devices of plugins.
+	Devices Devices
 	// Accounts may be nil: then credential providers get no service account tokens.
 	Accounts credprovider.Accounts
 	// Pulls may be nil.
@@ -58,26 +62,51 @@ type Deps struct {
 	Metrics prometheus.Registerer
 }
 
-// Actuator acts on the runtime and on a pod's files. Safe for concurrent use.
-type Actuator struct {
+// Actuator acts on the runtime and on a pod's files: it makes, resizes and removes
+// containers, and stands on layers of which each uses only those it embeds. Safe for
+// concurrent use.
+type Actuator struct{ sandboxes }
+
+// core is what every layer works with.
+type core struct {
 	cfg     Config
 	layout  pod.Layout
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
+	host    *host
+}
+
+// files makes and removes a pod's directories and links.
+type files struct{ core }
+
+// images makes images present.
+type images struct {
+	files
 	pulls   *queue.Queue
 	limiter pullLimiter
 	plugins *credprovider.Plugins
 	records *pullrecord.Store
-	users   *userns.Manager
-	host    *host
-
-	mu    sync.Mutex
-	stops map[string]*stop // by container ID
 
 	noRecords  sync.Once
 	imageUsers sync.Map // pod.ImageUser by image id
 }
+
+// stopper runs hooks and stops containers.
+type stopper struct {
+	images
+	mu    sync.Mutex
+	stops map[string]*stop // by container ID
+}
+
+// requests makes the runtime's configurations of sandboxes and containers.
+type requests struct {
+	stopper
+	users *userns.Manager
+}
+
+// sandboxes makes, stops and removes sandboxes.
+type sandboxes struct{ requests }
 
 // New makes an Actuator. It does nothing before it is called.
 func New(cfg Config, deps Deps) (*Actuator, error) {
@@ -99,17 +128,16 @@ func New(cfg Config, deps Deps) (*Actuator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credential provider metrics: %w", err)
 	}
-	layout := pod.Layout{Root: cfg.RootDir}
-	return &Actuator{
-		cfg: cfg, layout: layout, deps: deps, log: deps.Log, metrics: m,
-		pulls: queue.New(deps.Clock), plugins: plugins, records: records, users: userns.New(layout), host: newHost(),
-		stops: map[string]*stop{},
-	}, nil
+	a := &Actuator{}
+	a.core = core{cfg: cfg, layout: pod.Layout{Root: cfg.RootDir}, deps: deps, log: deps.Log, metrics: m, host: newHost()}
+	a.pulls, a.plugins, a.records = queue.New(deps.Clock), plugins, records
+	a.users, a.stops = userns.New(a.layout, sandboxUsers(deps.Runtime), deps.Log), map[string]*stop{}
+	return a, nil
 }
 
 var errNoConfig = errors.New("the kubelet configuration is not known yet")
 
-func (a *Actuator) config() (*kubeconf.Config, error) {
+func (a *core) config() (*kubeletconfig.Config, error) {
 	if c := a.deps.Configuration.Config(); c != nil {
 		return c, nil
 	}
@@ -117,7 +145,7 @@ func (a *Actuator) config() (*kubeconf.Config, error) {
 }
 
 // securityOptions are the node's part of a pod's security.
-func (a *Actuator) securityOptions(cfg *kubeconf.Config, spec SandboxSpec) (pod.SecurityOptions, error) {
+func (a *requests) securityOptions(ctx context.Context, cfg *kubeletconfig.Config, spec SandboxSpec) (pod.SecurityOptions, error) {
 	o := pod.SecurityOptions{
 		SeccompDefault:   value(cfg.Kubelet.SeccompDefault, false),
 		SeccompRoot:      a.layout.Seccomp(),
@@ -135,12 +163,12 @@ func (a *Actuator) securityOptions(cfg *kubeconf.Config, spec SandboxSpec) (pod.
 		idsPerPod = value(u.IDsPerPod, idsPerPod)
 	}
 	var err error
-	o.UserNamespace, err = a.users.Get(spec.Pod.UID, uint32(idsPerPod))
+	o.UserNamespace, err = a.users.Get(ctx, spec.Pod.UID, uint32(idsPerPod))
 	return o, err
 }
 
 // resourceOptions are the node's part of a container's cgroup values.
-func (a *Actuator) resourceOptions(cfg *kubeconf.Config) pod.ResourceOptions {
+func (a *requests) resourceOptions(cfg *kubeletconfig.Config) pod.ResourceOptions {
 	node := a.deps.Lookups.Node()
 	o := pod.ResourceOptions{
 		MemoryCapacity: node.MemoryCapacity, SwapCapacity: node.SwapCapacity,
@@ -157,8 +185,12 @@ func (a *Actuator) resourceOptions(cfg *kubeconf.Config) pod.ResourceOptions {
 	return o
 }
 
-// event emits an Event about a pod or, with a name, about one of its containers.
-func (a *Actuator) event(ctx context.Context, p *v1.Pod, container, kind, reason, message string) {
+// event emits an Event about a pod or, with a name, about one of its containers. A
+// warning reports something that failed: what was cancelled here has not.
+func (a *core) event(ctx context.Context, p *v1.Pod, container, kind, reason, message string) {
+	if kind == v1.EventTypeWarning && ctx.Err() != nil {
+		return
+	}
 	if err := a.deps.Events.Emit(ctx, newEvent(p, container, kind, reason, message, a.deps.Clock.Now())); err != nil {
 		a.log.WarnContext(ctx, "event lost", "reason", reason, "pod", pod.FullName(p), "error", err.Error())
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -16,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -58,7 +61,7 @@ func TestPodComesUpAndLeavesNothing(t *testing.T) {
 		t.Errorf("termination log: %v, %v", info, err)
 	}
 
-	if err := n.StopContainer(n.ctx(), KillSpec{Pod: p, Container: "web", ContainerID: id, RunPreStop: true, Grace: seconds(30)}); err != nil {
+	if err := n.StopContainer(n.ctx(), KillSpec{Pod: p, Container: "web", ContainerID: id, RunPreStop: true, Grace: pod.Seconds(30)}); err != nil {
 		t.Fatal(err)
 	}
 	n.wantEvents("N Killing containers{web: Stopping container web")
@@ -118,7 +121,7 @@ func TestSandboxErrors(t *testing.T) {
 	n := start(t, false)
 	n.rt.Fail(fakecri.Match{Method: "RunPodSandbox"}, 1, status.Error(codes.Unknown, "no network"))
 	_, err := n.RunSandbox(n.ctx(), SandboxSpec{Pod: web()})
-	wantReason(t, err, CreatePodSandboxError, `Failed to create sandbox for pod "web_default(uid-web)": rpc error: code = Unknown desc = no network`)
+	wantReason(t, err, reason.CreatePodSandboxError, `Failed to create sandbox for pod "web_default(uid-web)": rpc error: code = Unknown desc = no network`)
 	n.wantEvents("W FailedCreatePodSandBox Pod: Failed to create pod sandbox: rpc error: code = Unknown desc = no network")
 	if status.Code(err) != codes.Unknown {
 		t.Errorf("the runtime's code is lost: %v", err)
@@ -126,7 +129,7 @@ func TestSandboxErrors(t *testing.T) {
 
 	no := false
 	_, err = n.RunSandbox(n.ctx(), SandboxSpec{Pod: web(func(p *v1.Pod) { p.Spec.HostUsers = &no }), RuntimeHandler: "vm"})
-	wantReason(t, err, ConfigPodSandboxError, `Failed to generate sandbox config for pod "web_default(uid-web)": RuntimeClass handler "vm" does not support user namespaces`)
+	wantReason(t, err, reason.ConfigPodSandboxError, `Failed to generate sandbox config for pod "web_default(uid-web)": RuntimeClass handler "vm" does not support user namespaces`)
 }
 
 func TestUserNamespace(t *testing.T) {
@@ -143,6 +146,22 @@ func TestUserNamespace(t *testing.T) {
 	}
 	if m := container.GetMounts()[0]; len(m.GetUidMappings()) != 1 {
 		t.Errorf("mount without mapping: %v", m)
+	}
+	// A record that cannot be read is made again from what the sandbox has.
+	record := n.layout.UserNamespace(p.UID)
+	was, err := os.ReadFile(record)
+	if err == nil {
+		err = os.WriteFile(record, []byte("{"), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, err := n.users.Get(n.ctx(), p.UID, 65536)
+	if err != nil || users.String() != sandbox.String() {
+		t.Errorf("with a damaged record the pod has %v, %v", users, err)
+	}
+	if now, err := os.ReadFile(record); err != nil || string(now) != string(was) {
+		t.Errorf("the record is %s, %v; it was %s", now, err, was)
 	}
 }
 
@@ -188,19 +207,26 @@ func TestStartContainerErrors(t *testing.T) {
 		{
 			"no config map", web(func(p *v1.Pod) {
 				p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "app"}}}}
-			}), "", CreateContainerConfigError, `configmaps "app" not found`,
+			}), "", reason.CreateContainerConfigError, `configmaps "app" not found`,
 			[]string{`W Failed containers{web: Error: configmaps "app" not found`},
 		},
 		{
 			"no volume", web(func(p *v1.Pod) { p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d"}} }), "",
-			CreateContainerConfigError, `cannot find volume "data" to mount into container "web"`,
+			reason.CreateContainerConfigError, `cannot find volume "data" to mount into container "web"`,
 			[]string{`W Failed containers{web: Error: cannot find volume "data" to mount into container "web"`},
 		},
 		{
-			"create fails", web(), "CreateContainer", CreateContainerError, "no", []string{"W Failed containers{web: Error: no"},
+			"no user", web(func(p *v1.Pod) {
+				c, yes, root := &p.Spec.Containers[0], true, int64(0)
+				c.SecurityContext = &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: &root}
+			}), "", reason.CreateContainerConfigError, "container's runAsUser breaks non-root policy (pod: \"web_default(uid-web)\", container: web)",
+			[]string{"W Failed containers{web: Error: container's runAsUser breaks non-root policy (pod: \"web_default(uid-web)\", container: web)"},
 		},
 		{
-			"start fails", web(), "StartContainer", RunContainerError, "no",
+			"create fails", web(), "CreateContainer", reason.CreateContainerError, "no", []string{"W Failed containers{web: Error: no"},
+		},
+		{
+			"start fails", web(), "StartContainer", reason.RunContainerError, "no",
 			[]string{"N Created containers{web: Container created", "W Failed containers{web: Error: no"},
 		},
 	} {
@@ -217,8 +243,13 @@ func TestStartContainerErrors(t *testing.T) {
 				t.Errorf("errors.Is does not know the reason of %v", err)
 			}
 			n.wantEvents(tc.events...)
-			if (id != "") != (tc.fail == "StartContainer") {
+			made := tc.fail == "StartContainer"
+			if (id != "") != made {
 				t.Errorf("id %q", id)
+			}
+			// It is tried again for as long as the pod is there.
+			if logs, err := os.ReadDir(n.layout.Container(tc.pod.UID, "web")); err != nil || (len(logs) > 0) != made {
+				t.Errorf("termination logs: %v, %v", logs, err)
 			}
 		})
 	}
@@ -248,7 +279,7 @@ func TestEnvironmentAndSubPaths(t *testing.T) {
 
 	p.Spec.Containers[0].VolumeMounts[0] = v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "forbidden"}
 	_, err := n.StartContainer(n.ctx(), spec)
-	wantReason(t, err, CreateContainerConfigError, `failed to prepare subPath for volumeMount "data" of container "web"`)
+	wantReason(t, err, reason.CreateContainerConfigError, `failed to prepare subPath for volumeMount "data" of container "web"`)
 }
 
 func TestRestartCountFromLogs(t *testing.T) {

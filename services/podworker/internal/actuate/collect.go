@@ -1,34 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
-
-	"github.com/sextant-node/sextant/pkg/pod"
+	"strings"
 )
 
-// Tidy removes what no pod's worker answers for: legacy links to logs that are
-// gone, and records of pulls of images that are gone. runs tells whether a
-// container runs: its log is missing for the moment in which it is rotated. All
-// errors are returned, none keeps the rest from being done.
-func (a *Actuator) Tidy(ctx context.Context, now time.Time, runs func(containerID string) bool) error {
+// RemoveDeadLinks removes legacy links to logs that are gone, as a kubelet does with each
+// collection of containers. live are the names of the links of containers that have not
+// exited: the log of one is missing for the moment in which it is rotated. All errors are
+// returned, none keeps the rest from being done.
+func (a *Actuator) RemoveDeadLinks(live map[string]bool) error {
 	entries, err := os.ReadDir(a.cfg.LegacyLogsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	for _, e := range entries {
 		path := filepath.Join(a.cfg.LegacyLogsDir, e.Name())
-		id, ours := pod.ParseLegacyLogLink(path)
-		if e.Type()&fs.ModeSymlink == 0 || !ours || exists(path) || runs(id) {
+		if e.Type()&fs.ModeSymlink == 0 || !strings.HasSuffix(e.Name(), ".log") || live[e.Name()] {
+			continue
+		}
+		if _, gone := os.Stat(path); !errors.Is(gone, fs.ErrNotExist) {
 			continue
 		}
 		if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
 			err = errors.Join(err, failed)
 		}
 	}
-	return errors.Join(err, a.pruneRecords(ctx, now))
+	return err
 }

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 // StartContainer makes a container, starts it, links its log and runs its
@@ -23,16 +27,20 @@ import (
 func (a *Actuator) StartContainer(ctx context.Context, spec ContainerSpec) (string, error) {
 	c, kind := pod.FindContainer(spec.Sandbox.Pod, spec.Container)
 	if c == nil {
-		return "", failedf(CreateContainerConfigError, "pod %q has no container %q", pod.String(spec.Sandbox.Pod), spec.Container)
+		return "", failedf(reason.CreateContainerConfigError, "pod %q has no container %q", pod.String(spec.Sandbox.Pod), spec.Container)
 	}
 	label := containerType(kind)
 	a.metrics.containers.WithLabelValues(label).Inc()
 	id, err := a.startContainer(ctx, spec, c)
-	if err != nil {
-		a.metrics.containerErrors.WithLabelValues(label, string(err.Reason)).Inc()
-		return id, err
+	if err == nil {
+		a.metrics.userPods.up(spec.Sandbox.Pod, spec.Container)
+		return id, nil
 	}
-	return id, nil
+	if ctx.Err() == nil {
+		a.metrics.userPods.failed(spec.Sandbox.Pod)
+		a.metrics.containerErrors.WithLabelValues(label, string(err.Reason)).Inc()
+	}
+	return id, err
 }
 
 func (a *Actuator) startContainer(ctx context.Context, spec ContainerSpec, c *v1.Container) (string, *Error) {
@@ -42,27 +50,22 @@ func (a *Actuator) startContainer(ctx context.Context, spec ContainerSpec, c *v1
 		return err
 	}
 	if spec.Target != "" && spec.TargetID == "" {
-		return "", warn(failedf(CreateContainerConfigError, "unable to find target container %s", spec.Target))
+		return "", warn(failedf(reason.CreateContainerConfigError, "unable to find target container %s", spec.Target))
 	}
-	request, err := a.createRequest(ctx, spec, c)
-	if err != nil {
-		return "", warn(failed(CreateContainerConfigError, err))
+	id, request, made := a.createContainer(ctx, spec, c)
+	if made != nil {
+		return "", warn(made)
 	}
-	if err := fault.Hit(ctx, "podworker.create"); err != nil {
-		return "", warn(failed(CreateContainerError, err))
-	}
-	resp, err := a.deps.Runtime.CreateContainer(ctx, request)
-	a.countImageVolumes(request.GetConfig(), err)
-	if err != nil {
-		return "", warn(failed(CreateContainerError, err))
-	}
-	id := resp.GetContainerId()
 	a.event(ctx, p, c.Name, v1.EventTypeNormal, "Created", "Container created")
-	if err := fault.Hit(ctx, "podworker.start"); err != nil {
-		return id, warn(failed(RunContainerError, err))
+	err := ctx.Err()
+	if err == nil {
+		err = fault.Hit(ctx, "podworker.start")
+	}
+	if err != nil {
+		return id, warn(failed(reason.RunContainerError, err))
 	}
 	if _, err := a.deps.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-		return id, warn(failed(RunContainerError, err))
+		return id, warn(failed(reason.RunContainerError, err))
 	}
 	a.event(ctx, p, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	a.link(p, c.Name, id, filepath.Join(request.GetSandboxConfig().GetLogDirectory(), request.GetConfig().GetLogPath()))
@@ -72,6 +75,36 @@ func (a *Actuator) startContainer(ctx context.Context, spec ContainerSpec, c *v1
 		}
 	}
 	return id, nil
+}
+
+// createContainer makes a container. An attempt that fails leaves no termination log:
+// it may be repeated for days.
+func (a *Actuator) createContainer(ctx context.Context, spec ContainerSpec, c *v1.Container) (string, *runtimeapi.CreateContainerRequest, *Error) {
+	log := ""
+	if c.TerminationMessagePath != "" {
+		log = a.layout.TerminationMessage(spec.Sandbox.Pod.UID, c.Name, fmt.Sprintf("%08x", rand.Uint32()))
+	}
+	request, err := a.createRequest(ctx, spec, c, log)
+	if err == nil && spec.Allocation.OfPlugins {
+		err = a.deps.Devices.PreStart(ctx, spec.Sandbox.Pod.UID, c.Name)
+	}
+	if err == nil && log != "" {
+		err = makeTerminationLog(log)
+	}
+	if err != nil {
+		return "", nil, failed(reason.CreateContainerConfigError, err)
+	}
+	err = fault.Hit(ctx, "podworker.create")
+	var resp *runtimeapi.CreateContainerResponse
+	if err == nil {
+		resp, err = a.deps.Runtime.CreateContainer(ctx, request)
+		a.countImageVolumes(request.GetConfig(), err)
+	}
+	if err != nil {
+		_ = os.Remove(log)
+		return "", nil, failed(reason.CreateContainerError, err)
+	}
+	return resp.GetContainerId(), request, nil
 }
 
 // countImageVolumes counts what the runtime mounts when it makes a container.
@@ -88,27 +121,31 @@ func (a *Actuator) countImageVolumes(config *runtimeapi.ContainerConfig, err err
 }
 
 // postStart runs the hook; a container whose hook fails is stopped again. What
-// the hook answered is not told in the event: it may hold secrets.
+// the hook answered is not told in the event: it may hold secrets. A hook that was
+// cancelled has not failed: its container is stopped by the caller, or goes on.
 func (a *Actuator) postStart(ctx context.Context, spec ContainerSpec, c *v1.Container, id string) *Error {
 	p := spec.Sandbox.Pod
 	err := a.runHook(ctx, hook{pod: p, container: c, id: id, ips: spec.PodIPs, handler: c.Lifecycle.PostStart})
 	if err == nil {
 		return nil
 	}
+	if ctx.Err() != nil {
+		return failed(reason.PostStartHookError, err)
+	}
 	a.log.WarnContext(ctx, "postStart hook failed", "pod", pod.FullName(p), "container", c.Name, "error", err.Error())
 	a.event(ctx, p, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	kill := KillSpec{
 		Pod: p, Container: c.Name, ContainerID: id, PodIPs: spec.PodIPs, RunPreStop: true, Message: "FailedPostStartHook",
-		Grace: seconds(value(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)),
+		Grace: pod.Seconds(value(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)),
 	}
 	if stopErr := a.StopContainer(ctx, kill); stopErr != nil {
 		a.log.WarnContext(ctx, "container with failed postStart hook not stopped", "pod", pod.FullName(p), "container", c.Name, "error", stopErr.Error())
 	}
-	return failed(PostStartHookError, err)
+	return failed(reason.PostStartHookError, err)
 }
 
 // link makes the name log collectors look for. Nothing depends on it.
-func (a *Actuator) link(p *v1.Pod, container, id, log string) {
+func (a *files) link(p *v1.Pod, container, id, log string) {
 	link := pod.LegacyLogLink(a.cfg.LegacyLogsDir, p.Name, p.Namespace, container, id)
 	if !exists(log) {
 		return
@@ -124,16 +161,16 @@ func (a *Actuator) link(p *v1.Pod, container, id, log string) {
 	}
 }
 
-// makeTerminationLog makes the host file behind terminationMessagePath, new for
-// each instance and writable by whoever the container runs as.
-func (a *Actuator) makeTerminationLog(p *v1.Pod, container string) (string, error) {
-	path := a.layout.TerminationMessage(p.UID, container, fmt.Sprintf("%08x", rand.Uint32()))
+// makeTerminationLog makes the host file behind terminationMessagePath, new for each
+// instance and writable by any user the container may run as.
+func makeTerminationLog(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
-		return "", fmt.Errorf("termination log: %w", err)
+		return fmt.Errorf("termination log: %w", err)
 	}
-	if err := f.Chmod(0o666); err != nil { // whatever the umask
-		return "", fmt.Errorf("termination log: %w", err)
+	err = errors.Join(f.Chmod(0o666), f.Close()) // whatever the umask
+	if err != nil {
+		return fmt.Errorf("termination log: %w", errors.Join(err, os.Remove(path)))
 	}
-	return path, f.Close()
+	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -12,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/file"
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -23,7 +26,7 @@ const (
 )
 
 // makePodDirs makes the pod's directory and its log directory.
-func (a *Actuator) makePodDirs(p *v1.Pod) error {
+func (a *files) makePodDirs(p *v1.Pod) error {
 	if err := os.MkdirAll(a.layout.Pod(p.UID), dirMode); err != nil {
 		return err
 	}
@@ -48,7 +51,7 @@ func makeLogDir(path string) error {
 }
 
 // makeContainerDirs makes the directories of one container.
-func (a *Actuator) makeContainerDirs(p *v1.Pod, container string) error {
+func (a *files) makeContainerDirs(p *v1.Pod, container string) error {
 	if err := a.makePodDirs(p); err != nil {
 		return err
 	}
@@ -62,17 +65,18 @@ func (a *Actuator) makeContainerDirs(p *v1.Pod, container string) error {
 // logs and their links. Volumes must be gone; what is not empty of them is an
 // error and stays untouched. The pod may carry no more than name, namespace and
 // UID.
-func (a *Actuator) CleanPodDirs(_ context.Context, p *v1.Pod) error {
+func (a *files) CleanPodDirs(_ context.Context, p *v1.Pod) error {
 	if p.UID == "" || strings.ContainsAny(string(p.UID), "/") || p.UID == "." || p.UID == ".." {
 		return fmt.Errorf("clean pod directories: bad UID %q", p.UID)
 	}
+	a.metrics.userPods.forget(p.UID)
 	logs := pod.PodLogDir(a.cfg.PodLogsDir, p.Namespace, p.Name, p.UID)
 	return errors.Join(a.removePodDir(p), a.removeLinks(p, logs), os.RemoveAll(logs))
 }
 
-func (a *Actuator) removePodDir(p *v1.Pod) error {
+func (a *files) removePodDir(p *v1.Pod) error {
 	dir := a.layout.Pod(p.UID)
-	if err := os.RemoveAll(a.layout.Containers(p.UID)); err != nil {
+	if err := mounts.RemoveTree(a.layout.Containers(p.UID)); err != nil {
 		return err
 	}
 	ids := a.layout.UserNamespace(p.UID)
@@ -116,7 +120,7 @@ func removeEmpty(dir string) error {
 }
 
 // removeLinks removes the legacy links into a pod's logs.
-func (a *Actuator) removeLinks(p *v1.Pod, logs string) error {
+func (a *files) removeLinks(p *v1.Pod, logs string) error {
 	entries, err := os.ReadDir(a.cfg.LegacyLogsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -142,7 +146,7 @@ func (a *Actuator) removeLinks(p *v1.Pod, logs string) error {
 
 // RestartCountFromLogs is the restart count to go on with when neither the
 // runtime nor anybody else remembers one: after the highest log there is.
-func (a *Actuator) RestartCountFromLogs(p *v1.Pod, container string) int {
+func (a *files) RestartCountFromLogs(p *v1.Pod, container string) int {
 	entries, err := os.ReadDir(pod.ContainerLogDir(a.cfg.PodLogsDir, p.Namespace, p.Name, p.UID, container))
 	if err != nil {
 		return 0

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -8,14 +10,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
-	"github.com/sextant-node/sextant/pkg/pod/netfile"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/netfile"
 )
 
 // dns is a pod's DNS configuration. The node's resolv.conf is read each time:
 // it changes when the node moves to another network.
-func (a *Actuator) dns(cfg *kubeconf.Config, p *v1.Pod) (*runtimeapi.DNSConfig, []netfile.Warning, error) {
+func (a *requests) dns(cfg *kubeletconfig.Config, p *v1.Pod) (*runtimeapi.DNSConfig, []netfile.Warning, error) {
 	in := netfile.DNSInput{
 		ClusterDNS: cfg.Kubelet.ClusterDNS, ClusterDomain: cfg.Kubelet.ClusterDomain,
 		NodeIPs: a.deps.Lookups.Node().IPs,
@@ -40,7 +42,7 @@ func (a *Actuator) dns(cfg *kubeconf.Config, p *v1.Pod) (*runtimeapi.DNSConfig, 
 	return config, append(limits, warnings...), nil
 }
 
-func (a *Actuator) tellDNS(ctx context.Context, p *v1.Pod, warnings []netfile.Warning) {
+func (a *requests) tellDNS(ctx context.Context, p *v1.Pod, warnings []netfile.Warning) {
 	for _, w := range warnings {
 		if w.Message != "" {
 			a.event(ctx, p, "", v1.EventTypeWarning, w.Reason, w.Message)

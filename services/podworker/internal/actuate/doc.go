@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package actuate carries out what podworker has decided about pods: it makes
 // and removes sandboxes and containers, makes images present, runs lifecycle
 // hooks, and lays out a pod's files and logs.

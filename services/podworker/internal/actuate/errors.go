@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -5,42 +7,13 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/sextant-node/sextant/pkg/wire"
 )
 
 // Reason is why a pod or a container does not come up, in the words its status
 // shows.
 type Reason string
-
-// Reasons of EnsureImage.
-const (
-	ErrImagePull              Reason = "ErrImagePull"
-	ErrImageNeverPull         Reason = "ErrImageNeverPull"
-	InvalidImageName          Reason = "InvalidImageName"
-	ImageInspectError         Reason = "ImageInspectError"
-	RegistryUnavailable       Reason = "RegistryUnavailable"
-	SignatureValidationFailed Reason = "SignatureValidationFailed"
-)
-
-// Reasons of StartContainer.
-const (
-	CreateContainerConfigError Reason = "CreateContainerConfigError"
-	CreateContainerError       Reason = "CreateContainerError"
-	RunContainerError          Reason = "RunContainerError"
-	// PostStartHookError: the container ran and was stopped again.
-	PostStartHookError Reason = "PostStartHookError"
-)
-
-// Reasons of RunSandbox, StopContainer, StopSandbox and the removals.
-const (
-	// ConfigPodSandboxError: the sandbox's configuration cannot be made.
-	ConfigPodSandboxError Reason = "ConfigPodSandboxError"
-	CreatePodSandboxError Reason = "CreatePodSandboxError"
-	KillContainerError    Reason = "KillContainerError"
-	KillPodSandboxError   Reason = "KillPodSandboxError"
-	RemoveContainerError  Reason = "RemoveContainerError"
-	// ResizePodInPlaceError: running containers did not get other resources.
-	ResizePodInPlaceError Reason = "ResizePodInPlaceError"
-)
 
 // Error is a step that failed. Message is what the status shows beside the
 // reason; Err is the cause and carries the runtime's code, if any.
@@ -58,7 +31,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func ReasonOf(err error) (Reason, string) {
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Reason, e.Message
+		return e.Reason, wire.Text(e.Message)
 	}
 	return "", plain(err)
 }
@@ -81,14 +54,15 @@ func failedf(reason Reason, format string, args ...any) *Error {
 	return failed(reason, fmt.Errorf(format, args...))
 }
 
-// plain is the text of an error without gRPC's "rpc error: code = …".
+// plain is the text of an error without gRPC's "rpc error: code = …". A runtime's may
+// hold what a container said.
 func plain(err error) string {
 	if err == nil {
 		return ""
 	}
 	var s interface{ GRPCStatus() *status.Status }
 	if _, direct := err.(interface{ GRPCStatus() *status.Status }); direct && errors.As(err, &s) {
-		return s.GRPCStatus().Message()
+		return wire.Text(s.GRPCStatus().Message())
 	}
-	return err.Error()
+	return wire.Text(err.Error())
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -7,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/wire"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
@@ -20,5 +23,5 @@ func newEvent(p *v1.Pod, container, kind, reason, message string, now time.Time)
 			ref.FieldPath = "spec.containers{" + container + "}"
 		}
 	}
-	return &eventv1.Event{Object: ref, Type: kind, Reason: reason, Message: message, Time: timestamppb.New(now)}
+	return &eventv1.Event{Object: ref, Type: kind, Reason: reason, Message: wire.Text(message), Time: timestamppb.New(now)}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -22,9 +24,10 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
+	"github.com/sextant-node/sextant/test/fakeclock"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -36,7 +39,7 @@ type node struct {
 	clock   *clocktesting.FakeClock // nil: real time
 	facts   *facts
 	events  *recorder
-	conf    *kubeconf.Config
+	conf    *kubeletconfig.Config
 	root    string
 	metrics *prometheus.Registry
 }
@@ -65,9 +68,9 @@ func (f *facts) Secret(namespace, name string) (*v1.Secret, error) {
 func (f *facts) Services(string) ([]*v1.Service, error) { return f.services, nil }
 func (f *facts) Node() NodeFacts                        { return f.node }
 
-type fixed struct{ c *kubeconf.Config }
+type fixed struct{ c *kubeletconfig.Config }
 
-func (f fixed) Config() *kubeconf.Config { return f.c }
+func (f fixed) Config() *kubeletconfig.Config { return f.c }
 
 // recorder keeps events as "reason object: message".
 type recorder struct {
@@ -110,9 +113,9 @@ func start(t *testing.T, stepped bool, images ...fakecri.Image) *node {
 	t.Helper()
 	n := &node{
 		t: t, facts: &facts{objects: map[string]any{}, node: NodeFacts{Name: "n1", IPs: []string{"192.0.2.1"}, MemoryCapacity: 1 << 30}},
-		events: &recorder{}, conf: &kubeconf.Config{}, root: t.TempDir(), metrics: prometheus.NewRegistry(),
+		events: &recorder{}, conf: &kubeletconfig.Config{}, root: t.TempDir(), metrics: prometheus.NewRegistry(),
 	}
-	kubeconf.SetDefaults(&n.conf.Kubelet)
+	kubeletconfig.SetDefaults(&n.conf.Kubelet)
 	none := ""
 	n.conf.Kubelet.ResolverConfig = &none
 	n.conf.Kubelet.ClusterDomain = "cluster.local"
@@ -206,18 +209,17 @@ func (n *node) waiters(count int) {
 }
 
 // tick lets the stepped clock run until done answers.
-func (n *node) tick(done <-chan error) error {
+func (n *node) tick(done <-chan error) (err error) {
 	n.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	fakeclock.Pass(n.t, n.clock, "an answer", func() bool {
 		select {
-		case err := <-done:
-			return err
+		case err = <-done:
+			return true
 		default:
-			n.clock.Step(time.Second)
+			return false
 		}
-	}
-	n.t.Fatal("not done, however late the clock")
-	return nil
+	})
+	return err
 }
 
 // request is what the runtime was last asked by a method.

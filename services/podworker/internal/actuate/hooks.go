@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -33,7 +35,7 @@ func (h hook) where() string {
 }
 
 // runHook runs a handler to its end or that of ctx.
-func (a *Actuator) runHook(ctx context.Context, h hook) error {
+func (a *stopper) runHook(ctx context.Context, h hook) error {
 	switch {
 	case h.handler.Exec != nil:
 		output, err := a.execHook(ctx, h)
@@ -54,23 +56,28 @@ func (a *Actuator) runHook(ctx context.Context, h hook) error {
 	return nil
 }
 
-func (a *Actuator) execHook(ctx context.Context, h hook) (output string, err error) {
+// maxHookOutput is how much of each output of a command is kept for the message of its
+// failure, in bytes; a runtime hands on megabytes.
+const maxHookOutput = 2 << 10
+
+func (a *stopper) execHook(ctx context.Context, h hook) (output string, err error) {
 	resp, err := a.deps.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: h.id, Cmd: h.handler.Exec.Command})
 	if err != nil {
 		return "", err
 	}
-	output = string(resp.GetStdout()) + string(resp.GetStderr())
+	stderr := firstText(resp.GetStderr(), maxHookOutput)
+	output = firstText(resp.GetStdout(), maxHookOutput) + stderr
 	if code := resp.GetExitCode(); code != 0 {
-		return output, fmt.Errorf("command '%s' exited with %d: %s", strings.Join(h.handler.Exec.Command, " "), code, resp.GetStderr())
+		return output, fmt.Errorf("command '%s' exited with %d: %s", strings.Join(h.handler.Exec.Command, " "), code, stderr)
 	}
 	return output, nil
 }
 
-func (a *Actuator) sleepHook(ctx context.Context, secs int64) error {
+func (a *stopper) sleepHook(ctx context.Context, secs int64) error {
 	if secs <= 0 {
 		return nil
 	}
-	timer := a.deps.Clock.NewTimer(seconds(secs))
+	timer := a.deps.Clock.NewTimer(pod.Seconds(secs))
 	defer timer.Stop()
 	select {
 	case <-timer.C():
@@ -83,17 +90,35 @@ func (a *Actuator) sleepHook(ctx context.Context, secs int64) error {
 
 // hookClient trusts any certificate, as probes do: the pod's address is the
 // identity.
-var hookClient = &http.Client{Transport: &http.Transport{
-	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
-	DisableKeepAlives: true,
-	DialContext:       (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
-}}
+var hookClient = &http.Client{
+	Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+		DialContext:       (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+	},
+	CheckRedirect: stayThere,
+}
+
+// maxRedirects is net/http's own limit.
+const maxRedirects = 10
+
+// stayThere follows redirects as probes do: to another host none, so that a pod does not
+// have the node ask whom it likes. That redirect is the answer, and any answer will do.
+func stayThere(next *http.Request, via []*http.Request) error {
+	if next.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	return nil
+}
 
 // maxHookBody is how much of an answer is read, in bytes.
 const maxHookBody = 10 << 10
 
 // httpHook succeeds with any answer, whatever its code.
-func (a *Actuator) httpHook(ctx context.Context, h hook) error {
+func (a *stopper) httpHook(ctx context.Context, h hook) error {
 	if len(h.ips) == 0 && h.pod.Spec.HostNetwork {
 		h.ips = a.deps.Lookups.Node().IPs
 	}
@@ -170,5 +195,3 @@ func hookURL(h hook) (*url.URL, error) {
 	u.Scheme, u.Host = scheme, net.JoinHostPort(host, strconv.Itoa(port))
 	return u, nil
 }
-
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -43,7 +45,7 @@ func newHost() *host {
 	}
 }
 
-// swapController tells whether the kernel accounts swap.
+// swapController reports whether the kernel accounts swap.
 func (h *host) swapController(v2 bool) bool {
 	if v2 {
 		return h.swap2()

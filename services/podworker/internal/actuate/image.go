@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -15,8 +17,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
+	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/credprovider"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
 )
@@ -26,7 +30,7 @@ import (
 func parseImage(image string) (tagged, repository string, err error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return "", "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+		return "", "", fmt.Errorf("couldn't parse image name %q: %w", quiet.Cut(image, 512), err)
 	}
 	_, hasTag := named.(reference.Tagged)
 	_, hasDigest := named.(reference.Digested)
@@ -39,13 +43,16 @@ func parseImage(image string) (tagged, repository string, err error) {
 // EnsureImage makes an image present as its pull policy asks and returns the
 // reference containers are made with. It blocks while the image is pulled.
 // Reasons: see errors.go.
-func (a *Actuator) EnsureImage(ctx context.Context, spec ImageSpec) (string, error) {
+func (a *images) EnsureImage(ctx context.Context, spec ImageSpec) (string, error) {
 	if spec.Container == "" {
 		a.metrics.imageVolumes.Inc()
 	}
 	ref, err := a.ensureImage(ctx, spec)
 	if err == nil {
 		return ref, nil
+	}
+	if ctx.Err() == nil {
+		a.metrics.userPods.failed(spec.Pod)
 	}
 	if spec.Container != "" && ctx.Err() == nil {
 		a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", "Error: "+string(err.Reason))
@@ -58,7 +65,7 @@ func (a *Actuator) EnsureImage(ctx context.Context, spec ImageSpec) (string, err
 
 // FindImage returns the reference of an image that is present and that the pod may
 // use; none where EnsureImage would pull it.
-func (a *Actuator) FindImage(ctx context.Context, spec ImageSpec) (string, error) {
+func (a *images) FindImage(ctx context.Context, spec ImageSpec) (string, error) {
 	image, repository, err := parseImage(spec.Image)
 	if err != nil {
 		return "", err
@@ -75,7 +82,7 @@ func (a *Actuator) FindImage(ctx context.Context, spec ImageSpec) (string, error
 	return found.GetId(), nil
 }
 
-func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string, failure *Error) {
+func (a *images) ensureImage(ctx context.Context, spec ImageSpec) (ref string, failure *Error) {
 	present, needed := "unknown", "unknown"
 	defer func() {
 		a.metrics.ensureImage.WithLabelValues(strings.ToLower(string(spec.Policy)), present, needed).Inc()
@@ -84,11 +91,11 @@ func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string,
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", spec.Image, err)
 		a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "InspectFailed", message)
-		return "", &Error{InvalidImageName, message, err}
+		return "", &Error{reason.InvalidImageName, message, err}
 	}
 	cfg, err := a.config()
 	if err != nil {
-		return "", failed(ErrImagePull, err)
+		return "", failed(reason.ErrImagePull, err)
 	}
 	wire := a.imageSpec(cfg, spec, image)
 	// Also where nothing is pulled: a secret that is missing will be missed later.
@@ -98,26 +105,29 @@ func (a *Actuator) ensureImage(ctx context.Context, spec ImageSpec) (ref string,
 		if err != nil {
 			message := fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err)
 			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "InspectFailed", message)
-			return "", &Error{ImageInspectError, message, err}
+			return "", &Error{reason.ImageInspectError, message, err}
 		}
 		usable := found != nil && a.allowed(ctx, cfg, spec, keyring, found.GetId(), repository)
-		present, needed = strconv.FormatBool(found != nil), strconv.FormatBool(!usable)
+		present = strconv.FormatBool(found != nil)
+		if found != nil || spec.Policy != v1.PullNever { // what may not be pulled is not judged
+			needed = strconv.FormatBool(!usable)
+		}
 		if usable {
 			a.tellPresent(ctx, spec)
 			return found.GetId(), nil
 		}
-		// An image the pod may not use is not there, as far as it is told.
+		// An image the pod may not use is absent, as far as the pod can see.
 		if spec.Policy == v1.PullNever {
 			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", spec.Image)
-			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "ErrImageNeverPull", message)
-			return "", &Error{ErrImageNeverPull, message, ErrImageNeverPull}
+			a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, reason.ErrImageNeverPull, message)
+			return "", &Error{reason.ErrImageNeverPull, message, Reason(reason.ErrImageNeverPull)}
 		}
 	}
 	needed = "true"
 	return a.pull(ctx, cfg, spec, keyring, wire, repository)
 }
 
-func (a *Actuator) imageSpec(cfg *kubeconf.Config, spec ImageSpec, image string) *runtimeapi.ImageSpec {
+func (a *images) imageSpec(cfg *kubeletconfig.Config, spec ImageSpec, image string) *runtimeapi.ImageSpec {
 	wire := &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: spec.Image, Annotations: spec.Pod.Annotations}
 	if cfg.Gate("RuntimeClassInImageCriApi") {
 		wire.RuntimeHandler = spec.RuntimeHandler
@@ -126,7 +136,7 @@ func (a *Actuator) imageSpec(cfg *kubeconf.Config, spec ImageSpec, image string)
 }
 
 // inspect finds an image; nil when it is not there.
-func (a *Actuator) inspect(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+func (a *images) inspect(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	resp, err := a.deps.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: image})
 	if err != nil {
 		return nil, err
@@ -140,12 +150,12 @@ func (a *Actuator) inspect(ctx context.Context, image *runtimeapi.ImageSpec) (*r
 	return resp.GetImage(), nil
 }
 
-func (a *Actuator) tellPresent(ctx context.Context, spec ImageSpec) {
+func (a *images) tellPresent(ctx context.Context, spec ImageSpec) {
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulled",
 		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", spec.Image))
 }
 
-func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, keyring pullauth.Keyring, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
+func (a *images) pull(ctx context.Context, cfg *kubeletconfig.Config, spec ImageSpec, keyring pullauth.Keyring, wire *runtimeapi.ImageSpec, repository string) (string, *Error) {
 	var ring pullauth.Keyring
 	ring.Add(keyring)
 	ring.Add(a.plugins.Keyring(ctx, providers(cfg), subjectOf(spec.Pod), wire.GetImage(), repository))
@@ -191,21 +201,21 @@ func (a *Actuator) pull(ctx context.Context, cfg *kubeconf.Config, spec ImageSpe
 }
 
 // providers is where credential provider plugins are.
-func providers(cfg *kubeconf.Config) credprovider.Config {
+func providers(cfg *kubeletconfig.Config) credprovider.Config {
 	return credprovider.Config{
 		Path: cfg.Node.ImageCredentialProviderConfig, BinDir: cfg.Node.ImageCredentialProviderBinDir,
 		Tokens: cfg.Gate("KubeletServiceAccountTokenForCredentialProviders"),
 	}
 }
 
-// subjectOf is the pod as plugins are told of it.
+// subjectOf is the pod as plugins get it.
 func subjectOf(p *v1.Pod) credprovider.Subject {
 	return credprovider.Subject{Namespace: p.Namespace, Pod: p.Name, PodUID: string(p.UID), Account: p.Spec.ServiceAccountName}
 }
 
 // pullWith tries each credential until one will do and returns it; without any
 // it tries without.
-func (a *Actuator) pullWith(ctx context.Context, cfg *kubeconf.Config, image *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (ref string, used *pullauth.Auth, err error) {
+func (a *images) pullWith(ctx context.Context, cfg *kubeletconfig.Config, image *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (ref string, used *pullauth.Auth, err error) {
 	tries := []*pullauth.Auth{nil}
 	if len(auths) > 0 {
 		tries = nil
@@ -245,24 +255,22 @@ var pullReasons = []struct {
 	reason Reason
 	words  string
 }{
-	{RegistryUnavailable, "because the registry is unavailable"},
-	{SignatureValidationFailed, "because the signature validation failed"},
+	{reason.RegistryUnavailable, "because the registry is unavailable"},
+	{reason.SignatureValidationFailed, "because the signature validation failed"},
 }
 
-func (a *Actuator) pullFailed(ctx context.Context, spec ImageSpec, err error) *Error {
-	if ctx.Err() == nil { // else nobody waits for it any more
-		a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", spec.Image, err))
-	}
+func (a *images) pullFailed(ctx context.Context, spec ImageSpec, err error) *Error {
+	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", spec.Image, err))
 	for _, r := range pullReasons {
 		if detail, ok := strings.CutPrefix(plain(err), string(r.reason)); ok {
 			return &Error{r.reason, fmt.Sprintf("image pull failed for %s %s%s", spec.Image, r.words, detail), err}
 		}
 	}
-	return &Error{ErrImagePull, err.Error(), err}
+	return &Error{reason.ErrImagePull, err.Error(), err}
 }
 
 // keyring holds the pod's credentials, then the node's.
-func (a *Actuator) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
+func (a *images) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
 	var secrets []pullauth.Keyring
 	var missing []string
 	for _, ref := range p.Spec.ImagePullSecrets {
@@ -292,7 +300,7 @@ func (a *Actuator) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
 }
 
 // nodeKeyring is the node's own docker configuration, if it has one.
-func (a *Actuator) nodeKeyring(ctx context.Context) pullauth.Keyring {
+func (a *images) nodeKeyring(ctx context.Context) pullauth.Keyring {
 	file := filepath.Join(a.cfg.rootDir(), "config.json")
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -307,7 +315,7 @@ func (a *Actuator) nodeKeyring(ctx context.Context) pullauth.Keyring {
 
 // imageUser is who an image runs as. What an id stands for never changes, so
 // each is asked for once.
-func (a *Actuator) imageUser(ctx context.Context, ref string) (pod.ImageUser, error) {
+func (a *images) imageUser(ctx context.Context, ref string) (pod.ImageUser, error) {
 	if user, ok := a.imageUsers.Load(ref); ok {
 		return user.(pod.ImageUser), nil
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -14,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 	"github.com/sextant-node/sextant/test/fakecri"
+
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 func (n *node) ensure(image string, policy v1.PullPolicy) (string, error) {
@@ -65,14 +69,14 @@ func TestEnsureImagePolicies(t *testing.T) {
 		{"always", "have:1", v1.PullAlways, 1, "", "", `N Pulling containers{web: Pulling image "have:1"`},
 		{"never, present", "have:1", v1.PullNever, 0, "", "", `N Pulled containers{web: Container image "have:1" already present on machine and can be accessed by the pod`},
 		{
-			"never, absent", "none:1", v1.PullNever, 0, ErrImageNeverPull, `Container image "none:1" is not present with pull policy of Never`,
+			"never, absent", "none:1", v1.PullNever, 0, reason.ErrImageNeverPull, `Container image "none:1" is not present with pull policy of Never`,
 			`W ErrImageNeverPull containers{web: Container image "none:1" is not present with pull policy of Never`,
 		},
 		{
-			"bad name", "UPPER:1", v1.PullAlways, 0, InvalidImageName, `Failed to apply default image tag "UPPER:1": couldn't parse image name "UPPER:1": `,
+			"bad name", "UPPER:1", v1.PullAlways, 0, reason.InvalidImageName, `Failed to apply default image tag "UPPER:1": couldn't parse image name "UPPER:1": `,
 			`W InspectFailed containers{web: Failed to apply default image tag "UPPER:1"`,
 		},
-		{"missing", "fake/missing", v1.PullIfNotPresent, 1, ErrImagePull, "rpc error: code = NotFound", `N Pulling containers{web: Pulling image "fake/missing"`},
+		{"missing", "fake/missing", v1.PullIfNotPresent, 1, reason.ErrImagePull, "rpc error: code = NotFound", `N Pulling containers{web: Pulling image "fake/missing"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := start(t, false, present)
@@ -121,9 +125,9 @@ func TestPullReasons(t *testing.T) {
 		reason  Reason
 		message string
 	}{
-		{status.Error(codes.Unavailable, "RegistryUnavailable: it sleeps"), RegistryUnavailable, "image pull failed for x:1 because the registry is unavailable: it sleeps"},
-		{status.Error(codes.Unknown, "SignatureValidationFailed"), SignatureValidationFailed, "image pull failed for x:1 because the signature validation failed"},
-		{status.Error(codes.Unknown, "boom"), ErrImagePull, "rpc error: code = Unknown desc = boom"},
+		{status.Error(codes.Unavailable, "RegistryUnavailable: it sleeps"), reason.RegistryUnavailable, "image pull failed for x:1 because the registry is unavailable: it sleeps"},
+		{status.Error(codes.Unknown, "SignatureValidationFailed"), reason.SignatureValidationFailed, "image pull failed for x:1 because the signature validation failed"},
+		{status.Error(codes.Unknown, "boom"), reason.ErrImagePull, "rpc error: code = Unknown desc = boom"},
 	} {
 		n := start(t, false)
 		n.rt.Fail(fakecri.Match{Method: "PullImage"}, 1, tc.err)
@@ -133,7 +137,7 @@ func TestPullReasons(t *testing.T) {
 	n := start(t, false)
 	n.rt.Fail(fakecri.Match{Method: "ImageStatus"}, 1, status.Error(codes.Internal, "disk"))
 	_, err := n.ensure("x:1", v1.PullIfNotPresent)
-	wantReason(t, err, ImageInspectError, `Failed to inspect image "x:1": rpc error: code = Internal desc = disk`)
+	wantReason(t, err, reason.ImageInspectError, `Failed to inspect image "x:1": rpc error: code = Internal desc = disk`)
 }
 
 func TestPullSecrets(t *testing.T) {
@@ -191,7 +195,7 @@ func TestPullWithPlugin(t *testing.T) {
 
 func TestSerialPulls(t *testing.T) {
 	n := start(t, false)
-	n.conf.Origins = kubeconf.Origins{"serializeImagePulls": {File: "kubelet.yaml"}}
+	n.conf.Origins = kubeletconfig.Origins{"serializeImagePulls": {File: "kubelet.yaml"}}
 	stall := n.rt.Stall(fakecri.Match{Method: "PullImage", Name: "docker.io/library/one:1"})
 	type answer struct{ err error }
 	first, second := make(chan answer, 1), make(chan answer, 1)
@@ -258,15 +262,15 @@ func TestTurns(t *testing.T) {
 		name     string
 		serial   *bool
 		parallel *int32
-		origins  kubeconf.Origins
+		origins  kubeletconfig.Origins
 		want     queue.Rules
 	}{
 		{"default", &yes, nil, nil, queue.Rules{Limit: 1, Patience: lending}},
-		{"serial on purpose", &yes, nil, kubeconf.Origins{"serializeImagePulls": {Flag: "serialize-image-pulls"}}, queue.Rules{Limit: 1}},
+		{"serial on purpose", &yes, nil, kubeletconfig.Origins{"serializeImagePulls": {Flag: "serialize-image-pulls"}}, queue.Rules{Limit: 1}},
 		{"parallel", &no, nil, nil, queue.Rules{}},
 		{"three at a time", &no, &three, nil, queue.Rules{Limit: 3}},
 	} {
-		cfg := &kubeconf.Config{Origins: tc.origins}
+		cfg := &kubeletconfig.Config{Origins: tc.origins}
 		cfg.Kubelet.SerializeImagePulls, cfg.Kubelet.MaxParallelImagePulls = tc.serial, tc.parallel
 		if got := turnsOf(cfg); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
@@ -330,7 +334,7 @@ func TestPullQPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := n.ensure("b:1", v1.PullAlways)
-	wantReason(t, err, ErrImagePull, "pull QPS exceeded")
+	wantReason(t, err, reason.ErrImagePull, "pull QPS exceeded")
 }
 
 func TestSizeBuckets(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -16,6 +18,7 @@ import (
 	"k8s.io/cri-client/pkg/logs"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/wire"
 )
 
 // Bounds of a termination message.
@@ -43,7 +46,7 @@ func (a *Actuator) TerminationMessage(ctx context.Context, status *runtimeapi.Co
 	message, err := fileMessage(status, info.TerminationMessagePath)
 	switch {
 	case err != nil:
-		return err.Error()
+		return wire.Text(err.Error())
 	case message == "" && fallback:
 		return logMessage(ctx, status.GetLogPath())
 	}
@@ -65,10 +68,12 @@ func fileMessage(status *runtimeapi.ContainerStatus, inside string) (string, err
 		case err != nil:
 			return "", fmt.Errorf("Error on reading termination log %s: %w", m.GetHostPath(), err)
 		}
-		return string(content), nil
+		return lastText(content, maxMessage), nil
 	}
 	return "", nil
 }
+
+var errNotRegular = errors.New("not a regular file")
 
 // readRegular reads the last limit bytes of a regular file. A container could
 // have put a link or a pipe there, to read the node's files or to hang us.
@@ -83,7 +88,7 @@ func readRegular(open func(flags int) (*os.File, error), limit int64) ([]byte, e
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
+		return nil, errNotRegular
 	}
 	if _, err := f.Seek(max(0, info.Size()-limit), io.SeekStart); err != nil {
 		return nil, err
@@ -97,7 +102,7 @@ func logMessage(ctx context.Context, file string) string {
 	if err := logs.ReadLogs(ctx, file, "", &logs.LogOptions{TailLines: &lines}, nil, &out, &out); err != nil {
 		return fmt.Sprintf("Error on reading termination message from logs: %v", err)
 	}
-	return string(out.kept)
+	return lastText(out.kept, maxMessageLog)
 }
 
 // tail keeps the last maxMessageLog bytes written to it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -6,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,6 +28,9 @@ func TestTerminationMessage(t *testing.T) {
 		{"log on error", web(script("echo one; echo two; exit 1"), fallback), "one\ntwo\n"},
 		{"no log on success", web(script("echo one; exit 0"), fallback), ""},
 		{"file before log", web(script("echo log; echo file >/dev/termination-log; exit 1"), fallback), "file\n"},
+		{"not UTF-8", web(script(`printf 'caf\351' >/dev/termination-log; exit 1`)), "caf\uFFFD"},
+		{"a file cut within a character", web(script("printf '%s' " + strings.Repeat("日", 2000) + " >/dev/termination-log; exit 1")), strings.Repeat("日", maxMessage/3)},
+		{"a log cut within a character", web(script("echo "+strings.Repeat("日", 2000)+"; exit 1"), fallback), strings.Repeat("日", (maxMessageLog-1)/3) + "\n"},
 		{"last lines", web(script("log lines 100; exit 1"), fallback), "80 lines"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -95,5 +101,24 @@ func TestTail(t *testing.T) {
 	}
 	if len(out.kept) != maxMessageLog || out.kept[len(out.kept)-1] != '\n' {
 		t.Errorf("kept %d bytes", len(out.kept))
+	}
+}
+
+// TestTextIsBounded: what replaces bytes that are no text is longer than they are.
+func TestTextIsBounded(t *testing.T) {
+	bad := []byte(strings.Repeat("\xff.", 3000))
+	for _, got := range []string{lastText(bad, 100), firstText(bad, 100)} {
+		if len(got) > 100 || len(got) < 90 || !utf8.ValidString(got) {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
+	}
+	if got := lastText([]byte("日本"), 4); got != "本" {
+		t.Errorf("the end: %q", got)
+	}
+	if got := firstText([]byte("日本"), 4); got != "日" {
+		t.Errorf("the beginning: %q", got)
+	}
+	if got := firstText(nil, 4) + lastText(nil, 4); got != "" {
+		t.Errorf("of nothing: %q", got)
 	}
 }

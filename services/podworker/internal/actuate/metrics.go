@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
@@ -14,8 +17,7 @@ type metrics struct {
 	pods, podErrors  prometheus.Counter
 	containers       *prometheus.CounterVec
 	containerErrors  *prometheus.CounterVec
-	userPods         prometheus.Counter
-	userPodErrors    prometheus.Counter
+	userPods         userPods
 	pullSeconds      *prometheus.HistogramVec
 	ensureImage      *prometheus.CounterVec
 	mustPull         *prometheus.CounterVec
@@ -44,8 +46,11 @@ func newMetrics(reg prometheus.Registerer, records *pullrecord.Store) (*metrics,
 		containers:     counters("kubelet_started_containers_total", "Containers started or tried.", "container_type"),
 		containerErrors: counters("kubelet_started_containers_errors_total", "Containers that failed to start, by reason.",
 			"container_type", "code"),
-		userPods:      counter("kubelet_started_user_namespaced_pods_total", "Sandboxes with a user namespace started or tried."),
-		userPodErrors: counter("kubelet_started_user_namespaced_pods_errors_total", "Sandboxes with a user namespace that failed to start."),
+		userPods: userPods{
+			started:  counter("kubelet_started_user_namespaced_pods_total", "Sandboxes with a user namespace started or tried."),
+			failures: counter("kubelet_started_user_namespaced_pods_errors_total", "Pods with a user namespace whose sandbox, images or containers failed to start."),
+			pods:     map[types.UID]userStart{},
+		},
 		pullSeconds: seconds("kubelet_image_pull_duration_seconds", "Duration of image pulls in seconds, waiting included.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
 		ensureImage: counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for.",
@@ -62,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, records *pullrecord.Store) (*metrics,
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.sandboxSeconds, m.sandboxErrors, m.pods, m.podErrors, m.containers, m.containerErrors, m.userPods, m.userPodErrors,
+		m.sandboxSeconds, m.sandboxErrors, m.pods, m.podErrors, m.containers, m.containerErrors, m.userPods.started, m.userPods.failures,
 		m.pullSeconds, m.ensureImage, m.mustPull, m.imageVolumes, m.imageVolumesGood, m.imageVolumesBad,
 		m.hookFallbacks, m.sleepsCutShort, onDisk{records},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -7,23 +9,23 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 )
 
-// lending is the patience of a queue that nobody asked to be strict.
+// lending is how long a slow pull holds up the next one where serializeImagePulls is unset.
 const lending = time.Second
 
 // turnsOf reads the configuration. One at a time is the kubelet's default, and
 // with it one image that will not come holds up every other on the node. So
-// where nobody set serializeImagePulls pulls still begin one by one, but none
+// where serializeImagePulls is unset pulls still begin one by one, but none
 // waits for a slow one longer than a second; set to true it is kept to the
 // letter.
-func turnsOf(cfg *kubeconf.Config) queue.Rules {
+func turnsOf(cfg *kubeletconfig.Config) queue.Rules {
 	switch {
 	case !value(cfg.Kubelet.SerializeImagePulls, true):
 		return queue.Rules{Limit: int(value(cfg.Kubelet.MaxParallelImagePulls, 0))}
-	case cfg.Origins.Of("serializeImagePulls") == (kubeconf.Source{}):
+	case cfg.Origins.Of("serializeImagePulls") == (kubeletconfig.Source{}):
 		return queue.Rules{Limit: 1, Patience: lending}
 	}
 	return queue.Rules{Limit: 1}
@@ -41,7 +43,7 @@ type pullLimiter struct {
 }
 
 // allow refuses a pull that comes too soon.
-func (l *pullLimiter) allow(cfg *kubeconf.Config) error {
+func (l *pullLimiter) allow(cfg *kubeletconfig.Config) error {
 	qps, burst := value(cfg.Kubelet.RegistryPullQPS, 5), cfg.Kubelet.RegistryBurst
 	if qps <= 0 {
 		return nil

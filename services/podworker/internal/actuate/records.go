@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -10,17 +12,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 )
 
-// recording tells whether it is remembered what images were pulled with.
-func recording(cfg *kubeconf.Config) bool { return cfg.Gate("KubeletEnsureSecretPulledImages") }
+// recording reports whether it is remembered what images were pulled with.
+func recording(cfg *kubeletconfig.Config) bool { return cfg.Gate("KubeletEnsureSecretPulledImages") }
 
-// allowed tells whether a pod may use an image that is present, going by what it
+// allowed reports whether a pod may use an image that is present, going by what it
 // was pulled with. If not it is pulled again, and the registry judges.
-func (a *Actuator) allowed(ctx context.Context, cfg *kubeconf.Config, spec ImageSpec, keyring pullauth.Keyring, ref, repository string) bool {
+func (a *images) allowed(ctx context.Context, cfg *kubeletconfig.Config, spec ImageSpec, keyring pullauth.Keyring, ref, repository string) bool {
 	if !recording(cfg) {
 		return true
 	}
@@ -54,9 +56,9 @@ func (a *Actuator) allowed(ctx context.Context, cfg *kubeconf.Config, spec Image
 	return !answer.MustPull
 }
 
-// unrecorded tells that the records are closed to this process, which switches
+// unrecorded reports whether the records are closed to this process, which switches
 // verification off: a fault of the installation, told once.
-func (a *Actuator) unrecorded(err error) bool {
+func (a *images) unrecorded(err error) bool {
 	if !errors.Is(err, fs.ErrPermission) {
 		return false
 	}
@@ -67,7 +69,7 @@ func (a *Actuator) unrecorded(err error) bool {
 }
 
 // pullRecorded pulls an image, remembers with what, and returns its size.
-func (a *Actuator) pullRecorded(ctx context.Context, cfg *kubeconf.Config, image string, wire *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (ref string, size uint64, err error) {
+func (a *images) pullRecorded(ctx context.Context, cfg *kubeletconfig.Config, image string, wire *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, auths []pullauth.Auth) (ref string, size uint64, err error) {
 	record := recording(cfg)
 	if record {
 		if err := a.records.Begin(image); a.unrecorded(err) {
@@ -92,14 +94,14 @@ func (a *Actuator) pullRecorded(ctx context.Context, cfg *kubeconf.Config, image
 		done = func() error { return a.records.Failed(image) }
 	}
 	if recordErr := done(); recordErr != nil {
-		// The intent is left: whoever asks for the image next has to prove it.
+		// The intent is left: the next pod that wants the image has to prove it.
 		a.log.WarnContext(ctx, "image pull not recorded", "image", image, "error", recordErr.Error())
 	}
 	return ref, size, err
 }
 
-// pruneRecords forgets images that are gone.
-func (a *Actuator) pruneRecords(ctx context.Context, before time.Time) error {
+// PruneRecords removes the records of pulls, made before a time, of images that are gone.
+func (a *images) PruneRecords(ctx context.Context, before time.Time) error {
 	resp, err := a.deps.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -13,6 +15,8 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/test/fakecri"
+
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 // private makes a pull secret for r.example and a pod that has it.
@@ -35,9 +39,9 @@ func TestPrivateImagesStayPrivate(t *testing.T) {
 		reason Reason
 	}{
 		{"the same secret", "", "team", v1.PullIfNotPresent, 0, ""},
-		{"no secret", "", "", v1.PullIfNotPresent, 1, ErrImagePull},
-		{"another secret", "", "other", v1.PullIfNotPresent, 1, ErrImagePull},
-		{"no secret, never pull", "", "", v1.PullNever, 0, ErrImageNeverPull},
+		{"no secret", "", "", v1.PullIfNotPresent, 1, reason.ErrImagePull},
+		{"another secret", "", "other", v1.PullIfNotPresent, 1, reason.ErrImagePull},
+		{"no secret, never pull", "", "", v1.PullNever, 0, reason.ErrImageNeverPull},
 		{"the same secret, never pull", "", "team", v1.PullNever, 0, ""},
 		{"nobody asks", kubeletv1beta1.NeverVerify, "", v1.PullIfNotPresent, 0, ""},
 	} {
@@ -77,7 +81,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := n.ensure("r.example/app:1", v1.PullAlways)
-	if reason, _ := ReasonOf(err); reason != ErrImagePull || n.rt.Count(fakecri.Match{Method: "PullImage"}) != 0 {
+	if got, _ := ReasonOf(err); got != reason.ErrImagePull || n.rt.Count(fakecri.Match{Method: "PullImage"}) != 0 {
 		t.Errorf("pulled without a record: %v", err)
 	}
 	if !n.unrecorded(os.ErrPermission) || n.unrecorded(os.ErrClosed) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -14,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 // RemoveContainer removes a container that does not run, its log files, rotated
@@ -25,7 +28,7 @@ func (a *Actuator) RemoveContainer(ctx context.Context, p *v1.Pod, id string) er
 		return err
 	}
 	if err := errors.Join(removeLogs(s.GetLogPath()), a.unlink(s)); err != nil {
-		return failed(RemoveContainerError, err)
+		return failed(reason.RemoveContainerError, err)
 	}
 	return a.remove(ctx, p, id)
 }
@@ -41,17 +44,17 @@ func (a *Actuator) RemoveContainerKeepLogs(ctx context.Context, p *v1.Pod, id st
 }
 
 // ended is the status of a container to remove, nil if it is gone. The runtime
-// would kill one that runs (CRI: RemoveContainer forces); whoever asks for that
-// goes by a record of before.
+// would kill one that runs (CRI: RemoveContainer forces); such a request
+// goes by an older record.
 func (a *Actuator) ended(ctx context.Context, p *v1.Pod, id string) (*runtimeapi.ContainerStatus, error) {
 	resp, err := a.deps.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	switch {
 	case status.Code(err) == codes.NotFound:
 		return nil, nil
 	case err != nil:
-		return nil, &Error{RemoveContainerError, fmt.Sprintf("failed to get container status %q: %v", id, plain(err)), err}
+		return nil, &Error{reason.RemoveContainerError, fmt.Sprintf("failed to get container status %q: %v", id, plain(err)), err}
 	case resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return nil, failedf(RemoveContainerError, "container %s of pod %q runs and is not removed", id, pod.String(p))
+		return nil, failedf(reason.RemoveContainerError, "container %s of pod %q runs and is not removed", id, pod.String(p))
 	}
 	return resp.GetStatus(), nil
 }
@@ -59,7 +62,7 @@ func (a *Actuator) ended(ctx context.Context, p *v1.Pod, id string) (*runtimeapi
 func (a *Actuator) remove(ctx context.Context, p *v1.Pod, id string) error {
 	_, err := a.deps.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	if err != nil && status.Code(err) != codes.NotFound {
-		return &Error{RemoveContainerError, fmt.Sprintf("remove container %s of pod %q: %v", id, pod.String(p), plain(err)), err}
+		return &Error{reason.RemoveContainerError, fmt.Sprintf("remove container %s of pod %q: %v", id, pod.String(p), plain(err)), err}
 	}
 	return nil
 }
@@ -95,7 +98,7 @@ func globQuote(path string) string {
 	return string(out)
 }
 
-func (a *Actuator) unlink(s *runtimeapi.ContainerStatus) error {
+func (a *files) unlink(s *runtimeapi.ContainerStatus) error {
 	info, err := pod.ParseContainer(s.GetLabels(), s.GetAnnotations())
 	if errors.Is(err, pod.ErrNotOurs) {
 		return nil

@@ -1,9 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
 	"testing"
 
 	"github.com/sextant-node/sextant/test/fakecri"
+
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 // TestRunningContainersAreNotRemoved: the runtime would kill them.
@@ -18,8 +22,8 @@ func TestRunningContainersAreNotRemoved(t *testing.T) {
 		"with its logs": func() error { return n.RemoveContainer(n.ctx(), p, id) },
 		"alone":         func() error { return n.RemoveContainerKeepLogs(n.ctx(), p, id) },
 	} {
-		if reason, _ := ReasonOf(remove()); reason != RemoveContainerError {
-			t.Errorf("%s: reason %q, want %q", name, reason, RemoveContainerError)
+		if got, _ := ReasonOf(remove()); got != reason.RemoveContainerError {
+			t.Errorf("%s: reason %q, want %q", name, got, reason.RemoveContainerError)
 		}
 	}
 	if n.rt.Container("web", "web") == nil || n.rt.Count(fakecri.Match{Method: "RemoveContainer"}) != 0 {

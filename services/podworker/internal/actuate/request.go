@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -10,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/env"
-	"github.com/sextant-node/sextant/pkg/pod/netfile"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
+	"github.com/sextant-node/sextant/services/podworker/internal/netfile"
 )
 
-// createRequest gathers and writes what a container needs. Its errors are those
-// of CreateContainerConfigError.
-func (a *Actuator) createRequest(ctx context.Context, spec ContainerSpec, c *v1.Container) (*runtimeapi.CreateContainerRequest, error) {
+// createRequest gathers and writes what a container needs but for its termination
+// log, the host file terminationLog. Its errors are those of CreateContainerConfigError.
+func (a *requests) createRequest(ctx context.Context, spec ContainerSpec, c *v1.Container, terminationLog string) (*runtimeapi.CreateContainerRequest, error) {
 	p := spec.Sandbox.Pod
 	cfg, err := a.config()
 	if err != nil {
@@ -33,7 +34,7 @@ func (a *Actuator) createRequest(ctx context.Context, spec ContainerSpec, c *v1.
 	if err := a.makeContainerDirs(p, c.Name); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
 	}
-	in, err := a.containerInput(cfg, spec, c)
+	in, err := a.containerInput(ctx, cfg, spec, c)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (a *Actuator) createRequest(ctx context.Context, spec ContainerSpec, c *v1.
 	if in.Devices, err = criconfig.Devices(c, spec.Volumes); err != nil {
 		return nil, err
 	}
-	if in.Mounts, err = a.mounts(ctx, cfg, spec, c, in); err != nil {
+	if in.Mounts, err = a.mounts(ctx, cfg, spec, c, in, terminationLog); err != nil {
 		return nil, err
 	}
 	config, err := criconfig.Container(in)
@@ -57,8 +58,8 @@ func (a *Actuator) createRequest(ctx context.Context, spec ContainerSpec, c *v1.
 }
 
 // containerInput is the node's and the allocation's part of a configuration.
-func (a *Actuator) containerInput(cfg *kubeconf.Config, spec ContainerSpec, c *v1.Container) (criconfig.ContainerInput, error) {
-	security, err := a.securityOptions(cfg, spec.Sandbox)
+func (a *requests) containerInput(ctx context.Context, cfg *kubeletconfig.Config, spec ContainerSpec, c *v1.Container) (criconfig.ContainerInput, error) {
+	security, err := a.securityOptions(ctx, cfg, spec.Sandbox)
 	if err != nil {
 		return criconfig.ContainerInput{}, err
 	}
@@ -82,7 +83,7 @@ func (a *Actuator) containerInput(cfg *kubeconf.Config, spec ContainerSpec, c *v
 	return in, nil
 }
 
-func (a *Actuator) vars(spec ContainerSpec, c *v1.Container) ([]env.Var, error) {
+func (a *requests) vars(spec ContainerSpec, c *v1.Container) ([]env.Var, error) {
 	p, node := spec.Sandbox.Pod, a.deps.Lookups.Node()
 	in := env.Input{
 		Pod: p, Container: c, PodIPs: podstatus.SortIPs(spec.PodIPs, node.IPs), HostIPs: node.IPs, NodeAllocatable: node.Allocatable,
@@ -105,7 +106,7 @@ func (a *Actuator) vars(spec ContainerSpec, c *v1.Container) ([]env.Var, error) 
 // envFiles reads files that a fileKeyRef names from mounted volumes.
 type envFiles map[string]Volume
 
-// maxEnvFile bounds what is read of an env file, in bytes.
+// maxEnvFile bounds an env file, in bytes.
 const maxEnvFile = 1 << 20
 
 // EnvFile implements env.Files.
@@ -119,18 +120,22 @@ func (f envFiles) EnvFile(volume, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // only read
-	return readRegular(func(flags int) (*os.File, error) { return root.OpenFile(path, flags, 0) }, maxEnvFile)
+	content, err := readRegular(func(flags int) (*os.File, error) { return root.OpenFile(path, flags, 0) }, maxEnvFile+1)
+	if err == nil && len(content) > maxEnvFile {
+		return nil, fmt.Errorf("longer than %d bytes", maxEnvFile)
+	}
+	return content, err
 }
 
 // mounts prepares what a container mounts and lists it.
-func (a *Actuator) mounts(ctx context.Context, cfg *kubeconf.Config, spec ContainerSpec, c *v1.Container, in criconfig.ContainerInput) ([]*runtimeapi.Mount, error) {
+func (a *requests) mounts(ctx context.Context, cfg *kubeletconfig.Config, spec ContainerSpec, c *v1.Container, in criconfig.ContainerInput, terminationLog string) ([]*runtimeapi.Mount, error) {
 	p := spec.Sandbox.Pod
 	mount := criconfig.MountInput{
-		Container: c, Vars: in.Vars, Volumes: spec.Volumes, SubPaths: map[int]string{}, More: spec.Allocation.Mounts,
+		Container: c, Vars: env.Values(in.AllVars()), Volumes: spec.Volumes, SubPaths: map[int]string{}, More: spec.Allocation.Mounts,
 		RecursiveReadOnly: a.deps.Lookups.Node().Handlers[spec.Sandbox.RuntimeHandler].RecursiveReadOnly,
-		SELinux:           a.host.selinux(), UserNamespace: in.Security.UserNamespace,
+		SELinux:           a.host.selinux(), UserNamespace: in.Security.UserNamespace, TerminationLog: terminationLog,
 	}
-	subs, err := criconfig.SubPaths(c, spec.Volumes, in.Vars)
+	subs, err := criconfig.SubPaths(c, spec.Volumes, mount.Vars)
 	if err != nil {
 		return nil, err
 	}
@@ -144,17 +149,12 @@ func (a *Actuator) mounts(ctx context.Context, cfg *kubeconf.Config, spec Contai
 			return nil, err
 		}
 	}
-	if c.TerminationMessagePath != "" {
-		if mount.TerminationLog, err = a.makeTerminationLog(p, c.Name); err != nil {
-			return nil, err
-		}
-	}
 	return criconfig.Mounts(mount)
 }
 
 // subPath asks for a part of a volume. Why it cannot be had is for the log: it
 // could tell the pod about the node's files.
-func (a *Actuator) subPath(ctx context.Context, p *v1.Pod, c *v1.Container, v Volume, sub criconfig.SubPath) (string, error) {
+func (a *requests) subPath(ctx context.Context, p *v1.Pod, c *v1.Container, v Volume, sub criconfig.SubPath) (string, error) {
 	failed := fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", sub.Volume, c.Name)
 	if a.deps.Subpaths == nil {
 		return "", failed
@@ -174,7 +174,7 @@ const nodeHosts = "/etc/hosts"
 
 // etcHosts writes the pod's hosts file. It is written in place, for running
 // containers have it mounted.
-func (a *Actuator) etcHosts(cfg *kubeconf.Config, p *v1.Pod, ips []string) (string, error) {
+func (a *requests) etcHosts(cfg *kubeletconfig.Config, p *v1.Pod, ips []string) (string, error) {
 	var content []byte
 	if p.Spec.HostNetwork {
 		node, err := os.ReadFile(nodeHosts)
@@ -190,17 +190,8 @@ func (a *Actuator) etcHosts(cfg *kubeconf.Config, p *v1.Pod, ips []string) (stri
 		content = netfile.Hosts(ips, name, p.Spec.HostAliases)
 	}
 	path := a.layout.EtcHosts(p.UID)
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
-		return path, nil
+	if err := writeShared(path, content); err != nil {
+		return "", fmt.Errorf("hosts file: %w", err)
 	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		// A container may have taken the file for itself: it keeps its copy.
-		if err := os.Remove(path); err != nil {
-			return "", fmt.Errorf("hosts file: %w", err)
-		}
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			return "", fmt.Errorf("hosts file: %w", err)
-		}
-	}
-	return path, os.Chmod(path, 0o644)
+	return path, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -12,8 +14,9 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
 )
 
@@ -33,6 +36,7 @@ type SizeChange struct {
 	Container, ID string
 	From          *pod.Size
 	To            pod.Size
+	Allocation    Allocation
 }
 
 // Resize gives running containers other resources (KEP-1287): first memory, then
@@ -45,10 +49,10 @@ func (a *Actuator) Resize(ctx context.Context, spec ResizeSpec) error {
 		return err
 	}
 	if err := a.shrinkable(ctx, spec); err != nil {
-		return failed(ResizePodInPlaceError, err)
+		return failed(reason.ResizePodInPlaceError, err)
 	}
 	if err := a.resizeSandbox(ctx, cfg, spec); err != nil {
-		return failed(ResizePodInPlaceError, err)
+		return failed(reason.ResizePodInPlaceError, err)
 	}
 	have := map[string]pod.Size{}
 	for _, c := range spec.Changes {
@@ -61,12 +65,20 @@ func (a *Actuator) Resize(ctx context.Context, spec ResizeSpec) error {
 		for _, c := range part.order(spec.Changes) {
 			size := part.move(have[c.ID], c.To)
 			if err := a.resizeContainer(ctx, cfg, spec, c, size); err != nil {
-				return failed(ResizePodInPlaceError, err)
+				return failed(reason.ResizePodInPlaceError, err)
 			}
 			have[c.ID] = size
 		}
 	}
 	return nil
+}
+
+// Pin has a running container run on CPUs, a list such as "0-3,7"; all else stays.
+func (a *Actuator) Pin(ctx context.Context, id, cpus string) error {
+	_, err := a.deps.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: cpus},
+	})
+	return err
 }
 
 // resizePart is one of the two resources.
@@ -107,13 +119,15 @@ func (p resizePart) order(all []SizeChange) []SizeChange {
 
 // resizeContainer sets all of a container's values: runtimes derive some from
 // others.
-func (a *Actuator) resizeContainer(ctx context.Context, cfg *kubeconf.Config, spec ResizeSpec, change SizeChange, size pod.Size) error {
+func (a *Actuator) resizeContainer(ctx context.Context, cfg *kubeletconfig.Config, spec ResizeSpec, change SizeChange, size pod.Size) error {
 	p := spec.Sandbox.Pod
 	c, _ := pod.FindContainer(p, change.Container)
 	if c == nil {
 		return fmt.Errorf("pod %q has no container %q", pod.String(p), change.Container)
 	}
-	in, err := a.containerInput(cfg, ContainerSpec{Sandbox: spec.Sandbox, SandboxID: spec.SandboxID, Container: change.Container}, pod.Sized(c, size))
+	in, err := a.containerInput(ctx, cfg, ContainerSpec{
+		Sandbox: spec.Sandbox, SandboxID: spec.SandboxID, Container: change.Container, Allocation: change.Allocation,
+	}, pod.Sized(c, size))
 	if err != nil {
 		return err
 	}
@@ -124,7 +138,7 @@ func (a *Actuator) resizeContainer(ctx context.Context, cfg *kubeconf.Config, sp
 }
 
 // resizeSandbox tells the runtime the sums of the pod. Runtimes need not care.
-func (a *Actuator) resizeSandbox(ctx context.Context, cfg *kubeconf.Config, spec ResizeSpec) error {
+func (a *Actuator) resizeSandbox(ctx context.Context, cfg *kubeletconfig.Config, spec ResizeSpec) error {
 	resources, overhead := pod.SandboxResources(spec.Sandbox.Pod, a.resourceOptions(cfg))
 	_, err := a.deps.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 		PodSandboxId: spec.SandboxID, Resources: resources, Overhead: overhead,

@@ -1,72 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
+	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
 )
 
 // RunSandbox makes and starts a pod's sandbox with its network, after its
 // directories. Reasons: ConfigPodSandboxError, CreatePodSandboxError.
-func (a *Actuator) RunSandbox(ctx context.Context, spec SandboxSpec) (string, error) {
+func (a *sandboxes) RunSandbox(ctx context.Context, spec SandboxSpec) (string, error) {
 	p := spec.Pod
-	userPod := !value(p.Spec.HostUsers, true)
 	a.metrics.pods.Inc()
-	if userPod {
-		a.metrics.userPods.Inc()
-	}
+	a.metrics.userPods.begin(p)
 	id, err := a.runSandbox(ctx, spec)
-	if err != nil {
-		a.metrics.podErrors.Inc()
-		if userPod {
-			a.metrics.userPodErrors.Inc()
-		}
-		cause := err.Err
-		a.event(ctx, p, "", v1.EventTypeWarning, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", cause))
+	switch {
+	case err == nil:
+		return id, nil
+	case ctx.Err() != nil:
 		return "", err
 	}
-	return id, nil
+	a.metrics.podErrors.Inc()
+	a.metrics.userPods.failed(p)
+	a.event(ctx, p, "", v1.EventTypeWarning, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err.Err))
+	return "", err
 }
 
-func (a *Actuator) runSandbox(ctx context.Context, spec SandboxSpec) (string, *Error) {
+func (a *sandboxes) runSandbox(ctx context.Context, spec SandboxSpec) (string, *Error) {
 	p := spec.Pod
 	if err := a.makePodDirs(p); err != nil {
 		a.event(ctx, p, "", v1.EventTypeWarning, "Failed", fmt.Sprintf("error making pod data directories: %v", err))
-		return "", &Error{ConfigPodSandboxError, fmt.Sprintf("error making pod data directories: %v", err), err}
+		return "", &Error{reason.ConfigPodSandboxError, fmt.Sprintf("error making pod data directories: %v", err), err}
 	}
 	config, err := a.sandboxConfig(ctx, spec, true)
 	if err != nil {
-		return "", &Error{ConfigPodSandboxError, fmt.Sprintf("Failed to generate sandbox config for pod %q: %v", pod.String(p), err), err}
+		return "", &Error{reason.ConfigPodSandboxError, fmt.Sprintf("Failed to generate sandbox config for pod %q: %v", pod.String(p), err), err}
 	}
 	if err := fault.Hit(ctx, "podworker.sandbox"); err != nil {
-		return "", failed(CreatePodSandboxError, err)
+		return "", failed(reason.CreatePodSandboxError, err)
 	}
 	started := a.deps.Clock.Now()
 	resp, err := a.deps.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: spec.RuntimeHandler})
 	a.metrics.sandboxSeconds.WithLabelValues(spec.RuntimeHandler).Observe(a.deps.Clock.Since(started).Seconds())
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		a.metrics.sandboxErrors.WithLabelValues(spec.RuntimeHandler).Inc()
-		return "", &Error{CreatePodSandboxError, fmt.Sprintf("Failed to create sandbox for pod %q: %v", pod.String(p), err), err}
+	}
+	if err != nil {
+		return "", &Error{reason.CreatePodSandboxError, fmt.Sprintf("Failed to create sandbox for pod %q: %v", pod.String(p), err), err}
 	}
 	return resp.GetPodSandboxId(), nil
 }
 
 // sandboxConfig is the configuration a sandbox is made with; its containers are
 // made with the same. tell emits events about the pod's DNS.
-func (a *Actuator) sandboxConfig(ctx context.Context, spec SandboxSpec, tell bool) (*runtimeapi.PodSandboxConfig, error) {
+func (a *requests) sandboxConfig(ctx context.Context, spec SandboxSpec, tell bool) (*runtimeapi.PodSandboxConfig, error) {
 	cfg, err := a.config()
 	if err != nil {
 		return nil, err
 	}
-	security, err := a.securityOptions(cfg, spec)
+	security, err := a.securityOptions(ctx, cfg, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -88,20 +94,45 @@ func (a *Actuator) sandboxConfig(ctx context.Context, spec SandboxSpec, tell boo
 
 // StopSandbox stops what runs in a sandbox and gives its network back. Reason:
 // KillPodSandboxError. p serves messages only.
-func (a *Actuator) StopSandbox(ctx context.Context, p *v1.Pod, id string) error {
+func (a *sandboxes) StopSandbox(ctx context.Context, p *v1.Pod, id string) error {
 	_, err := a.deps.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	if err != nil && status.Code(err) != codes.NotFound {
-		return &Error{KillPodSandboxError, fmt.Sprintf("stop sandbox %s of pod %q: %v", id, pod.String(p), plain(err)), err}
+		return &Error{reason.KillPodSandboxError, fmt.Sprintf("stop sandbox %s of pod %q: %v", id, pod.String(p), plain(err)), err}
 	}
 	return nil
 }
 
 // RemoveSandbox forgets a stopped sandbox and its containers. Reason:
 // KillPodSandboxError.
-func (a *Actuator) RemoveSandbox(ctx context.Context, p *v1.Pod, id string) error {
+func (a *sandboxes) RemoveSandbox(ctx context.Context, p *v1.Pod, id string) error {
 	_, err := a.deps.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	if err != nil && status.Code(err) != codes.NotFound {
-		return &Error{KillPodSandboxError, fmt.Sprintf("remove sandbox %s of pod %q: %v", id, pod.String(p), plain(err)), err}
+		return &Error{reason.KillPodSandboxError, fmt.Sprintf("remove sandbox %s of pod %q: %v", id, pod.String(p), plain(err)), err}
 	}
 	return nil
+}
+
+// sandboxUsers asks the runtime for the user namespace of a pod's newest sandbox, a ready
+// one if there is one.
+func sandboxUsers(runtime runtimeapi.RuntimeServiceClient) userns.Sandbox {
+	return func(ctx context.Context, uid types.UID) (*runtimeapi.UserNamespace, error) {
+		resp, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+			Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{pod.PodUIDLabel: string(uid)}},
+		})
+		if err != nil || len(resp.GetItems()) == 0 {
+			return nil, err
+		}
+		newest := slices.MaxFunc(resp.GetItems(), func(a, b *runtimeapi.PodSandbox) int {
+			return cmp.Or(cmp.Compare(b.GetState(), a.GetState()), cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt())) // ready is the lesser state
+		})
+		status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: newest.GetId()})
+		if err != nil {
+			return nil, err
+		}
+		users := status.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions()
+		if len(users.GetUids()) == 0 || len(users.GetGids()) == 0 {
+			return nil, fmt.Errorf("the runtime does not report the user namespace of sandbox %s", newest.GetId())
+		}
+		return users, nil
+	}
 }

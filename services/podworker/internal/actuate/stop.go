@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 // minStopTimeout is the least time the runtime gives a container after its
@@ -39,17 +43,21 @@ type stop struct {
 
 // PreStop emits Killing and runs the preStop hook of a container until the hook or
 // ctx ends, at the latest when a stop at the end of the grace has killed the
-// container. A hook that fails or runs out of time is told by an event and does
+// container. A hook that fails or runs out of time is reported by an event and does
 // not keep the container from being stopped: the only error is that of ctx.
-func (a *Actuator) PreStop(ctx context.Context, spec KillSpec) error {
+func (a *stopper) PreStop(ctx context.Context, spec KillSpec) error {
 	hookCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := a.deps.Clock.AfterFunc(spec.Grace+minStopTimeout, cancel)
 	defer timer.Stop()
 	a.killing(ctx, spec)
-	a.preStop(hookCtx, spec)
+	a.preStop(ctx, hookCtx, spec)
 	return ctx.Err()
 }
+
+// ErrEnded is the cause to cancel a PreStop with whose container has ended before its
+// hook: the hook ran out of time. Cancelled without it, the hook has not failed.
+var ErrEnded = errors.New("the container has ended")
 
 // StopContainer stops a container: the event Killing and the hook if
 // spec.RunPreStop, then the stop itself, all within spec.Grace, though never with
@@ -58,7 +66,10 @@ func (a *Actuator) PreStop(ctx context.Context, spec KillSpec) error {
 // less grace while another is under way shortens that one, and both return
 // together. When every caller's context has ended the stop is given up, which
 // leaves the container with its signal. Reason: KillContainerError.
-func (a *Actuator) StopContainer(ctx context.Context, spec KillSpec) error {
+func (a *stopper) StopContainer(ctx context.Context, spec KillSpec) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	deadline := a.deps.Clock.Now().Add(spec.Grace)
 	a.mu.Lock()
 	s := a.stops[spec.ContainerID]
@@ -90,7 +101,7 @@ func (a *Actuator) StopContainer(ctx context.Context, spec KillSpec) error {
 	return ctx.Err()
 }
 
-func (a *Actuator) finishStop(ctx context.Context, s *stop, spec KillSpec) {
+func (a *stopper) finishStop(ctx context.Context, s *stop, spec KillSpec) {
 	defer s.cancel()
 	err := a.stop(ctx, s, spec)
 	a.mu.Lock()
@@ -102,7 +113,7 @@ func (a *Actuator) finishStop(ctx context.Context, s *stop, spec KillSpec) {
 	close(s.done)
 }
 
-func (a *Actuator) stop(ctx context.Context, s *stop, spec KillSpec) error {
+func (a *stopper) stop(ctx context.Context, s *stop, spec KillSpec) error {
 	if spec.RunPreStop {
 		a.killing(ctx, spec)
 		defer a.beginHook(ctx, s, spec)()
@@ -112,19 +123,19 @@ func (a *Actuator) stop(ctx context.Context, s *stop, spec KillSpec) error {
 		err = a.stopInRuntime(ctx, s, spec.ContainerID)
 	}
 	if err != nil {
-		return &Error{KillContainerError, fmt.Sprintf("stop container %q of pod %q: %v", spec.Container, pod.String(spec.Pod), plain(err)), err}
+		return &Error{reason.KillContainerError, fmt.Sprintf("stop container %q of pod %q: %v", spec.Container, pod.String(spec.Pod), plain(err)), err}
 	}
 	return nil
 }
 
 // beginHook runs the hook and returns when it is over or its time is. One that is
 // not over goes on beside the stop, until end is called.
-func (a *Actuator) beginHook(ctx context.Context, s *stop, spec KillSpec) (end func()) {
+func (a *stopper) beginHook(ctx context.Context, s *stop, spec KillSpec) (end func()) {
 	hookCtx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		a.preStop(hookCtx, spec)
+		a.preStop(ctx, hookCtx, spec)
 	}()
 	grace, enough := a.untilDeadline(ctx, s)
 	defer enough()
@@ -138,15 +149,15 @@ func (a *Actuator) beginHook(ctx context.Context, s *stop, spec KillSpec) (end f
 	}
 }
 
-// when is the deadline of a stop, and the channel that tells of a nearer one.
-func (a *Actuator) when(s *stop) (time.Time, <-chan struct{}) {
+// when is the deadline of a stop, and the channel that signals a nearer one.
+func (a *stopper) when(s *stop) (time.Time, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return s.deadline, s.changed
 }
 
 // untilDeadline ends the context when the stop's deadline has come.
-func (a *Actuator) untilDeadline(ctx context.Context, s *stop) (context.Context, context.CancelFunc) {
+func (a *stopper) untilDeadline(ctx context.Context, s *stop) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer cancel()
@@ -173,7 +184,7 @@ func (a *Actuator) untilDeadline(ctx context.Context, s *stop) (context.Context,
 // stopInRuntime asks the runtime to stop a container and, each time the deadline
 // comes nearer, asks again beside the call under way: the runtime obeys the
 // shorter.
-func (a *Actuator) stopInRuntime(ctx context.Context, s *stop, id string) error {
+func (a *stopper) stopInRuntime(ctx context.Context, s *stop, id string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan error)
@@ -213,7 +224,7 @@ func (a *Actuator) stopInRuntime(ctx context.Context, s *stop, id string) error 
 	}
 }
 
-func (a *Actuator) killing(ctx context.Context, spec KillSpec) {
+func (a *stopper) killing(ctx context.Context, spec KillSpec) {
 	message := spec.Message
 	if message == "" {
 		message = "Stopping container " + spec.Container
@@ -221,15 +232,15 @@ func (a *Actuator) killing(ctx context.Context, spec KillSpec) {
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Killing", message)
 }
 
-// preStop runs the hook until ctx ends, unless there is none or no grace. What the
-// hook answered is not told in the event: it may hold secrets.
-func (a *Actuator) preStop(ctx context.Context, spec KillSpec) {
+// preStop runs the hook until the context "within" ends, unless there is none or no grace. What
+// the hook answered is not told in the event: it may hold secrets.
+func (a *stopper) preStop(ctx, within context.Context, spec KillSpec) {
 	c := killed(spec)
 	if spec.Grace <= 0 || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return
 	}
-	err := a.runHook(ctx, hook{pod: spec.Pod, container: c, id: spec.ContainerID, ips: spec.PodIPs, handler: c.Lifecycle.PreStop})
-	if err != nil {
+	err := a.runHook(within, hook{pod: spec.Pod, container: c, id: spec.ContainerID, ips: spec.PodIPs, handler: c.Lifecycle.PreStop})
+	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		a.log.WarnContext(ctx, "preStop hook failed", "pod", pod.FullName(spec.Pod), "container", spec.Container, "error", err.Error())
 		a.event(context.WithoutCancel(ctx), spec.Pod, spec.Container, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}

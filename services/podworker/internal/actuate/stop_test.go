@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -17,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/test/fakecri"
 	"github.com/sextant-node/sextant/test/measure"
 )
@@ -130,7 +133,7 @@ func TestStopErrors(t *testing.T) {
 	id := n.run(p)
 	kill := KillSpec{Pod: p, Container: "web", ContainerID: id, Grace: time.Second}
 	n.rt.Fail(fakecri.Match{Method: "StopContainer"}, 1, status.Error(codes.Internal, "shim"))
-	wantReason(t, n.StopContainer(n.ctx(), kill), KillContainerError, `stop container "web" of pod "web_default(uid-web)": shim`)
+	wantReason(t, n.StopContainer(n.ctx(), kill), reason.KillContainerError, `stop container "web" of pod "web_default(uid-web)": shim`)
 	n.rt.Fail(fakecri.Match{Method: "StopContainer"}, 1, status.Error(codes.NotFound, "gone"))
 	if err := n.StopContainer(n.ctx(), kill); err != nil {
 		t.Errorf("a container that is gone: %v", err)
@@ -233,9 +236,9 @@ func TestPostStart(t *testing.T) {
 	spec := n.up(p)
 	n.events.take()
 	id, err := n.StartContainer(n.ctx(), spec)
-	reason, message := ReasonOf(err)
-	if reason != PostStartHookError || !strings.Contains(message, "exited with 3") || !strings.Contains(message, `Container "web" in Pod "web_default(uid-web)"`) {
-		t.Errorf("got %s: %s", reason, message)
+	why, message := ReasonOf(err)
+	if why != reason.PostStartHookError || !strings.Contains(message, "exited with 3") || !strings.Contains(message, `Container "web" in Pod "web_default(uid-web)"`) {
+		t.Errorf("got %s: %s", why, message)
 	}
 	n.wantEvents(
 		"N Created containers{web: Container created", "N Started containers{web: Container started",
@@ -282,6 +285,39 @@ func TestHTTPHook(t *testing.T) {
 			fallbacks := map[bool]float64{true: 1}[tc.event]
 			measure.Expect(t, n.metrics, map[string]float64{"kubelet_lifecycle_handler_http_fallbacks_total": fallbacks})
 		})
+	}
+}
+
+// TestRedirectsOfHooks: one within the host of the hook is followed, one to another host
+// is the answer, and one that never ends is a failure.
+func TestRedirectsOfHooks(t *testing.T) {
+	asked := map[string]int{}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked["elsewhere"]++ }))
+	defer elsewhere.Close()
+	other, _ := url.Parse(elsewhere.URL) // of httptest
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked[r.URL.Path]++
+		switch r.URL.Path {
+		case "/here":
+			http.Redirect(w, r, "/there", http.StatusFound)
+		case "/out":
+			http.Redirect(w, r, "http://localhost:"+other.Port()+"/", http.StatusFound)
+		case "/round":
+			http.Redirect(w, r, "/round", http.StatusFound)
+		}
+	}))
+	defer server.Close()
+	for path, fails := range map[string]bool{"/here": false, "/out": false, "/round": true} {
+		target, err := url.Parse(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := get(t.Context(), target, &v1.HTTPGetAction{}); (err != nil) != fails {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if asked["/there"] != 1 || asked["elsewhere"] != 0 || asked["/round"] != maxRedirects {
+		t.Errorf("asked %v", asked)
 	}
 }
 

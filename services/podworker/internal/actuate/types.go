@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package actuate
 
 import (
@@ -8,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
 )
@@ -54,6 +56,8 @@ type Allocation struct {
 	CPUSet, MemorySet string
 	// ExclusiveCPUs takes the CPU quota away.
 	ExclusiveCPUs bool
+	// OfPlugins: there are devices of plugins among them, which are prepared before each start.
+	OfPlugins bool
 }
 
 // ContainerSpec is one instance of a container.
@@ -97,6 +101,12 @@ type KillSpec struct {
 	Message string
 }
 
+// Devices of plugins.
+type Devices interface {
+	// PreStart has plugins prepare the devices of a container that is about to start.
+	PreStart(ctx context.Context, p types.UID, container string) error
+}
+
 // Lookups are the facts of other services that containers are made from. What
 // they return is shared and must not be written to.
 type Lookups interface {
@@ -134,7 +144,7 @@ type HandlerFeatures struct {
 // Configuration is the effective configuration; it may change while running.
 type Configuration interface {
 	// Config is nil until the configuration is known.
-	Config() *kubeconf.Config
+	Config() *kubeletconfig.Config
 }
 
 // Recorder takes Kubernetes Events; feed.Events is one.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import (
@@ -36,7 +38,16 @@ type Config struct {
 	// Starts bounds how many of podworker's calls have the runtime start something
 	// (DefaultStarts).
 	Starts queue.Rules
+	// Finish is how long such a call goes on after its caller has given it up
+	// (DefaultFinish).
+	Finish time.Duration
 }
+
+// DefaultFinish lets a call end that is about to. A runtime that is interrupted in the
+// middle of making something may finish it all the same, with an answer that no caller
+// gets, or leave behind what no list shows (containerd/containerd#14056). A call that
+// hangs holds the end of its pod up for no longer than this.
+const DefaultFinish = 10 * time.Second
 
 // DefaultStarts is what the processors can do beside each other: more calls only
 // take them from one another, and all come late (docs/measurements.md). One that
@@ -51,6 +62,10 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Reaper may be nil: then the runtime alone ends commands whose time is over.
 	Reaper Reaper
+	// MayProbe reports whether prober may run a command in a container: nil if it is an
+	// exec probe of that container, else the error that prober gets, Unavailable
+	// while that is not known. When MayProbe is nil prober may run none.
+	MayProbe func(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, containerID string, command []string) error
 }
 
 // Broker holds the connection to the runtime and serves it.
@@ -60,7 +75,10 @@ type Broker struct {
 	metrics *metrics
 	reaper  Reaper
 	starts  *queue.Queue
-	server  *rpc.Server
+	// answers has a place for each answer of a command that is being received.
+	answers  chan struct{}
+	mayProbe func(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, containerID string, command []string) error
+	server   *rpc.Server
 	// The same connection unless the image service lives elsewhere.
 	runtime, images *grpc.ClientConn
 }
@@ -74,6 +92,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if cfg.Starts == (queue.Rules{}) {
 		cfg.Starts = DefaultStarts
 	}
+	if cfg.Finish == 0 {
+		cfg.Finish = DefaultFinish
+	}
 	runtimeSocket, err := endpoint("container-runtime-endpoint", cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
@@ -84,7 +105,15 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 			return nil, err
 		}
 	}
-	b := &Broker{cfg: cfg, log: deps.Log, reaper: deps.Reaper, starts: queue.New(clock.RealClock{})}
+	b := &Broker{
+		cfg: cfg, log: deps.Log, reaper: deps.Reaper, starts: queue.New(clock.RealClock{}),
+		answers: make(chan struct{}, answersAtOnce), mayProbe: deps.MayProbe,
+	}
+	if b.mayProbe == nil {
+		b.mayProbe = func(context.Context, runtimeapi.RuntimeServiceClient, string, []string) error {
+			return rpc.Denied.Errorf("prober may run no command")
+		}
+	}
 	if b.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("broker metrics: %w", err)
 	}

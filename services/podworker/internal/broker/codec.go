@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import "google.golang.org/grpc/mem"
@@ -6,7 +8,7 @@ import "google.golang.org/grpc/mem"
 type frame struct{ data []byte }
 
 // rawCodec passes frames through. It is called "proto" because that is what the
-// bytes are and what the runtime is told.
+// bytes are and what the runtime expects.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import (
@@ -26,6 +28,10 @@ func endpoint(field, value string) (string, error) {
 	return path, nil
 }
 
+// window is how much of an answer that is not being read yet the runtime may send, in
+// bytes: HTTP/2's own. What is being read comes whole.
+const window = 64 << 10
+
 // dial prepares the connection to a runtime's socket. It connects when first
 // used; keepConnected connects before that and again.
 func dial(socket string, unary grpc.UnaryClientInterceptor) (*grpc.ClientConn, error) {
@@ -37,7 +43,7 @@ func dial(socket string, unary grpc.UnaryClientInterceptor) (*grpc.ClientConn, e
 			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		grpc.WithStaticStreamWindowSize(rpc.Window),
+		grpc.WithStaticStreamWindowSize(window),
 		grpc.WithStaticConnWindowSize(rpc.Window),
 		grpc.WithIdleTimeout(0),
 		grpc.WithUnaryInterceptor(unary),

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,25 +36,11 @@ func (b *Broker) forward(_ any, in grpc.ServerStream) (err error) {
 	if name == execSync {
 		return b.execSync(ctx, in, request)
 	}
-	return b.pass(ctx, in, m, name, &request, in.SendMsg)
-}
-
-// execSync passes a command on, within its time.
-func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request frame) error {
-	box := b.open(ctx, &request)
-	var answer *frame
-	err := b.pass(ctx, in, methods[execSync], execSync, &request, func(m any) error {
-		answer = m.(*frame)
-		return nil
-	})
-	if err = box.close(err); err != nil || answer == nil {
-		return err
-	}
-	return in.SendMsg(answer)
+	return b.pass(ctx, in, m, name, &request)
 }
 
 // pass sends a request to the runtime and hands each answer to the caller.
-func (b *Broker) pass(ctx context.Context, in grpc.ServerStream, m method, name string, request *frame, hand func(m any) error) error {
+func (b *Broker) pass(ctx context.Context, in grpc.ServerStream, m method, name string, request *frame) error {
 	conn := b.runtime
 	if m.image {
 		conn = b.images
@@ -74,7 +63,7 @@ func (b *Broker) pass(ctx context.Context, in grpc.ServerStream, m method, name 
 			in.SetTrailer(out.Trailer())
 			return err
 		}
-		if err := hand(&answer); err != nil {
+		if err := in.SendMsg(&answer); err != nil {
 			return err
 		}
 	}
@@ -90,7 +79,7 @@ func (b *Broker) bound(ctx context.Context, m method) (context.Context, context.
 
 // inProcess does for podworker's own calls what forward does for others', and has
 // those that start something wait for their turn.
-func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
 	m, ok := methods[name]
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
@@ -100,11 +89,26 @@ func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, con
 			return status.FromContextError(err).Err()
 		}
 		defer b.starts.Leave()
+		var end context.CancelFunc
+		ctx, end = outlasting(ctx, b.cfg.Finish)
+		defer end()
 	}
 	done := b.metrics.observe(m.operation)
 	ctx, cancel := b.bound(ctx, m)
 	defer cancel()
-	err := call(ctx, name, req, reply, conn, opts...)
-	done(err)
-	return err
+	defer func() { done(err) }()
+	if name == execSync {
+		return b.ownCommand(ctx, req, reply)
+	}
+	return call(ctx, name, req, reply, conn, opts...)
+}
+
+// outlasting is a context that ends a while after another one.
+func outlasting(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(while, cancel) })
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import (
 	"context"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -56,5 +59,44 @@ func TestStartsWaitForTheirTurn(t *testing.T) {
 	}
 	if n := len(rt.Sandboxes()); n != 2 {
 		t.Errorf("%d sandboxes, want 2", n)
+	}
+}
+
+// TestACallThatMakesSomethingMayFinish: one whose caller gives up has some time to end,
+// and then its caller knows what it made; one that hangs is cancelled.
+func TestACallThatMakesSomethingMayFinish(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		finish time.Duration
+		want   codes.Code
+	}{
+		{"ends in time", patienceOfTests, codes.OK},
+		{"hangs", time.Millisecond, codes.Canceled},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			rt := fakecri.Start(t, fakecri.Config{})
+			b, _ := serve(t, Config{RuntimeEndpoint: rt.Endpoint(), Finish: test.finish}, everybody())
+			stall := rt.Stall(fakecri.Match{Method: "RunPodSandbox"})
+			defer stall.Release()
+			ctx, giveUp := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				resp, err := b.Runtime().RunPodSandbox(ctx, sandboxRequest("a"))
+				if err == nil && resp.GetPodSandboxId() == "" {
+					t.Error("no ID")
+				}
+				ended <- err
+			}()
+			if err := stall.Wait(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			giveUp()
+			if test.want == codes.OK {
+				stall.Release()
+			}
+			if err := <-ended; status.Code(err) != test.want {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+		})
 	}
 }

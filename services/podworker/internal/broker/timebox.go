@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import (
@@ -10,14 +12,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/wire"
 )
 
-// execSync is the one method that is more than passed on.
-const execSync = runtimeapi.RuntimeService_ExecSync_FullMethodName
-
 // backstop is how much longer than its caller asked for the runtime lets a
-// command run: it ends only what nobody else did.
+// command run: it ends only what the reaper did not.
 const backstop = time.Second
 
 // reapTimeout bounds one try to end a command.
@@ -34,7 +35,7 @@ type Reaper interface {
 	// EndExec ends the command that was started at began or later
 	// (CLOCK_BOOTTIME). It has when err is nil.
 	EndExec(ctx context.Context, containerID string, command []string, began time.Duration) error
-	// There tells whether there is anybody to do it.
+	// There reports whether there is anybody to do it.
 	There() bool
 }
 
@@ -48,19 +49,19 @@ type timebox struct {
 }
 
 // open starts a command's time and gives the runtime a little more of it. It
-// returns nil for a command without an end, or that nobody else could end.
+// returns nil for a command without an end, or that no reaper could end.
 func (b *Broker) open(ctx context.Context, request *frame) *timebox {
 	var r runtimeapi.ExecSyncRequest
 	if b.reaper == nil || proto.Unmarshal(request.data, &r) != nil || r.GetTimeout() <= 0 || !b.reaper.There() {
 		return nil
 	}
-	limit := time.Duration(r.GetTimeout()) * time.Second
+	limit := pod.Seconds(r.GetTimeout())
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return nil
 	}
 	r.Timeout = int64((limit + backstop) / time.Second)
-	longer, err := proto.Marshal(&r)
+	longer, err := wire.Marshal(&r)
 	if err != nil {
 		return nil
 	}
@@ -97,7 +98,7 @@ func (t *timebox) reap(end func() error) error {
 	}
 }
 
-// close ends the time and tells what a command's end means: one that was killed has
+// close ends the time and says what a command's end means: one that was killed has
 // not exited.
 func (t *timebox) close(err error) error {
 	if t == nil || t.timer.Stop() {

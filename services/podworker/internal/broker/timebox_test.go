@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package broker
 
 import (
@@ -31,12 +33,19 @@ func boxed(t *testing.T, r Reaper) (rt *fakecri.Runtime, rc runtimeapi.RuntimeSe
 	t.Helper()
 	rt = fakecri.Start(t, fakecri.Config{})
 	b, _ := serve(t, Config{RuntimeEndpoint: rt.Endpoint()}, everybody(), r)
-	made, err := b.Runtime().RunPodSandbox(t.Context(), sandboxRequest("web"))
+	return rt, runtimeapi.NewRuntimeServiceClient(client(t, b)), running(t, rt)
+}
+
+// running is the ID of a container that runs.
+func running(t *testing.T, rt *fakecri.Runtime) (id string) {
+	t.Helper()
+	rc := runtimeapi.NewRuntimeServiceClient(rt.Conn(t))
+	made, err := rc.RunPodSandbox(t.Context(), sandboxRequest("web"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rt.Preload(fakecri.Image{Ref: "example/app:v1"})
-	c, err := b.Runtime().CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+	c, err := rc.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: made.GetPodSandboxId(),
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "example/app:v1"}, Command: []string{"sleep", "1000"},
@@ -45,10 +54,10 @@ func boxed(t *testing.T, r Reaper) (rt *fakecri.Runtime, rc runtimeapi.RuntimeSe
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Runtime().StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+	if _, err := rc.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
-	return rt, runtimeapi.NewRuntimeServiceClient(client(t, b)), c.GetContainerId()
+	return c.GetContainerId()
 }
 
 // limits are the timeouts the runtime was given for commands.

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package checkpoint has the runtime write containers' state to archives.
 //
 // It owns the names of the archives below <root-dir>/checkpoints, which are the
-// kubelet's; the runtime writes them. Nobody else names a file: a caller says
+// kubelet's; the runtime writes them. No caller names a file: it says
 // which container. It keeps nothing, and an archive that a kill interrupted is
 // the runtime's to finish.
 package checkpoint

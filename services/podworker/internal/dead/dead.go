@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dead chooses which dead containers of the node are too many, by the
 // kubelet's rule for --maximum-dead-containers. It is pure.
 package dead
@@ -16,13 +18,13 @@ type Container struct {
 	Created   time.Time
 }
 
-// Surplus are the IDs of those to remove so that most are left: each container of
+// Excess are the IDs of those to remove so that most are left: each container of
 // a pod keeps an equal share of its newest instances, at least one; if that is
 // still too many, the oldest of all go. Negative most means no limit.
-func Surplus(all []Container, most int) map[string]bool {
-	surplus := map[string]bool{}
+func Excess(all []Container, most int) map[string]bool {
+	excess := map[string]bool{}
 	if most < 0 || len(all) <= most {
-		return surplus
+		return excess
 	}
 	all = slices.SortedFunc(slices.Values(all), func(a, b Container) int {
 		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
@@ -37,13 +39,13 @@ func Surplus(all []Container, most int) map[string]bool {
 	for _, c := range all {
 		u := unit{c.Pod, c.Name}
 		if units[u]++; units[u] > share {
-			surplus[c.ID] = true
+			excess[c.ID] = true
 			continue
 		}
 		left = append(left, c)
 	}
 	for _, c := range left[min(most, len(left)):] {
-		surplus[c.ID] = true
+		excess[c.ID] = true
 	}
-	return surplus
+	return excess
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dead
 
 import (
@@ -23,7 +25,7 @@ func of(t *testing.T, text string) (all []Container) {
 	return all
 }
 
-func TestSurplus(t *testing.T) {
+func TestExcess(t *testing.T) {
 	for _, tt := range []struct {
 		what, have string
 		most       int
@@ -38,7 +40,7 @@ func TestSurplus(t *testing.T) {
 		{"nothing is there", "", 0, ""},
 		{"two containers of a pod count apart", "a/c@1s a/d@2s a/d@3s", 2, "a/d@2s"},
 	} {
-		got := strings.Join(slices.Sorted(maps.Keys(Surplus(of(t, tt.have), tt.most))), " ")
+		got := strings.Join(slices.Sorted(maps.Keys(Excess(of(t, tt.have), tt.most))), " ")
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}

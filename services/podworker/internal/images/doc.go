@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package images knows what images the runtime stores, publishes them
-// (podworker.images), and removes those nobody uses: old ones, and the longest
+// (podworker.images), and removes those not in use: old ones, and the longest
 // unused when the disk runs full.
 //
 // It promises never to remove an image that a container on the node was made

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package images
 
 import (
@@ -16,7 +18,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/signal"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
 
@@ -41,8 +44,8 @@ type Deps struct {
 	Images runtimeapi.ImageServiceClient
 	Feed   Feed
 	// Config is nil until the configuration is known.
-	Config func() *kubeconf.Config
-	// Used tells which images are in use; ok is false while that is not known
+	Config func() *kubeletconfig.Config
+	// Used says which images are in use; ok is false while that is not known
 	// for every container and every desired pod.
 	Used func() (used Used, ok bool)
 	// Disk measures the file system a path lies on; nil for StatFS.
@@ -59,7 +62,7 @@ type Deps struct {
 type Keeper struct {
 	deps    Deps
 	removed *prometheus.CounterVec
-	pulled  chan struct{}
+	pulled  signal.Signal
 	began   time.Time
 	failed  int // collections in a row
 
@@ -76,7 +79,7 @@ func New(deps Deps) (*Keeper, error) {
 		deps.Tell = func(context.Context, string, string) {}
 	}
 	k := &Keeper{
-		deps: deps, pulled: make(chan struct{}, 1), began: deps.Clock.Now(),
+		deps: deps, pulled: signal.New(), began: deps.Clock.Now(),
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total", Help: "Images removed, by reason.",
 		}, []string{"reason"}),
@@ -91,10 +94,7 @@ func New(deps Deps) (*Keeper, error) {
 
 // Pulled says that an image was pulled: list soon.
 func (k *Keeper) Pulled() {
-	select {
-	case k.pulled <- struct{}{}:
-	default:
-	}
+	k.pulled.Send()
 }
 
 // Run lists and collects until ctx ends.
@@ -120,7 +120,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// collected tells of a collection that failed. The first time may be for want of
+// collected reports a collection that failed. The first time may be for want of
 // statistics.
 func (k *Keeper) collected(ctx context.Context, err error) {
 	if err == nil || ctx.Err() != nil {
@@ -175,7 +175,7 @@ func message(listed []*runtimeapi.Image) *podworkerv1.Images {
 	return m
 }
 
-func policyOf(cfg *kubeconf.Config) Policy {
+func policyOf(cfg *kubeletconfig.Config) Policy {
 	p := Policy{High: 85, Low: 80, MinAge: cfg.Kubelet.ImageMinimumGCAge.Duration, MaxAge: cfg.Kubelet.ImageMaximumGCAge.Duration}
 	if v := cfg.Kubelet.ImageGCHighThresholdPercent; v != nil {
 		p.High = int(*v)
@@ -188,23 +188,23 @@ func policyOf(cfg *kubeconf.Config) Policy {
 
 // Collect removes outdated images and, when the disk is fuller than the high
 // threshold, more until the low one is reached. A high threshold of 100 switches
-// it off.
+// it off, unless imageMaximumGCAge is set, as in the kubelet.
 func (k *Keeper) Collect(ctx context.Context) error {
 	cfg := k.deps.Config()
 	if cfg == nil {
 		return nil
 	}
 	p := policyOf(cfg)
-	if p.High >= 100 {
+	if p.High >= 100 && p.MaxAge == 0 {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if ok, err := k.ready(ctx); !ok {
+	if ok, err := k.ready(ctx, cfg); !ok {
 		return err
 	}
 	if _, err := k.remove(ctx, outdated(k.records, p, k.began, k.deps.Clock.Now()), "age"); err != nil {
-		return err
+		return fmt.Errorf("wanted to free images older than %v, encountered errors in image deletion: %w", p.MaxAge, err)
 	}
 	disk, err := k.disk(ctx)
 	if err != nil {
@@ -242,7 +242,7 @@ func (k *Keeper) RemoveUnused(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if ok, err := k.ready(ctx); !ok {
+	if ok, err := k.ready(ctx, cfg); !ok {
 		return err
 	}
 	_, err := k.remove(ctx, toFree(k.records, policyOf(cfg), math.MaxInt64, k.deps.Clock.Now()), "space")
@@ -251,12 +251,21 @@ func (k *Keeper) RemoveUnused(ctx context.Context) error {
 
 // ready brings the records up to date; it is not when it is not known what is in
 // use.
-func (k *Keeper) ready(ctx context.Context) (bool, error) {
+func (k *Keeper) ready(ctx context.Context, cfg *kubeletconfig.Config) (bool, error) {
 	if _, ok := k.deps.Used(); !ok {
 		return false, nil
 	}
 	if err := k.list(ctx); err != nil {
 		return false, fmt.Errorf("list images: %w", err)
+	}
+	if r, ok := k.records[""]; ok && cfg.Gate("RuntimeClassInImageCriApi") { // a runtime that gives no ID
+		if delete(k.records, ""); !r.InUse && !r.Pinned {
+			index := ""
+			if r.Handler != "" {
+				index = "," + r.Handler
+			}
+			k.deps.Tell(ctx, "InvalidImageID", "ImageID is not valid, skipping, image: "+index)
+		}
 	}
 	return true, nil
 }

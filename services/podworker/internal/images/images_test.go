@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package images
 
 import (
@@ -12,13 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
@@ -165,7 +168,7 @@ type house struct {
 	used  Used
 	known bool
 	disk  Disk
-	cfg   *kubeconf.Config
+	cfg   *kubeletconfig.Config
 	told  []string
 }
 
@@ -173,14 +176,14 @@ func newHouse(t *testing.T, images ...fakecri.Image) *house {
 	t.Helper()
 	h := &house{
 		t: t, clock: clocktesting.NewFakeClock(epoch), feed: &kept{set: make(chan struct{}, 1)}, used: Used{}, known: true,
-		disk: Disk{Capacity: 100 * mib, Available: 50 * mib}, cfg: &kubeconf.Config{},
+		disk: Disk{Capacity: 100 * mib, Available: 50 * mib}, cfg: &kubeletconfig.Config{},
 	}
-	kubeconf.SetDefaults(&h.cfg.Kubelet)
+	kubeletconfig.SetDefaults(&h.cfg.Kubelet)
 	*h.cfg.Kubelet.ImageGCLowThresholdPercent = 60
 	h.rt = fakecri.Start(t, fakecri.Config{Images: images})
 	var err error
 	h.Keeper, err = New(Deps{
-		Images: runtimeapi.NewImageServiceClient(h.rt.Conn(t)), Feed: h.feed, Config: func() *kubeconf.Config { return h.cfg },
+		Images: runtimeapi.NewImageServiceClient(h.rt.Conn(t)), Feed: h.feed, Config: func() *kubeletconfig.Config { return h.cfg },
 		Used: func() (Used, bool) { return h.used, h.known }, Disk: func(string) (Disk, error) { return h.disk, nil },
 		Tell:  func(_ context.Context, reason, message string) { h.told = append(h.told, reason+": "+message) },
 		Clock: h.clock, Log: slog.New(slog.DiscardHandler),
@@ -232,6 +235,16 @@ func TestCollect(t *testing.T) {
 		{"no configuration", func(h *house) { h.disk.Available = 0; h.cfg = nil }, "a:1 b:1 c:1 pinned:1", ""},
 		{"no capacity", func(h *house) { h.disk = Disk{} }, "a:1 b:1 c:1 pinned:1", "invalid capacity 0"},
 		{"outdated", func(h *house) { h.cfg.Kubelet.ImageMaximumGCAge.Duration = time.Hour; h.clock.Step(2 * time.Hour) }, "pinned:1", ""},
+		{"outdated, threshold switched off", func(h *house) {
+			*h.cfg.Kubelet.ImageGCHighThresholdPercent = 100
+			h.cfg.Kubelet.ImageMaximumGCAge.Duration = time.Hour
+			h.clock.Step(2 * time.Hour)
+		}, "pinned:1", ""},
+		{"outdated, all removals fail", func(h *house) {
+			h.cfg.Kubelet.ImageMaximumGCAge.Duration = time.Hour
+			h.clock.Step(2 * time.Hour)
+			h.rt.Fail(fakecri.Match{Method: "RemoveImage"}, 3, status.Error(codes.Internal, "read-only"))
+		}, "a:1 b:1 c:1 pinned:1", "wanted to free images older than 1h0m0s, encountered errors in image deletion: remove image "},
 		{"removal fails", func(h *house) {
 			h.disk.Available = 5 * mib
 			h.rt.Fail(fakecri.Match{Method: "RemoveImage"}, 1, status.Error(codes.Internal, "read-only"))
@@ -351,5 +364,49 @@ func TestHuman(t *testing.T) {
 		if got := human(bytes); got != want {
 			t.Errorf("%d: %s, want %s", bytes, got, want)
 		}
+	}
+}
+
+// nameless is an image service that lists an image without an ID too.
+type nameless struct {
+	runtimeapi.ImageServiceClient
+	image *runtimeapi.Image
+}
+
+func (n nameless) ListImages(ctx context.Context, in *runtimeapi.ListImagesRequest, opts ...grpc.CallOption) (*runtimeapi.ListImagesResponse, error) {
+	resp, err := n.ImageServiceClient.ListImages(ctx, in, opts...)
+	if err == nil {
+		resp.Images = append(resp.Images, n.image)
+	}
+	return resp, err
+}
+
+// TestAnImageWithoutAnID is an event with each collection, and is not removed, where images
+// are told apart by runtime handler.
+func TestAnImageWithoutAnID(t *testing.T) {
+	for name, tc := range map[string]struct {
+		image *runtimeapi.Image
+		gate  bool
+		told  string
+	}{
+		"of a handler": {&runtimeapi.Image{Spec: &runtimeapi.ImageSpec{RuntimeHandler: "kata"}}, true, "InvalidImageID: ImageID is not valid, skipping, image: ,kata"},
+		"of none":      {&runtimeapi.Image{}, true, "InvalidImageID: ImageID is not valid, skipping, image: "},
+		"pinned":       {&runtimeapi.Image{Pinned: true}, true, ""},
+		"in use":       {&runtimeapi.Image{RepoTags: []string{"docker.io/library/a:1"}}, true, ""},
+		"with an ID":   {&runtimeapi.Image{Id: "sha256:1"}, true, ""},
+		"gate off":     {&runtimeapi.Image{}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.deps.Images = nameless{h.deps.Images, tc.image}
+			h.cfg.Kubelet.FeatureGates = map[string]bool{"RuntimeClassInImageCriApi": tc.gate}
+			h.used["docker.io/library/a:1"] = true
+			if err := h.Collect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(h.told, "; "); got != tc.told {
+				t.Errorf("told %q, want %q", got, tc.told)
+			}
+		})
 	}
 }

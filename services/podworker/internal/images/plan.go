@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package images
 
 import (
@@ -12,6 +14,8 @@ import (
 // Record is what is known of one stored image.
 type Record struct {
 	ID string
+	// Handler is the runtime handler that it was pulled for, where the runtime tells.
+	Handler string
 	// Names are its digests and tags.
 	Names  []string
 	Size   int64
@@ -57,7 +61,7 @@ func observe(records map[string]Record, listed []*runtimeapi.Image, used Used, f
 		if !known {
 			r = Record{ID: image.GetId(), FirstSeen: first}
 		}
-		r.Names = names(image)
+		r.Names, r.Handler = names(image), image.GetSpec().GetRuntimeHandler()
 		r.Size, r.Pinned = int64(image.GetSize()), image.GetPinned()
 		if r.InUse = used.has(r.ID, r.Names); r.InUse {
 			r.LastUsed = now
@@ -96,7 +100,7 @@ func unused(records map[string]Record) []Record {
 }
 
 // outdated lists the images unused for longer than MaxAge. began is when this
-// process began to watch: before MaxAge has passed since, nobody can tell.
+// process began to watch: before MaxAge has passed since, it is not known.
 func outdated(records map[string]Record, p Policy, began, now time.Time) []Record {
 	if p.MaxAge == 0 || now.Sub(began) <= p.MaxAge {
 		return nil

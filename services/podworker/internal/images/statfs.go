@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package images
 
 import (
@@ -11,7 +13,7 @@ import (
 
 // StatFS measures the file system a path lies on. A folder of the runtime's that
 // may not be entered is on the file system of the nearest folder above that may,
-// unless somebody mounted in between.
+// unless there is a mount in between.
 func StatFS(path string) (Disk, error) {
 	for {
 		var s unix.Statfs_t

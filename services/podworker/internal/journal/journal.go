@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package journal keeps podworker's decisions about each pod: admission,
 // termination, back-offs, restart counts, and the specification last accepted; and
 // how far the node is on its way down.
@@ -58,7 +60,7 @@ func (r Record) Decode() (*v1.Pod, error) {
 
 // Journal is the open file.
 type Journal struct {
-	// Intact: it goes on from a former life of the service, and tells of every pod
+	// Intact: it goes on from a previous process of the service, and has every pod
 	// that anything was ever done about.
 	Intact bool
 
@@ -68,7 +70,7 @@ type Journal struct {
 	node   *store.Table[shutdown.State]
 }
 
-// Open opens the journal. damage tells of a former file that was set aside.
+// Open opens the journal. damage is not nil if a former file was set aside.
 func Open(cfg store.Config) (j *Journal, damage *store.Damage, err error) {
 	_, statErr := os.Stat(cfg.Path)
 	cfg.Schema = schema
@@ -113,10 +115,10 @@ func (j *Journal) Save(uid types.UID, r Record) error { return j.pods.Put(string
 // Forget removes a record.
 func (j *Journal) Forget(uid types.UID) error { return j.pods.Delete(string(uid)) }
 
-// SaveConfig keeps the configuration last heard of.
+// SaveConfig keeps the configuration that was read last.
 func (j *Journal) SaveConfig(raw []byte) error { return j.config.Put(configKey, raw) }
 
-// Config is the configuration last heard of; nil for none.
+// Config is the configuration that was read last; nil for none.
 func (j *Journal) Config() ([]byte, error) {
 	raw, ok, err := j.config.Get(configKey)
 	if err != nil || !ok {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package logind is the way to logind: whether the machine is about to be shut
 // down, and the lock that delays it (systemd-inhibit(1), org.freedesktop.login1(5)).
 //
@@ -54,7 +56,7 @@ func Connect(ctx context.Context, address string) (*Conn, error) {
 // connection.
 func (c *Conn) Changed() <-chan *dbus.Signal { return c.changed }
 
-// Preparing tells whether the machine is about to go down, and waits for those who
+// Preparing reports whether the machine is about to go down, and waits for those who
 // delay it.
 func (c *Conn) Preparing(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -72,7 +74,7 @@ func (c *Conn) Preparing(ctx context.Context) (bool, error) {
 }
 
 // Delay sees to it that logind delays a shutdown by at least need. If it does not, it
-// is told to delay by up to want.
+// is configured to delay by up to want.
 func (c *Conn) Delay(ctx context.Context, need, want time.Duration) error {
 	return c.order(ctx, "Delay", uint64(need/time.Microsecond), uint64(want/time.Microsecond))
 }

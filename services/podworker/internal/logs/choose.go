@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
@@ -10,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/rpc"
 )
 
@@ -79,14 +82,14 @@ func choose(p Pod, container string, previous bool) (*runtimeapi.ContainerStatus
 	}
 	why := fmt.Sprintf("container %q in pod %q is waiting to start", container, p.Spec.Name)
 	if waiting == "" && len(p.Spec.Spec.InitContainers) > 0 {
-		waiting = "PodInitializing" // and it will stay so if one of them failed
+		waiting = reason.PodInitializing // and it will stay so if one of them failed
 	}
 	switch waiting {
 	case "":
 		return nil, rpc.Invalid.Errorf("%s - no logs yet", why)
-	case "ErrImagePull":
+	case reason.ErrImagePull:
 		return nil, rpc.Invalid.Errorf("%s: image can't be pulled", why)
-	case "ImagePullBackOff":
+	case reason.ImagePullBackOff:
 		return nil, rpc.Invalid.Errorf("%s: trying and failing to pull image", why)
 	}
 	return nil, rpc.Invalid.Errorf("%s: %s", why, waiting)

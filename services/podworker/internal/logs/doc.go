@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package logs reads containers' logs for others and keeps them small.
 //
 // Server answers PodWorkerService.ContainerLogs: it finds the instance of a

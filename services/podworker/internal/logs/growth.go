@@ -1,15 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import "time"
 
 // A log is looked at before a writer of fastest bytes a second can take it from
 // where it is to excess times its limit, at least each glancePeriod and at most
-// each glanceSoon.
+// each glanceSoon. Between two looks at any logs there is glanceLeast.
 const (
 	fastest      = 10e6
 	excess       = 1.15
 	glancePeriod = time.Second
 	glanceSoon   = 50 * time.Millisecond
+	glanceLeast  = 10 * time.Millisecond
 )
 
 // lookAgain is how soon to look at a log of this size again.
@@ -21,5 +24,5 @@ func lookAgain(size, limit int64) time.Duration {
 	return time.Duration(min(max(left, float64(glanceSoon)), float64(glancePeriod)))
 }
 
-// over tells whether a log is to be rotated.
+// over reports whether a log is to be rotated.
 func over(size int64, limits Limits) bool { return limits.MaxSize >= 0 && size > limits.MaxSize }

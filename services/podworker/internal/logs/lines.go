@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
@@ -26,10 +28,19 @@ func parseCursor(raw []byte) (*cursor, error) {
 		return nil, nil
 	}
 	c := &cursor{}
-	if err := json.Unmarshal(raw, c); err != nil || c.ID == "" {
+	err := json.Unmarshal(raw, c)
+	var ok bool
+	if c.Time, ok = storable(c.Time); err != nil || !ok || c.ID == "" || c.Count < 0 || c.Parts < 0 {
 		return nil, rpc.Invalid.Errorf("after: not a cursor of this service")
 	}
 	return c, nil
+}
+
+// storable makes a time one that JSON can hold, which it cannot in every zone, nor in UTC
+// if the year has five digits there.
+func storable(t time.Time) (time.Time, bool) {
+	t = t.UTC()
+	return t, t.Year() >= 0 && t.Year() <= 9999
 }
 
 // bytes of the cursor, as given to readers.
@@ -94,7 +105,7 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// seen tells whether a former reader has had this line.
+// seen reports whether a former reader has had this line.
 func (l *lines) seen() bool {
 	switch a := l.after; {
 	case a == nil || l.at.Time.After(a.Time):
@@ -106,11 +117,14 @@ func (l *lines) seen() bool {
 	}
 }
 
+// stamped is the time before a line, if it is one that a cursor can hold: in a log there
+// may be any.
 func stamped(line []byte) (stamp time.Time, rest []byte, ok bool) {
 	first, rest, found := bytes.Cut(line, []byte(" "))
 	if !found {
 		return time.Time{}, nil, false
 	}
 	stamp, err := time.Parse(logs.RFC3339NanoFixed, string(first))
-	return stamp, rest, err == nil
+	stamp, ok = storable(stamp)
+	return stamp, rest, err == nil && ok
 }

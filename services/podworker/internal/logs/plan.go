@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
@@ -95,7 +97,7 @@ func plan(log live, rotated []string, compressing map[string]bool, limits Limits
 	return p
 }
 
-// isRotated tells whether a file was rotated out of a log: <log>.<time>, with
+// isRotated reports whether a file was rotated out of a log: <log>.<time>, with
 // or without the suffixes of compression.
 func isRotated(log, path string) bool {
 	stamp, ok := strings.CutPrefix(filepath.Base(path), filepath.Base(log)+".")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
@@ -11,17 +13,17 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/fault"
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 // Container is a running container with a log.
@@ -33,7 +35,7 @@ type RotatorDeps struct {
 	// Running lists the running containers.
 	Running func() []Container
 	// Config is nil until the configuration is known.
-	Config func() *kubeconf.Config
+	Config func() *kubeletconfig.Config
 	Clock  clock.WithTicker
 	Log    *slog.Logger
 }
@@ -43,6 +45,11 @@ type RotatorDeps struct {
 // kubelet's ten seconds a writer of 10 MB/s passes its limit tenfold.
 type Rotator struct {
 	deps RotatorDeps
+	// glance looks at one log.
+	glance func(path string) (live, error)
+	// logs of the containers that ran at listed.
+	logs   []watched
+	listed time.Time
 
 	mu          sync.Mutex
 	compressing map[string]bool // by path
@@ -52,9 +59,15 @@ type Rotator struct {
 	packers chan struct{}
 }
 
+// watched is a log, and when it is to be looked at.
+type watched struct {
+	Container
+	due time.Time
+}
+
 // NewRotator makes a Rotator; Run makes it work.
 func NewRotator(deps RotatorDeps) *Rotator {
-	return &Rotator{deps: deps, compressing: map[string]bool{}, failed: map[string]bool{}, packers: make(chan struct{}, 1)}
+	return &Rotator{deps: deps, glance: glance, compressing: map[string]bool{}, failed: map[string]bool{}, packers: make(chan struct{}, 1)}
 }
 
 // Defaults of the kubelet, for fields the configuration leaves out.
@@ -70,7 +83,7 @@ type settings struct {
 	workers  int
 }
 
-func settingsOf(cfg *kubeconf.Config) (settings, error) {
+func settingsOf(cfg *kubeletconfig.Config) (settings, error) {
 	s := settings{Limits{defaultMaxSize, defaultMaxFiles}, defaultInterval, 1}
 	if cfg == nil {
 		return s, nil
@@ -126,37 +139,50 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 }
 
-// Round looks at all logs once, and returns when all is done.
-func (r *Rotator) Round(ctx context.Context) {
-	s, _ := settingsOf(r.deps.Config()) // Run tells
-	r.look(ctx, s, true)
-	r.packing.Wait()
+// list takes up the containers that run now; a log that is known keeps its time.
+func (r *Rotator) list(now time.Time) {
+	due := make(map[Container]time.Time, len(r.logs))
+	for _, l := range r.logs {
+		due[l.Container] = l.due
+	}
+	r.logs, r.listed = r.logs[:0], now
+	for _, c := range r.deps.Running() {
+		r.logs = append(r.logs, watched{c, due[c]})
+	}
 }
 
-// look rotates what is over its limit and returns how soon the next may be.
-// missing: logs that are not there are asked for.
+// look rotates what is over its limit, of the logs whose time has come, and returns how
+// soon the next has come. missing: all logs are looked at, and those that are not there
+// are asked for.
 func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Duration {
 	var group errgroup.Group
 	group.SetLimit(s.workers)
-	running := r.deps.Running()
+	now := r.deps.Clock.Now()
+	if missing || now.Sub(r.listed) >= glancePeriod {
+		r.list(now)
+	}
 	if missing {
 		r.mu.Lock()
 		r.failed = map[string]bool{} // also those of containers that are gone
 		r.mu.Unlock()
 	}
-	next := make([]time.Duration, len(running))
-	for i, c := range running {
-		next[i] = glancePeriod
+	for i := range r.logs {
+		l := &r.logs[i]
+		if !missing && l.due.After(now) {
+			continue
+		}
+		c := l.Container
+		l.due = now.Add(glancePeriod)
 		if !missing && r.failing(c.LogPath) {
 			continue
 		}
-		log, err := glance(c.LogPath)
+		log, err := r.glance(c.LogPath)
 		if err == nil && !log.exists && !missing {
 			continue
 		}
 		if err == nil && log.exists && !over(log.size, s.Limits) { // nearly all, nearly always
 			r.note(c.LogPath, nil)
-			next[i] = lookAgain(log.size, s.MaxSize)
+			l.due = now.Add(lookAgain(log.size, s.MaxSize))
 			continue
 		}
 		group.Go(func() (_ error) {
@@ -166,7 +192,7 @@ func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Durat
 			}
 			r.note(c.LogPath, err)
 			if err == nil {
-				next[i] = lookAgain(size, s.MaxSize)
+				l.due = now.Add(lookAgain(size, s.MaxSize))
 			} else if ctx.Err() == nil {
 				r.deps.Log.ErrorContext(ctx, "log not rotated", "container", c.ID, "path", c.LogPath, "error", err.Error())
 			}
@@ -174,7 +200,13 @@ func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Durat
 		})
 	}
 	_ = group.Wait() // errors are logged, each with its container
-	return slices.Min(append(next, glancePeriod))
+	first := r.listed.Add(glancePeriod)
+	for _, l := range r.logs {
+		if l.due.Before(first) {
+			first = l.due
+		}
+	}
+	return max(first.Sub(r.deps.Clock.Now()), glanceLeast)
 }
 
 // failing: a log whose rotation failed waits for the next full round.
@@ -293,9 +325,11 @@ func (r *Rotator) reopen(ctx context.Context, id string) error {
 }
 
 // compress replaces a file by its compressed form. Cut off at any point it
-// leaves the file, or the file and its compressed form, never neither.
+// leaves the file, or the file and its compressed form, never neither. It opens
+// nothing through a link and writes to no file that was there: a pod may have the
+// folder mounted.
 func compress(path string) (err error) {
-	in, err := os.Open(path)
+	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -304,8 +338,14 @@ func compress(path string) (err error) {
 	if err != nil {
 		return err
 	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", path)
+	}
 	tmp := path + tmpSuffix
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, info.Mode().Perm())
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
 	if err != nil {
 		return err
 	}

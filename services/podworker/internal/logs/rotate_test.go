@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +18,23 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/sextant-node/sextant/pkg/kubeconf"
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
+
+// Round looks at all logs once, and returns when all is done.
+func (r *Rotator) Round(ctx context.Context) {
+	s, _ := settingsOf(r.deps.Config())
+	r.look(ctx, s, true)
+	r.packing.Wait()
+}
 
 func TestPlan(t *testing.T) {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
@@ -86,8 +98,8 @@ func TestPlan(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	cfg := &kubeconf.Config{}
-	kubeconf.SetDefaults(&cfg.Kubelet)
+	cfg := &kubeletconfig.Config{}
+	kubeletconfig.SetDefaults(&cfg.Kubelet)
 	got, err := settingsOf(cfg)
 	if want := (settings{Limits{10 << 20, 5}, 10 * time.Second, 1}); err != nil || got != want {
 		t.Errorf("defaults: %+v, %v", got, err)
@@ -102,14 +114,17 @@ func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	id := w.run(0, "trap 'exit 0' TERM; log lines 20; while true; do if test -f /more; then rm /more; log lines 20; echo done; fi; sleep 5ms; done")
 	log := filepath.Join(w.dir, "c", "0.log")
-	cfg := &kubeconf.Config{}
-	kubeconf.SetDefaults(&cfg.Kubelet)
+	cfg := &kubeletconfig.Config{}
+	kubeletconfig.SetDefaults(&cfg.Kubelet)
 	cfg.Kubelet.ContainerLogMaxSize, cfg.Kubelet.ContainerLogMaxFiles = "100", ptr(int32(3))
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	r := NewRotator(RotatorDeps{
-		Runtime: w.rc, Running: func() []Container { return []Container{{id, log}} }, Config: func() *kubeconf.Config { return cfg },
-		Clock: now, Log: slog.New(slog.DiscardHandler),
-	})
+	rotator := func() *Rotator {
+		return NewRotator(RotatorDeps{
+			Runtime: w.rc, Running: func() []Container { return []Container{{id, log}} }, Config: func() *kubeletconfig.Config { return cfg },
+			Clock: now, Log: slog.New(slog.DiscardHandler),
+		})
+	}
+	r := rotator()
 	filled := func(want string) {
 		t.Helper()
 		if err := w.rt.WaitFor(w.ctx(), func() bool {
@@ -180,7 +195,34 @@ func TestRotation(t *testing.T) {
 		t.Errorf("compressed log: %q, %v", content, err)
 	}
 
-	// A log somebody removed is made anew.
+	// A process that is killed between the new name and the reopening has left no log
+	// by that name: the next one has it made. The former one stands still until the end.
+	now.Step(time.Second)
+	more()
+	if err := fault.Set("podworker.rotate=pause"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(w.ctx())
+	killed := make(chan struct{})
+	go func(former *Rotator) {
+		former.Round(ctx)
+		close(killed)
+	}(r)
+	defer func() {
+		end()
+		<-killed
+	}()
+	if err := w.rt.WaitFor(w.ctx(), func() bool { _, err := os.Stat(log); return errors.Is(err, fs.ErrNotExist) }); err != nil {
+		t.Fatalf("the log keeps its name: %v", err)
+	}
+	if err := fault.Set(""); err != nil {
+		t.Fatal(err)
+	}
+	r = rotator()
+	r.Round(w.ctx())
+	more()
+
+	// A log that was removed is made again.
 	if err := os.Remove(log); err != nil {
 		t.Fatal(err)
 	}
@@ -210,19 +252,54 @@ func TestLookAgain(t *testing.T) {
 	}
 }
 
+// TestLooksAtEachLogInItsTime: one log that is nearly full does not have the others looked
+// at, and the containers listed, more often than once a second.
+func TestLooksAtEachLogInItsTime(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	running := []Container{{"full", "/l/full"}}
+	for i := range 100 {
+		running = append(running, Container{fmt.Sprint(i), fmt.Sprint("/l/", i)})
+	}
+	lists := 0
+	looks := map[string]int{}
+	r := NewRotator(RotatorDeps{Running: func() []Container { lists++; return running }, Clock: now, Log: slog.New(slog.DiscardHandler)})
+	r.glance = func(path string) (live, error) {
+		looks[path]++
+		log := live{path: path, exists: true}
+		if path == "/l/full" {
+			log.size = defaultMaxSize
+		}
+		return log, nil
+	}
+	const seconds = 10
+	began, rounds := now.Now(), 0
+	for ; now.Since(began) < seconds*time.Second; rounds++ {
+		if rounds == 40 { // a container ends, and another one starts
+			running = append(slices.Clone(running[:100]), Container{"new", "/l/new"})
+		}
+		now.Step(r.look(t.Context(), settings{Limits: Limits{defaultMaxSize, 5}, workers: 1}, false))
+	}
+	if full := looks["/l/full"]; full < 5*seconds || full > 8*seconds {
+		t.Errorf("%d looks at the log that is nearly full", full)
+	}
+	if lists > seconds+1 || looks["/l/0"] > seconds+1 || looks["/l/0"] < seconds-1 || looks["/l/99"] >= seconds-1 || looks["/l/new"] == 0 {
+		t.Errorf("%d lists, looks at others: %d, at one that ended %d, at one that came %d", lists, looks["/l/0"], looks["/l/99"], looks["/l/new"])
+	}
+}
+
 // TestFastWriter: a container that writes 10 MB/s never has a log of more than
 // 1.2 times the limit, nor more files than it may, and no line between the first
 // and the last that are kept is lost. Its clock goes by what it has written.
 func TestFastWriter(t *testing.T) {
 	w := newWorld(t)
 	const limit, maxFiles = 10 << 20, 5
-	cfg := &kubeconf.Config{}
-	kubeconf.SetDefaults(&cfg.Kubelet) // 10 Mi, 5 files
+	cfg := &kubeletconfig.Config{}
+	kubeletconfig.SetDefaults(&cfg.Kubelet) // 10 Mi, 5 files
 	id := w.run(0, "trap 'exit 0' TERM; sleep infinity")
 	log := filepath.Join(w.dir, "c", "0.log")
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := NewRotator(RotatorDeps{
-		Runtime: w.rc, Running: func() []Container { return []Container{{id, log}} }, Config: func() *kubeconf.Config { return cfg },
+		Runtime: w.rc, Running: func() []Container { return []Container{{id, log}} }, Config: func() *kubeletconfig.Config { return cfg },
 		Clock: now, Log: slog.New(slog.DiscardHandler),
 	})
 	s, err := settingsOf(cfg)
@@ -231,7 +308,10 @@ func TestFastWriter(t *testing.T) {
 	}
 	var most int64
 	line, wait := 0, glancePeriod
-	for written := 0; written < 80_000_000; {
+	for written, looks := 0, 0; written < 80_000_000; looks++ {
+		if looks > 1000 {
+			t.Fatalf("%d looks at a log of %d bytes: the next is due in %s", looks, written, wait)
+		}
 		for part := int(wait.Seconds() * fastest); part > 0; line++ {
 			text := fmt.Sprintf("2026-01-01T00:00:00.000000000Z stdout F line %d %s\n", line, strings.Repeat("x", 100_000))
 			f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0) // as the runtime has it after a reopen
@@ -302,4 +382,52 @@ func firstLine(t *testing.T, file string) string {
 	t.Helper()
 	line, _, _ := strings.Cut(content(t, file), "\n")
 	return line
+}
+
+// TestCompressFollowsNoLink: names beside a log that lead elsewhere are not written
+// through, nor is a log that became one read.
+func TestCompressFollowsNoLink(t *testing.T) {
+	for _, hard := range []bool{false, true} {
+		dir := t.TempDir()
+		log, victim := filepath.Join(dir, "0.log.20260102-030405"), filepath.Join(dir, "victim")
+		write := func(path, text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(log, "line")
+		write(victim, "of somebody else")
+		link := os.Symlink
+		if hard {
+			link = os.Link
+		}
+		if err := link(victim, log+tmpSuffix); err != nil {
+			t.Fatal(err)
+		}
+		if err := compress(log); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(victim); err != nil || string(got) != "of somebody else" {
+			t.Errorf("hard %v: the other file holds %q, %v", hard, got, err)
+		}
+		if info, err := os.Lstat(log + gzipSuffix); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("hard %v: %v, %v", hard, info, err)
+		}
+		if err := os.Symlink(victim, log); err != nil {
+			t.Fatal(err)
+		}
+		if err := compress(log); err == nil {
+			t.Error("a link was compressed")
+		}
+		if _, err := os.Lstat(log); err != nil {
+			t.Errorf("what was not compressed is gone: %v", err)
+		}
+	}
+	pipe := filepath.Join(t.TempDir(), "0.log.20260102-030405")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := compress(pipe); err == nil {
+		t.Error("a pipe was compressed")
+	}
 }

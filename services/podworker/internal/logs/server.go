@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
@@ -5,24 +7,28 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"time"
 
 	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-client/pkg/logs"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
 
 // Pods finds pods by name.
 type Pods interface {
-	// Pod finds a pod of this node; a static pod answers to its mirror's name. Of
-	// two pods of one name the desired one is meant.
-	Pod(namespace, name string) (Pod, bool)
+	// Pod finds a pod of this node, with at least what pleg had published of it before
+	// the call; a static pod answers to its mirror's name. Of two pods of one name the
+	// desired one is meant.
+	Pod(ctx context.Context, namespace, name string) (Pod, bool)
+	// Read reads what containers the runtime has of a pod now.
+	Read(ctx context.Context, pod *v1.Pod) ([]*runtimeapi.ContainerStatus, error)
 }
 
 // Server answers PodWorkerService.
@@ -48,7 +54,7 @@ func (s *Server) ContainerLogs(req *podworkerv1.ContainerLogsRequest, stream grp
 	if err != nil {
 		return err
 	}
-	status, err := s.find(req, after)
+	status, err := s.find(stream.Context(), req, after)
 	if err != nil {
 		return err
 	}
@@ -83,8 +89,10 @@ func check(req *podworkerv1.ContainerLogsRequest) error {
 	return nil
 }
 
-func (s *Server) find(req *podworkerv1.ContainerLogsRequest, after *cursor) (*runtimeapi.ContainerStatus, error) {
-	p, ok := s.pods.Pod(req.GetNamespace(), req.GetPod())
+// find finds the instance whose log is meant. One that is not in the pod's record may
+// be in the runtime: the caller may have seen it end before the record was read.
+func (s *Server) find(ctx context.Context, req *podworkerv1.ContainerLogsRequest, after *cursor) (*runtimeapi.ContainerStatus, error) {
+	p, ok := s.pods.Pod(ctx, req.GetNamespace(), req.GetPod())
 	if !ok {
 		return nil, rpc.NotFound.Errorf("pod %q does not exist", req.GetPod())
 	}
@@ -92,9 +100,27 @@ func (s *Server) find(req *podworkerv1.ContainerLogsRequest, after *cursor) (*ru
 	if err != nil {
 		return nil, err
 	}
-	if after == nil {
+	find := func() (*runtimeapi.ContainerStatus, error) {
+		if after != nil {
+			return same(p, container, after)
+		}
 		return choose(p, container, req.GetPrevious())
 	}
+	status, err := find()
+	if err == nil {
+		return status, nil
+	}
+	statuses, readErr := s.pods.Read(ctx, p.Spec)
+	if readErr != nil {
+		s.log.DebugContext(ctx, "pod not read", "pod", pod.FullName(p.Spec), "error", readErr.Error())
+		return nil, err
+	}
+	p.Statuses = statuses
+	return find()
+}
+
+// same is the instance that a log was read of before.
+func same(p Pod, container string, after *cursor) (*runtimeapi.ContainerStatus, error) {
 	for _, status := range p.Statuses {
 		if status.GetId() == after.ID && status.GetMetadata().GetName() == container {
 			return status, nil
@@ -113,7 +139,7 @@ func (s *Server) read(ctx context.Context, req *podworkerv1.ContainerLogsRequest
 	case after != nil:
 		options.Since = after.Time
 	case req.SinceSeconds != nil:
-		options.Since = s.clock.Now().Add(-time.Duration(req.GetSinceSeconds()) * time.Second)
+		options.Since = s.clock.Now().Add(-pod.Seconds(req.GetSinceSeconds()))
 	case req.SinceTime != nil:
 		options.Since = req.GetSinceTime().AsTime()
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package logs
 
 import (
@@ -36,14 +38,24 @@ type world struct {
 	dir    string
 	config *runtimeapi.PodSandboxConfig
 	box    string
+	// behind: the record is from before the pod's containers were made.
+	behind bool
 }
 
-// Pod implements Pods with what the runtime says right now.
-func (w *world) Pod(namespace, name string) (Pod, bool) {
+// Read implements Pods.
+func (w *world) Read(context.Context, *v1.Pod) ([]*runtimeapi.ContainerStatus, error) {
+	return w.rt.Containers(), nil
+}
+
+// Pod implements Pods with what the runtime says right now, unless the record is behind.
+func (w *world) Pod(_ context.Context, namespace, name string) (Pod, bool) {
 	if namespace != "default" || name != "web" {
 		return Pod{}, false
 	}
 	spec := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	if w.behind {
+		return Pod{Spec: spec, Waiting: map[string]string{"c": "ContainerCreating"}}, true
+	}
 	return Pod{Spec: spec, Statuses: w.rt.Containers()}, true
 }
 
@@ -156,6 +168,30 @@ func (w *world) read(req *podworkerv1.ContainerLogsRequest) (string, []byte, err
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// TestTheRecordIsBehind: the log of a container that ended at once is read although the
+// pod's record does not show it yet.
+func TestTheRecordIsBehind(t *testing.T) {
+	w := newWorld(t)
+	w.behind = true
+	if _, _, err := w.read(&podworkerv1.ContainerLogsRequest{}); err == nil || !strings.Contains(err.Error(), "is waiting to start: ContainerCreating") {
+		t.Errorf("before it is there: %v", err)
+	}
+	w.finished(0, "echo one; exit 3")
+	for _, req := range []*podworkerv1.ContainerLogsRequest{{}, {Follow: true}} {
+		text, at, err := w.read(req)
+		if err != nil || text != "one\n" {
+			t.Errorf("%q, %v", text, err)
+		}
+		if _, _, err := w.read(&podworkerv1.ContainerLogsRequest{After: at}); err != nil {
+			t.Errorf("read on: %v", err)
+		}
+	}
+	w.finished(1, "echo two")
+	if text, _, err := w.read(&podworkerv1.ContainerLogsRequest{Previous: true}); err != nil || text != "two\n" {
+		t.Errorf("the one before the next start: %q, %v", text, err)
+	}
+}
 
 func TestReadOptions(t *testing.T) {
 	w := newWorld(t)

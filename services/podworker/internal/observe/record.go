@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package observe turns pleg's records into what decisions are made from. It is
 // a pure translation and keeps nothing.
 package observe
@@ -112,7 +114,7 @@ func (r *Record) Pod() *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: r.Name, Namespace: r.Namespace, UID: r.UID}}
 }
 
-// Alive tells whether anything in the record runs.
+// Alive reports whether anything in the record runs.
 func (r *Record) Alive() bool {
 	for _, s := range r.Sandboxes {
 		if s.Ready {

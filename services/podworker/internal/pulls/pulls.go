@@ -1,10 +1,12 @@
-// Package pulls tells which images are being pulled, and how that goes on.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pulls says which images are being pulled, and how that goes on.
 //
 // It is the only writer of the feed podworker.pulls. The CRI tells nothing of a
 // pull before it ends; what can be known is since when it waits or runs, and how
 // much more the image store holds than when it began. That is read every five
 // seconds while a pull is under way, and never otherwise. It keeps nothing: after
-// a restart pulls begin anew.
+// a restart pulls begin again.
 package pulls
 
 import (
@@ -21,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/signal"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
 
@@ -37,12 +40,11 @@ type Deps struct {
 
 // Pulls are those under way. Safe for concurrent use.
 type Pulls struct {
-	deps Deps
-	wake chan struct{}
+	deps  Deps
+	dirty *signal.Keys // pods to publish, by UID
 
-	mu    sync.Mutex
-	all   map[*Pull]bool
-	dirty map[string]bool // pods to publish
+	mu  sync.Mutex
+	all map[*Pull]bool
 }
 
 // Pull is one image for one container, or one image volume, of a pod.
@@ -60,10 +62,10 @@ type Pull struct {
 
 // New makes Pulls; Run has them published.
 func New(deps Deps) *Pulls {
-	return &Pulls{deps: deps, wake: make(chan struct{}, 1), all: map[*Pull]bool{}, dirty: map[string]bool{}}
+	return &Pulls{deps: deps, dirty: signal.NewKeys(), all: map[*Pull]bool{}}
 }
 
-// Begin tells of a pull that waits for its turn. container is empty for an image
+// Begin reports a pull that waits for its turn. container is empty for an image
 // volume.
 func (p *Pulls) Begin(uid, container, image string) *Pull {
 	one := &Pull{of: p, uid: uid, container: container, image: image, since: p.deps.Clock.Now()}
@@ -71,23 +73,19 @@ func (p *Pulls) Begin(uid, container, image string) *Pull {
 	return one
 }
 
-// Running tells that its turn has come.
+// Running says that its turn has come.
 func (one *Pull) Running() {
 	one.of.change(one.uid, func() { one.running, one.since = true, one.of.deps.Clock.Now() })
 }
 
-// End tells that it is over, however.
+// End says that it is over, however.
 func (one *Pull) End() { one.of.change(one.uid, func() { delete(one.of.all, one) }) }
 
 func (p *Pulls) change(uid string, f func()) {
 	p.mu.Lock()
 	f()
-	p.dirty[uid] = true
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.dirty.Mark([]string{uid})
 }
 
 // Run publishes until ctx ends.
@@ -99,7 +97,7 @@ func (p *Pulls) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.wake:
+		case <-p.dirty.Wake:
 			p.measure(ctx, func(one *Pull) bool { return one.before == nil })
 		case <-ticker.C():
 			p.measure(ctx, func(*Pull) bool { return true })
@@ -126,7 +124,7 @@ func (p *Pulls) measure(ctx context.Context, want func(*Pull) bool) {
 	defer p.mu.Unlock()
 	for _, one := range asking {
 		one.read = p.deps.Clock.Now()
-		p.dirty[one.uid] = true
+		p.dirty.Keep(one.uid)
 		if !ok {
 			one.now = nil
 			continue
@@ -156,14 +154,13 @@ func (p *Pulls) used(ctx context.Context) (bytes uint64, ok bool) {
 	return bytes, ok
 }
 
-// publish tells what has changed.
+// publish says what has changed.
 func (p *Pulls) publish(ctx context.Context) {
-	p.mu.Lock()
 	items := map[string]*podworkerv1.PodPulls{}
-	for uid := range p.dirty {
+	for uid := range p.dirty.Take() {
 		items[uid] = &podworkerv1.PodPulls{Uid: uid}
 	}
-	clear(p.dirty)
+	p.mu.Lock()
 	for one := range p.all {
 		if item := items[one.uid]; item != nil {
 			item.Pulls = append(item.Pulls, one.wire())

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package queue bounds how much of one kind is done at a time: first come, first
-// served, and nobody waits for what has got stuck.
+// served, and none waits for one that is stuck.
 //
 // It owns nothing but who runs and who waits, and begins empty.
 package queue
@@ -37,13 +39,13 @@ type Queue struct {
 // New makes an empty queue.
 func New(c clock.WithDelayedExecution) *Queue { return &Queue{clock: c} }
 
-// noticeable is how long a wait is before anybody is told of it.
+// noticeable is how long a wait is before it is reported.
 const noticeable = time.Second
 
 type tellKey struct{}
 
-// Tell has whoever enters a queue under the context tell of a wait that has lasted
-// a second, and of its end. tell is called by the one who waits and must not block.
+// Tell has a wait for a queue under the context reported by tell once it has lasted a
+// second, and its end. tell is called by the goroutine that waits and must not block.
 func Tell(ctx context.Context, tell func(waiting bool)) context.Context {
 	return context.WithValue(ctx, tellKey{}, tell)
 }
@@ -72,7 +74,7 @@ func (q *Queue) Enter(ctx context.Context, rules Rules) error {
 	return ctx.Err()
 }
 
-// wait tells whether the turn came before ctx ended.
+// wait reports whether the turn came before ctx ended.
 func (q *Queue) wait(ctx context.Context, turn <-chan struct{}) bool {
 	tell, ok := ctx.Value(tellKey{}).(func(waiting bool))
 	if ok {
@@ -111,7 +113,7 @@ func (q *Queue) Load() (running, waiting int) {
 	return q.running, q.waiting.Len()
 }
 
-// admit lets begin whoever may, and comes back when the next one may for having
+// admit starts those that may begin, and is called again when the next one may for having
 // waited.
 func (q *Queue) admit() {
 	for q.waiting.Len() > 0 && q.free() {

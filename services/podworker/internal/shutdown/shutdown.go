@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shutdown decides how pods end when the node is shut down: which end
 // now, within which time, and when nothing holds the machine any more.
 //
@@ -72,8 +74,8 @@ type State struct {
 	Stage Stage `json:"stage,omitempty"`
 	// Boot is the boot the shutdown ends.
 	Boot string `json:"boot,omitempty"`
-	// Since is when the shutdown was heard of, EndedAt when pods were done with.
-	// Both stay for who asks after the last shutdown.
+	// Since is when the shutdown was announced, EndedAt when pods were done with.
+	// Both stay until the next shutdown, for metrics.
 	Since   time.Time `json:"since,omitzero"`
 	EndedAt time.Time `json:"endedAt,omitzero"`
 	// Group ends since GroupSince.
@@ -81,10 +83,10 @@ type State struct {
 	GroupSince time.Time `json:"groupSince,omitzero"`
 }
 
-// Active tells whether the node is on its way down.
+// Active reports whether the node is on its way down.
 func (s State) Active() bool { return s.Stage != Staying }
 
-// Turn tells whether a pod is to end now, and within which time.
+// Turn reports whether a pod is to end now, and within which time.
 func (s State) Turn(groups []Group, priority int32) (end bool, within time.Duration) {
 	if !s.Active() || len(groups) == 0 {
 		return false, 0
@@ -144,7 +146,7 @@ func Step(in Input) Plan {
 		s.Stage = Staying // it went down, and is up again
 	}
 	if len(in.Groups) == 0 {
-		s.Stage = Staying // nobody asks for it any more
+		s.Stage = Staying // it is not configured any more
 		return p
 	}
 	switch {
@@ -182,7 +184,7 @@ func end(in Input, p *Plan) {
 	s.Stage, s.EndedAt = Reporting, in.Now
 }
 
-// gone tells whether no pod of a group is left.
+// gone reports whether no pod of a group is left.
 func gone(in Input, group int) bool {
 	return in.Known && !slices.ContainsFunc(in.Pods, func(pod Pod) bool { return !pod.Gone && Of(in.Groups, pod.Priority) == group })
 }

@@ -1,10 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package shutdown
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,9 +12,9 @@ import (
 
 	"golang.org/x/tools/txtar"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-var update = flag.Bool("update", false, "write the transcripts of stories as they are now")
+	"github.com/sextant-node/sextant/test/stories"
+)
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -26,34 +25,12 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 //	gone NAME…, told NAME…     it has ended, its end is known
 //	logind true|false|away     what logind says
 //	after DURATION             time passes
-//	unknown, known             podworker was started anew, and knows the pods again
-//	boot NAME                  the machine was started anew
+//	unknown, known             podworker was started again, and knows the pods again
+//	boot NAME                  the machine was started again
 //
 // each followed by a step.
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) < 8 {
-		t.Fatalf("%d stories, %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := tell(t, string(a.Files[0].Data))
-			if *update {
-				a.Files = append(a.Files[:1], txtar.File{Name: "want", Data: []byte(got)})
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if len(a.Files) != 2 || got != string(a.Files[1].Data) {
-				t.Errorf("transcript differs; got:\n%s", got)
-			}
-		})
-	}
+	stories.Replay(t, 8, func(t *testing.T, a *txtar.Archive) string { return tell(t, string(stories.Part(a, "story"))) })
 }
 
 func tell(t *testing.T, story string) string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
@@ -9,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
@@ -21,6 +24,8 @@ type Result struct {
 	ID string
 	// Ref of the image that was made present.
 	Ref string
+	// CPUs that the container was made with, as a list.
+	CPUs string
 	// Admission is resource's answer.
 	Admission *Answer
 	// Fingerprint of the pod that was declared.
@@ -79,6 +84,11 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 		c := f.Containers[a.Container]
 		c.Instances, c.Last = a.Attempt+1, &Last{ID: r.ID, Sandbox: a.Sandbox}
 		f.Containers[a.Container] = c
+		f.Pinned[r.ID] = r.CPUs
+	case Pin:
+		if !f.Dead[a.ID] {
+			f.Pinned[a.ID] = a.CPUs
+		}
 	case Update:
 		f.Updated = uint64(a.Attempt)
 		for _, change := range a.Changes {
@@ -91,14 +101,15 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 		hookDone(&f, a.ID)
 	case Stop:
 		f.Dead[a.ID] = true
+		delete(f.Pinned, a.ID)
 	case StopSandbox:
 		f.Stopped[a.ID] = true
 	case Remove, RemoveSandbox:
-		f.Gone[a.ID] = true
+		f.Removed[a.ID] = true
 	case Withdraw:
-		f.Withdrawn = true
+		f.WithdrawAccepted = true
 	case Release:
-		f.Released = true
+		f.ReleaseAccepted = true
 	case Clean:
 		f.Cleaned = true
 	}
@@ -107,8 +118,8 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 
 func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
 	if f.State == Syncing {
-		// It was told again, for it had lost the pod. A running pod is not judged
-		// again, so any other answer is only a reason to tell it later once more.
+		// resource lost this pod and was asked to admit it again. A running pod is never
+		// evaluated again, so any answer but Admitted only schedules another attempt.
 		if answer.Decision == Admitted {
 			f.Admitted.CgroupParent = answer.CgroupParent
 		} else {
@@ -119,7 +130,7 @@ func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
 		return f, nil
 	}
 	if f.State == Rejected {
-		return appealed(f, answer, now)
+		return readmitted(f, answer, now)
 	}
 	if f.State != Pending {
 		return f, nil
@@ -139,8 +150,8 @@ func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
 	return f, nil
 }
 
-// appealed takes the answer for a static pod that had been refused before.
-func appealed(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
+// readmitted takes the answer for a static pod that had been refused before.
+func readmitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
 	switch answer.Decision {
 	case Admitted:
 		f.Rejected, f.State = nil, Syncing
@@ -192,7 +203,7 @@ func looked(f *Facts, look Action, ref string, now time.Time) {
 	}
 }
 
-// unsure forgets the images of volumes: each start makes sure of them anew.
+// unsure forgets the images of volumes: each start makes sure of them again.
 func unsure(f *Facts) {
 	maps.DeleteFunc(f.Images, func(key Key, _ Image) bool { return strings.HasPrefix(string(key), string(Pull)+"/volume/") })
 }
@@ -220,7 +231,7 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		if pull.Image != a.Image {
 			pull = PullFacts{Image: a.Image}
 		}
-		if pullErrors[why.Reason] {
+		if reason.PullFailed(why.Reason) {
 			pull.Backoff = restart.PullPolicy().Next(pull.Backoff, now, now)
 		} else { // it has not come to a pull
 			pull.Backoff = restart.Backoff{Delay: jittered(uid, a, 1), Updated: now}
@@ -250,7 +261,7 @@ func away(f *Facts, a Action, why Failed, now time.Time) {
 	}
 	f.Failures[key] = Failure{
 		Reason: why.Reason, Message: why.Message, At: now, Count: count, Away: true,
-		Retry: now.Add(min(awayRetry<<min(count-1, 8), awayRetryMost)),
+		Retry: now.Add(absences.After(count)),
 	}
 }
 
@@ -259,7 +270,7 @@ func away(f *Facts, a Action, why Failed, now time.Time) {
 // time, up to 10 s.
 func retryAfter(uid types.UID, a Action, count int) time.Duration {
 	if !a.Kind.Creates() {
-		return min(time.Second<<min(count-1, 4), 10*time.Second)
+		return retries.After(count)
 	}
 	return jittered(uid, a, count)
 }

@@ -1,42 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
-	"time"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
-// standing is where a container of the spec stands.
-type standing int
+// containers brings the containers of the spec to running.
+type containers struct{ images }
 
-const (
-	// absent: it never ran (for init containers: not in this sandbox).
-	absent standing = iota
-	// up: it runs and is to go on running.
-	up
-	// stopping: it runs and is to stop, or is stopped but not seen dead yet.
-	stopping
-	// due: it ended and runs again.
-	due
-	// done: it ended and stays so.
-	done
-)
-
-// containers sees to every container. active is nil while there is no sandbox:
-// images are fetched meanwhile.
-func (p *planner) containers(active *Sandbox) {
-	if p.finished() {
-		p.end(Finished, nil)
-		return
-	}
+// sync sees to every container. active is nil while there is no sandbox: images
+// are fetched meanwhile.
+func (p *containers) sync(active *Sandbox, all map[string]assessment) {
 	if active != nil {
-		p.strays(active)
+		p.stopStale(active)
 	}
-	p.ephemeral(active)
-	ready, failed := p.initialize(active)
+	for kind, c := range pod.Containers(p.pod) {
+		if (kind == pod.Regular || kind == pod.Ephemeral) && all[c.Name].unread {
+			p.refresh()
+		}
+	}
+	p.ephemeral(active, all)
+	ready, failed := p.initialize(active, all)
 	if failed {
 		p.end(Finished, nil)
 		return
@@ -48,7 +39,7 @@ func (p *planner) containers(active *Sandbox) {
 	line := &queue{}
 	for i := range p.pod.Spec.Containers {
 		c := &p.pod.Spec.Containers[i]
-		switch p.standing(c, pod.Regular, "") {
+		switch all[c.Name].phase {
 		case absent, due:
 			p.launch(c, pod.Regular, active, line)
 		case up:
@@ -57,9 +48,20 @@ func (p *planner) containers(active *Sandbox) {
 	}
 }
 
-// hooked tells whether a container runs whose start has not ended: its postStart
+// finished reports whether every regular container ran and none runs again.
+func (p *containers) finished(all map[string]assessment) bool {
+	for i := range p.pod.Spec.Containers {
+		name := p.pod.Spec.Containers[i].Name
+		if all[name].phase != done || p.flying(Action{Kind: Start, Container: name}.Key()) {
+			return false
+		}
+	}
+	return len(p.pod.Spec.Containers) > 0
+}
+
+// hooked reports whether a container runs whose start has not ended: its postStart
 // hook runs, for as long as it likes.
-func (p *planner) hooked(c *v1.Container) bool {
+func (p *containers) hooked(c *v1.Container) bool {
 	if !p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
 		return false
 	}
@@ -71,160 +73,10 @@ func (p *planner) hooked(c *v1.Container) bool {
 	return true
 }
 
-// strays stops what runs in other sandboxes than the one in use.
-func (p *planner) strays(active *Sandbox) {
-	for i := range p.in.Observed.Containers {
-		o := &p.in.Observed.Containers[i]
-		if o.Sandbox != active.ID && p.live(o) {
-			p.kill(o, p.in.Now.Add(containerGrace(p.pod)), "", true)
-		}
-	}
-}
-
-// finished: every regular container ran and none runs again.
-func (p *planner) finished() bool {
-	for i := range p.pod.Spec.Containers {
-		c := &p.pod.Spec.Containers[i]
-		if p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
-			return false
-		}
-		if p.standing(c, pod.Regular, "") != done {
-			return false
-		}
-	}
-	return len(p.pod.Spec.Containers) > 0
-}
-
-// standing judges the newest instance of a container, in one sandbox only when
-// that is named, and notes it for killing when it has to stop.
-func (p *planner) standing(c *v1.Container, kind pod.ContainerKind, sandbox string) standing {
-	o := p.newest(c.Name, sandbox)
-	if o == nil || p.outdated(o) {
-		return p.remembered(c, sandbox)
-	}
-	switch o.State {
-	case Exited:
-		if p.f.Containers[c.Name].Replaced != o.ID && restart.Decide(p.pod, c, p.exit(o)) == restart.Stay {
-			return done
-		}
-		return due
-	case Unknown:
-		if !p.f.Dead[o.ID] {
-			p.kill(o, p.in.Now.Add(containerGrace(p.pod)), `Container is in "unknown" state, try killing it before restart`, true)
-		}
-		return stopping
-	}
-	if !p.live(o) {
-		return stopping
-	}
-	if _, dying := p.f.Kills[o.ID]; dying {
-		return stopping
-	}
-	if p.condemn(c, kind, o) {
-		return stopping
-	}
-	return up
-}
-
-// outdated tells whether a newer instance was made than the newest that the
-// record shows.
-func (p *planner) outdated(o *Instance) bool {
-	facts := p.f.Containers[o.Name]
-	return facts.Last != nil && facts.Last.ID != o.ID && facts.Instances > o.RestartCount+1
-}
-
-// remembered judges a container whose instances the runtime has lost: the
-// journal tells how the last one ended; one that was never seen to end counts
-// as killed.
-func (p *planner) remembered(c *v1.Container, sandbox string) standing {
-	last := p.f.Containers[c.Name].Last
-	if last == nil || sandbox != "" && last.Sandbox != sandbox {
-		return absent
-	}
-	if last.Exit == nil {
-		p.refresh() // made a moment ago, or gone: the next record tells
-		return stopping
-	}
-	exit := restart.Exit{Code: last.Exit.Code, ByProbe: p.f.Containers[c.Name].ByProbe == last.ID}
-	if p.f.Containers[c.Name].Replaced != last.ID && restart.Decide(p.pod, c, exit) == restart.Stay {
-		return done
-	}
-	return due
-}
-
-// ended is the last instance of a container that ended, unless a newer one runs.
-func (p *planner) ended(name string) (id string, at time.Time, ok bool) {
-	if o := p.newest(name, ""); o != nil && !p.outdated(o) {
-		return o.ID, o.FinishedAt, o.State == Exited
-	}
-	if last := p.f.Containers[name].Last; last != nil && last.Exit != nil {
-		return last.ID, last.Exit.At, true
-	}
-	return "", time.Time{}, false
-}
-
-// condemn notes a running container for killing when its definition changed or
-// a probe said so.
-func (p *planner) condemn(c *v1.Container, kind pod.ContainerKind, o *Instance) bool {
-	if kind == pod.Ephemeral {
-		return false
-	}
-	name, grace := "Container "+c.Name, containerGrace(p.pod)
-	if kind != pod.Regular {
-		name = "Init container " + c.Name
-	}
-	verdict := p.in.Verdicts[o.ID]
-	restarts := kind == pod.Sidecar || restart.Decide(p.pod, c, restart.Exit{Code: 137, ByProbe: true}) != restart.Stay
-	var message string
-	switch {
-	case o.Hash != 0 && o.Hash != pod.ContainerHash(c) && kind != pod.Init:
-		message, restarts = name+" definition changed", true
-	case kind == pod.Init:
-		return false
-	case p.restartsForSize(c, kind):
-		message = "Container " + c.Name + " resize requires restart"
-		facts := p.f.Containers[c.Name]
-		facts.Replaced = o.ID
-		p.f.Containers[c.Name] = facts
-		p.kill(o, p.in.Now.Add(grace), message, true)
-		return true
-	case verdict.LivenessFailed:
-		message = name + " failed liveness probe"
-		grace = probeGrace(c.LivenessProbe, p.pod)
-	case verdict.StartupFailed:
-		message = name + " failed startup probe"
-		grace = probeGrace(c.StartupProbe, p.pod)
-	default:
-		return false
-	}
-	facts := p.f.Containers[c.Name]
-	if verdict.LivenessFailed || verdict.StartupFailed {
-		facts.ByProbe = o.ID
-	}
-	if restarts {
-		facts.Replaced = o.ID
-	}
-	if restarts && kind == pod.Regular {
-		message += ", will be restarted"
-	}
-	p.f.Containers[c.Name] = facts
-	p.kill(o, p.in.Now.Add(grace), message, true)
-	return true
-}
-
-// probeGrace is what a container gets that a probe condemned: the probe's own
-// grace wins over the pod's.
-func probeGrace(probe *v1.Probe, p *v1.Pod) time.Duration {
-	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-		return max(time.Duration(*probe.TerminationGracePeriodSeconds)*time.Second, minPodGrace)
-	}
-	return containerGrace(p)
-}
-
 // ephemeral starts ephemeral containers; they are never restarted.
-func (p *planner) ephemeral(active *Sandbox) {
+func (p *containers) ephemeral(active *Sandbox, all map[string]assessment) {
 	for kind, c := range pod.Containers(p.pod) {
-		if kind == pod.Ephemeral && p.standing(c, kind, "") == absent && p.f.Containers[c.Name].Instances == 0 {
+		if kind == pod.Ephemeral && all[c.Name].phase == absent && p.f.Containers[c.Name].Instances == 0 {
 			p.launch(c, kind, active, &queue{})
 		}
 	}
@@ -232,34 +84,39 @@ func (p *planner) ephemeral(active *Sandbox) {
 
 // initialize sees to init containers and sidecars. ready: regular containers
 // may run. failed: an init container failed for good.
-func (p *planner) initialize(active *Sandbox) (ready, failed bool) {
+func (p *containers) initialize(active *Sandbox, all map[string]assessment) (ready, failed bool) {
 	inits := p.pod.Spec.InitContainers
-	if len(inits) == 0 || p.closing() {
+	if len(inits) == 0 || p.closing(all) {
 		return true, false
 	}
-	sandbox := "none yet"
+	sandbox := noSandbox
 	if active != nil {
 		sandbox = active.ID
 	}
 	initialized := p.initialized(sandbox)
-	// The completed ones may have been removed: the last one that ran tells how
+	// The completed ones may have been removed: the last one that ran says how
 	// far the pod is.
 	last := -1
 	for i := range inits {
-		if p.standing(&inits[i], initKind(&inits[i]), sandbox) != absent {
+		a := all[inits[i].Name]
+		if a.phase != absent {
 			last = i
 		}
+		if a.unread {
+			p.refresh()
+		}
+		p.stopIf(inits[i].Name, a)
 	}
 	line := &queue{}
 	for i := range inits {
 		c := &inits[i]
-		kind := initKind(c)
-		at := p.standing(c, kind, sandbox)
-		if kind == pod.Sidecar {
+		kind, at := pod.Init, all[c.Name].phase
+		if pod.IsSidecar(c) {
+			kind = pod.Sidecar
 			if at == up {
 				p.hooked(c)
 			}
-			if at == due || at == absent && (initialized || i < last || i == last+1 && p.reached(inits, last, sandbox, initialized)) {
+			if at == due || at == absent && (initialized || i < last || i == last+1 && p.reached(inits, last, sandbox, initialized, all)) {
 				p.launch(c, kind, active, line)
 			}
 			continue
@@ -268,80 +125,26 @@ func (p *planner) initialize(active *Sandbox) (ready, failed bool) {
 			continue
 		}
 		switch {
-		case at == due, at == absent && i == last+1 && p.reached(inits, last, sandbox, initialized):
+		case at == due, at == absent && i == last+1 && p.reached(inits, last, sandbox, initialized, all):
 			p.launch(c, kind, active, line)
 		case at == done && !p.succeeded(c, sandbox):
 			return false, true
 		}
 	}
-	return initialized || last == len(inits)-1 && p.reached(inits, last, sandbox, initialized), false
+	return initialized || last == len(inits)-1 && p.reached(inits, last, sandbox, initialized, all), false
 }
 
-// closing tells whether what the pod is for comes to its end: every regular
-// container has ended, or is being stopped, for good. Its sidecars are then as
-// those of a pod that is being ended: a probe does not stop them, and nothing
-// starts them again.
-func (p *planner) closing() bool {
-	for i := range p.pod.Spec.Containers {
-		c := &p.pod.Spec.Containers[i]
-		switch p.standing(c, pod.Regular, "") {
-		case done:
-		case stopping:
-			if !p.lastOf(c) {
-				return false
-			}
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// lastOf tells whether no other instance follows the one of a container that is
-// being stopped.
-func (p *planner) lastOf(c *v1.Container) bool {
-	o := p.newest(c.Name, "")
-	if o == nil || p.outdated(o) || p.f.Containers[c.Name].Replaced == o.ID {
-		return false
-	}
-	exit := p.exit(o)
-	exit.Code = 137
-	return restart.Decide(p.pod, c, exit) == restart.Stay
-}
-
-func initKind(c *v1.Container) pod.ContainerKind {
-	if pod.IsSidecar(c) {
-		return pod.Sidecar
-	}
-	return pod.Init
-}
-
-// initialized: a regular container was made in this sandbox, so that all init
-// containers must have been done.
-func (p *planner) initialized(sandbox string) bool {
-	for i := range p.pod.Spec.Containers {
-		name := p.pod.Spec.Containers[i].Name
-		if p.newest(name, sandbox) != nil {
-			return true
-		}
-		if last := p.f.Containers[name].Last; last != nil && last.Sandbox == sandbox {
-			return true
-		}
-	}
-	return false
-}
-
-// reached tells whether the init container at index last lets the next one
+// reached reports whether the init container at index last lets the next one
 // start: it is done, or a sidecar that has started.
-func (p *planner) reached(inits []v1.Container, last int, sandbox string, initialized bool) bool {
+func (p *containers) reached(inits []v1.Container, last int, sandbox string, initialized bool, all map[string]assessment) bool {
 	if last < 0 || initialized {
 		return true
 	}
 	c := &inits[last]
 	if !pod.IsSidecar(c) {
-		return p.standing(c, pod.Init, sandbox) == done && p.succeeded(c, sandbox)
+		return all[c.Name].phase == done && p.succeeded(c, sandbox)
 	}
-	if p.standing(c, pod.Sidecar, sandbox) != up {
+	if all[c.Name].phase != up {
 		return false
 	}
 	if p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
@@ -350,11 +153,172 @@ func (p *planner) reached(inits []v1.Container, last int, sandbox string, initia
 	return c.StartupProbe == nil || p.in.Verdicts[p.newest(c.Name, sandbox).ID].Started
 }
 
-// succeeded tells whether the newest instance ended with 0.
-func (p *planner) succeeded(c *v1.Container, sandbox string) bool {
-	if o := p.newest(c.Name, sandbox); o != nil && !p.outdated(o) {
-		return o.State == Exited && o.ExitCode == 0
+// queue keeps containers in the order of the spec: while one is on its way, the
+// later ones wait with their start, though not with their images. One that
+// failed or is held back lets the next go first.
+type queue struct{ busy bool }
+
+// launch brings a container one step nearer to running.
+func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbox, line *queue) {
+	start := Action{Kind: Start, Container: c.Name}
+	p.recent(c, start.Key())
+	if p.flying(start.Key()) {
+		line.busy = true
+		if p.queued(start.Key()) {
+			p.waiting(c)
+			p.wait("podworker", "start", "container "+c.Name+" waits for its turn: the runtime is starting others")
+			return
+		}
+		p.coming(c, "start", "container "+c.Name+" is being started")
+		return
 	}
-	last := p.f.Containers[c.Name].Last
-	return last != nil && last.Exit != nil && last.Exit.Code == 0
+	if p.crashing(c) || p.failing(c, start.Key()) {
+		return
+	}
+	ref, ok := p.image(c)
+	if !ok {
+		if !p.pulling(c) {
+			return // held back: the next may go
+		}
+		line.busy = true
+		return
+	}
+	waiting := line.busy
+	line.busy = true
+	switch {
+	case active == nil:
+		p.coming(c, "sandbox", "")
+	case !p.in.Volumes.Ready:
+		p.waiting(c)
+		p.wait("volume", "mount", p.in.Volumes.Waiting)
+	case waiting:
+		p.coming(c, "start", "")
+	case !p.in.ServicesKnown && !pod.IsStatic(p.pod):
+		p.waiting(c)
+		p.wait("config", "services", "services have not been read yet")
+	case !p.in.NodeKnown:
+		p.waiting(c)
+		p.wait("resource", "node", "the node's resources have not been read yet")
+	case !p.in.Resources.Read:
+		p.waiting(c)
+		p.wait("resource", "allocation", "the pod's allocation has not been read yet")
+	case !p.networked():
+		p.waiting(c)
+	case p.leftover(c.Name):
+		p.coming(c, "remove", "")
+	case p.former(c.Name):
+		p.coming(c, "stop", "an earlier instance of container "+c.Name+" is being stopped")
+	case !p.in.Observed.Verified:
+		p.waiting(c)
+		p.refresh()
+	default:
+		p.run(c, active, ref)
+		p.coming(c, "start", "container "+c.Name+" is being started")
+	}
+}
+
+// recent keeps showing why the last start failed: for a moment after it did,
+// and while the next is tried.
+func (p *containers) recent(c *v1.Container, key Key) {
+	if f, ok := p.f.Failures[key]; ok && !f.Away {
+		shown := f.At.Add(errorShown)
+		if p.in.Now.Before(shown) || p.flying(key) {
+			p.wake(shown)
+			p.show(ContainerWait{Container: c.Name, Reason: f.Reason, Message: f.Message, Retry: f.Retry, LastError: f.Message})
+		}
+	}
+}
+
+// run starts the next instance.
+func (p *containers) run(c *v1.Container, active *Sandbox, ref string) {
+	facts := p.f.Containers[c.Name]
+	if _, at, ok := p.ended(c.Name); ok {
+		facts.Crash = p.in.Settings.Crash.Next(facts.Crash, at, p.in.Now)
+	}
+	size := pod.SizeOf(p.pod, c)
+	facts.Size = &size
+	p.f.Containers[c.Name] = facts
+	delete(p.f.Images, Action{Kind: Pull, Container: c.Name}.Key())
+	p.start(Action{Kind: Start, Container: c.Name, Sandbox: active.ID, Attempt: p.attempt(c.Name), Image: c.Image, Ref: ref})
+}
+
+// leftover removes an instance that was created and never started: what an
+// earlier life of this process was about to start, or was starting.
+func (p *containers) leftover(name string) bool {
+	found := false
+	for i := range p.in.Observed.Containers {
+		if o := &p.in.Observed.Containers[i]; o.Name == name && o.State == Created {
+			found = true
+			p.remove(Action{Kind: Remove, ID: o.ID, Container: o.Name})
+		}
+	}
+	return found
+}
+
+// former stops what runs of a container that is to be started, an instance of an earlier
+// attempt or in a former sandbox: the runtime finished its start after its caller had given
+// it up. Two instances of a container never run side by side.
+func (p *containers) former(name string) bool {
+	found := false
+	for i := range p.in.Observed.Containers {
+		if o := &p.in.Observed.Containers[i]; o.Name == name && p.live(o) {
+			found = true
+			p.kill(o, p.in.Now.Add(containerGrace(p.pod)), "", true)
+		}
+	}
+	return found
+}
+
+// crashing reports whether the restart back-off holds the container.
+func (p *containers) crashing(c *v1.Container) bool {
+	facts := p.f.Containers[c.Name]
+	if key := restart.CrashKey(p.pod, c); facts.CrashKey != key {
+		facts.CrashKey, facts.Crash = key, restart.Backoff{}
+		p.f.Containers[c.Name] = facts
+	}
+	id, at, ok := p.ended(c.Name)
+	if !ok {
+		return false
+	}
+	policy := p.in.Settings.Crash
+	due := policy.Due(facts.Crash, at)
+	name := pod.String(p.pod)
+	held := p.in.Now.Before(due)
+	if held || p.f.Told["crash/"+c.Name] == id {
+		// It goes on showing until the next instance runs.
+		p.show(ContainerWait{
+			Container: c.Name, Reason: reason.CrashLoopBackOff, Retry: due, BackOff: facts.Crash.Delay,
+			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", facts.Crash.Delay, c.Name, name),
+		})
+	}
+	if !held {
+		return false
+	}
+	p.wake(due)
+	p.tell("crash/"+c.Name, id, Event{Container: c.Name, Warning: true, Reason: "BackOff",
+		Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", c.Name, name)})
+	p.waitFor("runtime", "back-off", fmt.Sprintf("container %s is held back after it failed", c.Name), due)
+	return true
+}
+
+// failing reports whether the last start failed and the next has to wait.
+func (p *containers) failing(c *v1.Container, key Key) bool {
+	f, ok := p.f.Failures[key]
+	if !ok {
+		return false
+	}
+	if f.Away {
+		if !p.backedOff(key) {
+			return false
+		}
+		p.coming(c, "start", f.Message)
+		p.waitFor("runtime", "start", f.Message, f.Retry)
+		return true
+	}
+	p.show(ContainerWait{Container: c.Name, Reason: f.Reason, Message: f.Message, Retry: f.Retry, LastError: f.Message})
+	if !p.backedOff(key) {
+		return false
+	}
+	p.waitFor("runtime", "start", f.Reason+": "+f.Message, f.Retry)
+	return true
 }

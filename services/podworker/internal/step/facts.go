@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
@@ -103,14 +105,14 @@ type Termination struct {
 	// Grace only ever shrinks; Deadline is when it is used up.
 	Grace    time.Duration `json:"grace"`
 	Deadline time.Time     `json:"deadline"`
-	// Verdict is set when the node decided it against the owner's wish.
-	Verdict *Verdict `json:"verdict,omitempty"`
-	// Exceeded tells that the event ExceededGracePeriod is out.
+	// Outcome is set when the node decided it against the owner's wish.
+	Outcome *Outcome `json:"verdict,omitempty"`
+	// Exceeded says that the event ExceededGracePeriod is out.
 	Exceeded bool `json:"exceeded,omitempty"`
 }
 
-// Verdict is an end the node decided on; its words go into the pod's status.
-type Verdict struct {
+// Outcome is an end the node decided on; its words go into the pod's status.
+type Outcome struct {
 	// Kind is "Evicted", "Preempted", "Shutdown" or "DeadlineExceeded".
 	Kind       string    `json:"kind"`
 	Reason     string    `json:"reason"`
@@ -129,7 +131,7 @@ type Container struct {
 	ByProbe string `json:"byProbe,omitempty"`
 	// Replaced is the ID of an instance killed for another to take its place: its
 	// definition changed, a probe failed and the policy restarts what fails, or the
-	// pod ended and begins anew. It is started again whatever its exit code.
+	// pod ended and starts over. It is started again whatever its exit code.
 	Replaced string `json:"replaced,omitempty"`
 	// Crash is the restart back-off, valid for CrashKey only.
 	Crash    restart.Backoff `json:"crash,omitzero"`
@@ -192,19 +194,24 @@ type Memory struct {
 	Images map[Key]Image
 	// Declared is the fingerprint of the pod that volume was told.
 	Declared uint64
-	// Withdrawn and Released: volume and resource have accepted it.
-	Withdrawn, Released bool
-	// Stopped sandboxes, Dead containers, and what is Gone of both: the runtime
-	// said so when it was told to, whatever an older record says.
-	Stopped, Dead, Gone map[string]bool
+	// WithdrawAccepted and ReleaseAccepted: volume and resource have taken the command.
+	WithdrawAccepted, ReleaseAccepted bool
+	// Stopped sandboxes, Dead containers, and what of both is Removed, by ID: the
+	// runtime answered that it did it, whatever an older record shows.
+	Stopped, Dead, Removed map[string]bool
+	// Pinned are the CPUs that containers were given last, by ID.
+	Pinned map[string]string
+	// LookedAgain is when another record was asked for because the pod could not be
+	// released.
+	LookedAgain time.Time
 	// Resizing is the allocation that failures of a resize are about.
 	Resizing uint64
 	// NotYet is resource's last "not yet".
 	NotYet *NotYet
 	// Cleaned: nothing of the pod is left on the disk.
 	Cleaned bool
-	// Told remembers the last event of a kind, so that each is told once, and ToldAt
-	// when, of those that are told again while what they tell of lasts.
+	// Told is the last event emitted per topic, for deduplication. ToldAt is its time,
+	// for topics that are repeated while the condition persists.
 	Told   map[string]string
 	ToldAt map[string]time.Time
 	// Wait is the wait of the last plan: its Since stays while it lasts.
@@ -216,8 +223,17 @@ type Image struct{ Image, Ref string }
 
 // NotYet is an admission that waits for something that will come.
 type NotYet struct {
+	// Reason is empty where the wait is no news to the user.
 	Reason, Message string
 	At              time.Time
+}
+
+// String returns "reason: message", or the message alone without a reason.
+func (n *NotYet) String() string {
+	if n.Reason == "" {
+		return n.Message
+	}
+	return n.Reason + ": " + n.Message
 }
 
 // Failure is an action that failed last time.
@@ -253,9 +269,10 @@ func (f Facts) clone() Facts {
 	c.Failures = cloneMap(f.Failures)
 	c.Images = cloneMap(f.Images)
 	c.Pulls = cloneMap(f.Pulls)
-	c.Gone = cloneMap(f.Gone)
+	c.Removed = cloneMap(f.Removed)
 	c.Stopped = cloneMap(f.Stopped)
 	c.Dead = cloneMap(f.Dead)
+	c.Pinned = cloneMap(f.Pinned)
 	c.Told = cloneMap(f.Told)
 	c.ToldAt = cloneMap(f.ToldAt)
 	if c.State == "" {
@@ -269,37 +286,4 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 		return map[K]V{}
 	}
 	return maps.Clone(m)
-}
-
-// SameDecisions tells whether two states of the facts hold the same decisions:
-// those that must be on the disk before anything is done about them. The rest
-// of the facts may be written a moment later.
-func SameDecisions(a, b Facts) bool {
-	if a.State != b.State || len(a.Kills) != len(b.Kills) ||
-		(a.RestartAll == nil) != (b.RestartAll == nil) || (a.Rejected == nil) != (b.Rejected == nil) {
-		return false
-	}
-	if (a.Admitted == nil) != (b.Admitted == nil) || a.Admitted != nil && *a.Admitted != *b.Admitted {
-		return false
-	}
-	if (a.Termination == nil) != (b.Termination == nil) || a.Termination != nil && a.Termination.Grace != b.Termination.Grace {
-		return false
-	}
-	for id := range b.Kills {
-		if _, ok := a.Kills[id]; !ok {
-			return false
-		}
-	}
-	for name, c := range b.Containers {
-		was := a.Containers[name]
-		if !c.Crash.Updated.Equal(was.Crash.Updated) || c.Size != nil && was.Size != nil && *c.Size != *was.Size {
-			return false
-		}
-	}
-	for key, pull := range b.Pulls {
-		if !pull.Backoff.Updated.Equal(a.Pulls[key].Backoff.Updated) {
-			return false
-		}
-	}
-	return true
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
@@ -9,7 +11,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
-// Input is everything a step depends on. Step changes none of it.
+// Input is everything a step depends on. Step changes none of it. It has many fields
+// because a step reads nothing else: no clock, no file, no service.
 type Input struct {
 	Now time.Time
 	UID types.UID
@@ -37,9 +40,9 @@ type Input struct {
 	// Flights are the actions under way.
 	Flights  map[Key]Flight
 	Settings Settings
-	// Surplus are dead containers of which the node has too many in all, by ID.
-	Surplus map[string]bool
-	// Logged is how many instances of a container the log directory tells of,
+	// Excess are dead containers of which the node has too many in all, by ID.
+	Excess map[string]bool
+	// Logged is how many instances of a container the log directory shows,
 	// for a pod of which the journal knows nothing.
 	Logged map[string]int
 	// ServicesKnown: the Services whose addresses go into environments were read.
@@ -47,7 +50,7 @@ type Input struct {
 	// NodeKnown: resource has said what the node is. Its cgroup version and its
 	// memory are part of every container's configuration.
 	NodeKnown bool
-	// ObjectsChanged is when a ConfigMap, Secret or Service last changed,
+	// ObjectsChanged is when an object that the pod names last changed,
 	// ResourcesChanged when the node's resources last did: what failed for want
 	// of them before is tried again.
 	ObjectsChanged, ResourcesChanged time.Time
@@ -155,6 +158,11 @@ type Resources struct {
 	// Held: resource has what the pod needs ready, its cgroup above all; no
 	// sandbox is made before.
 	Held bool
+	// Unready is what resource waits for before that; empty for its own work.
+	Unready string
+	// Read: what resource allocated to the containers is known here; no container is
+	// started before.
+	Read bool
 	// Lost: resource answers, and does not know the pod although it should.
 	Lost bool
 	// Gone: nothing is held, said after Release was accepted.
@@ -166,6 +174,10 @@ type Resources struct {
 	// Generation; Settled is the newest that resource knows the containers to have.
 	Allocation, Settled uint64
 	Generation          int64
+	// OwnCPUs are the CPUs of containers that have their own, by name; SharedCPUs those of
+	// all others, empty when containers are not pinned.
+	OwnCPUs    map[string]string
+	SharedCPUs string
 	// Blocked is why containers may not have the newest allocation yet.
 	Blocked string
 	// Error says what holds a release up.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
@@ -6,9 +8,20 @@ import (
 	"time"
 )
 
-// Plan is what is to be done now.
+// Plan is what is to be done now. The caller does it in this order:
+//
+//  1. Forget: the journal's record first, then all else; nothing below applies.
+//  2. Write Facts to the journal. When Decides, nothing of the rest happens before that
+//     has succeeded; without a decision the write may go on beside the rest.
+//  3. Keep Facts for the next step; when Again, step at once once more.
+//  4. Emit Events, cancel Cancel, start Start. An action's result goes through Apply, in
+//     any order of results; a result of an action that was cancelled too.
+//  5. Refresh: ask for a record that is newer than all that was done. The same after the
+//     end of each action that Changes the runtime; until the record is there, Observed is
+//     not Current, and not Verified after one that Creates.
+//  6. Publish the waits, and step again at WakeAt or when an input changes.
 type Plan struct {
-	// Facts to remember; before acting when they hold new decisions.
+	// Facts to remember.
 	Facts Facts
 	// Start these, side by side. One whose key is under way replaces it.
 	Start []Action
@@ -18,7 +31,7 @@ type Plan struct {
 	Refresh bool
 	// Forget: nothing of the pod is left anywhere.
 	Forget bool
-	// Again: the pod begins anew, and is to be looked at once more at once.
+	// Again: the pod starts a new life.
 	Again bool
 	// Waits of containers, in the order of the spec.
 	Waits []ContainerWait
@@ -85,6 +98,8 @@ const (
 	Resize Kind = "resize"
 	Update Kind = "update"
 	Settle Kind = "settle"
+	// Pin has a running container run on CPUs.
+	Pin Kind = "pin"
 	// Withdraw asks volume to unmount, Release resource to free.
 	Withdraw Kind = "withdraw"
 	Release  Kind = "release"
@@ -92,10 +107,10 @@ const (
 	Clean Kind = "clean"
 )
 
-// Creates tells whether an action adds something to the runtime.
+// Creates reports whether an action adds something to the runtime.
 func (k Kind) Creates() bool { return k == RunSandbox || k == Start }
 
-// Changes tells whether an action changes what the runtime has.
+// Changes reports whether an action changes what the runtime has.
 func (k Kind) Changes() bool {
 	switch k {
 	case RunSandbox, Start, Stop, Remove, StopSandbox, RemoveSandbox, Update:
@@ -127,6 +142,8 @@ type Action struct {
 	KeepLogs bool
 	// Changes an Update makes.
 	Changes []Change
+	// CPUs of a Pin, as a list.
+	CPUs string
 }
 
 // Key identifies what at most one action at a time is done about.
@@ -160,6 +177,8 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " allocation=%d %v", a.Attempt, a.Changes)
 	case Settle:
 		fmt.Fprintf(&b, " allocation=%d", a.Attempt)
+	case Pin:
+		fmt.Fprintf(&b, " container=%s cpus=%s", a.Container, a.CPUs)
 	case PreStop, Stop:
 		fmt.Fprintf(&b, " container=%s grace=%s", a.Container, a.Grace)
 		if a.Tell {

@@ -1,13 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
 	"fmt"
 	"strconv"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/sextant-node/sextant/pkg/pod"
 )
+
+// resizes gives running containers what is allocated.
+type resizes struct{ containers }
 
 // Change is what an Update does to one container. From is nil where it is not
 // known what the container has.
@@ -33,9 +36,9 @@ func sizeText(s pod.Size) string {
 
 // resize brings the containers that run to what is allocated (KEP-1287): resource
 // has given the pod's cgroup room; the containers are changed, or restarted where
-// their resizePolicy says so; then resource is told, and the cgroup shrinks to it.
+// their resizePolicy says so; then resource is notified, and the cgroup shrinks to it.
 // Containers that do not run get their size with their next start.
-func (p *planner) resize(active *Sandbox) {
+func (p *resizes) resize(active *Sandbox) {
 	r := &p.in.Resources
 	if !r.Held || r.Asked == "" {
 		return
@@ -71,7 +74,7 @@ func (p *planner) resize(active *Sandbox) {
 }
 
 // perform starts an action of a resize unless it is under way or held back.
-func (p *planner) perform(a Action, owner string) {
+func (p *resizes) perform(a Action, owner string) {
 	message := ""
 	f, failed := p.f.Failures[a.Key()]
 	if failed && !f.Away {
@@ -79,7 +82,7 @@ func (p *planner) perform(a Action, owner string) {
 	}
 	switch {
 	case p.flyingKind(Update, Settle):
-	case p.held(a.Key()):
+	case p.backedOff(a.Key()):
 		message = f.Message
 	default:
 		p.start(a)
@@ -87,13 +90,13 @@ func (p *planner) perform(a Action, owner string) {
 	p.waitFor(owner, "resize", message, f.Retry)
 }
 
-func (p *planner) resizeFailed(message string) {
+func (p *resizes) resizeFailed(message string) {
 	p.tell("resize", strconv.FormatUint(p.in.Resources.Allocation, 10)+message, Event{Warning: true, Reason: "ResizeError",
 		Message: "Pod resize error: " + pod.ResizeSummary(p.pod, p.in.Resources.Generation, message)})
 }
 
-// completed tells of a resize that resource knows to be done.
-func (p *planner) completed() {
+// completed emits the event of a resize that resource knows to be done.
+func (p *resizes) completed() {
 	r := &p.in.Resources
 	if p.f.Updated == 0 || r.Settled < p.f.Updated {
 		return
@@ -104,7 +107,7 @@ func (p *planner) completed() {
 
 // changes are the running containers that have another size than is allocated.
 // busy: one of them is being stopped, or started with the former.
-func (p *planner) changes() (changes []Change, busy bool) {
+func (p *resizes) changes() (changes []Change, busy bool) {
 	for kind, c := range pod.Containers(p.pod) {
 		if kind == pod.Ephemeral {
 			continue
@@ -132,7 +135,7 @@ func (p *planner) changes() (changes []Change, busy bool) {
 
 // noteSizes notes what running containers have of whom it is not known: nothing
 // is outstanding, so it is what is allocated.
-func (p *planner) noteSizes() {
+func (p *resizes) noteSizes() {
 	for kind, c := range pod.Containers(p.pod) {
 		facts := p.f.Containers[c.Name]
 		if o := p.newest(c.Name, ""); kind == pod.Ephemeral || facts.Size != nil || o == nil || !p.live(o) {
@@ -142,12 +145,4 @@ func (p *planner) noteSizes() {
 		facts.Size = &size
 		p.f.Containers[c.Name] = facts
 	}
-}
-
-// restartsForSize tells whether a running container gets what is allocated only
-// by a restart.
-func (p *planner) restartsForSize(c *v1.Container, kind pod.ContainerKind) bool {
-	r, size := &p.in.Resources, p.f.Containers[c.Name].Size
-	return kind != pod.Init && r.Held && r.Blocked == "" && r.Allocation > r.Settled && size != nil &&
-		pod.RestartsFor(c, *size, pod.SizeOf(p.pod, c))
 }

@@ -1,12 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,60 +16,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write the transcripts of stories as they are now")
+	"github.com/sextant-node/sextant/test/stories"
+)
 
 // TestStories replays each testdata/*.txtar: the pod, the story's commands, and
 // the transcript they must give. A command that changes the world is followed
 // by a step; "run" goes on, every action succeeding, until nothing is left to do.
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) < 30 {
-		t.Errorf("%d stories, want at least 30", len(files))
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := tell(t, a)
-			want := section(a, "want")
-			if *update {
-				setSection(a, "want", got)
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(want) {
-				t.Errorf("transcript differs; got:\n%s", got)
-			}
-		})
-	}
-}
-
-func section(a *txtar.Archive, name string) []byte {
-	for _, f := range a.Files {
-		if f.Name == name {
-			return f.Data
-		}
-	}
-	return nil
-}
-
-func setSection(a *txtar.Archive, name, data string) {
-	for i := range a.Files {
-		if a.Files[i].Name == name {
-			a.Files[i].Data = []byte(data)
-			return
-		}
-	}
-	a.Files = append(a.Files, txtar.File{Name: name, Data: []byte(data)})
+	stories.Replay(t, 30, tell)
 }
 
 func parsePod(t *testing.T, data []byte) *v1.Pod {
@@ -112,11 +66,11 @@ type teller struct {
 func tell(t *testing.T, a *txtar.Archive) string {
 	t.Helper()
 	var p *v1.Pod
-	if data := section(a, "pod"); data != nil {
+	if data := stories.Part(a, "pod"); data != nil {
 		p = parsePod(t, data)
 	}
 	s := &teller{world: newWorld(p), archive: a, t: t}
-	for line := range strings.Lines(string(section(a, "story"))) {
+	for line := range strings.Lines(string(stories.Part(a, "story"))) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -259,7 +213,7 @@ func (s *teller) change(args []string) error {
 		}
 		s.refresh()
 	case "have": // have NAME RESTARTS: an instance made by somebody else
-		s.conts = slices.Insert(s.conts, 0, Instance{ID: rest[0] + "-" + rest[1], Name: rest[0], Sandbox: s.sandbox[0].ID,
+		s.conts = slices.Insert(s.conts, 0, Instance{ID: s.id(rest[0] + "-" + rest[1]), Name: rest[0], Sandbox: s.sandbox[0].ID,
 			State: Running, RestartCount: int(*seconds(rest[1])), PreStop: slices.Contains(rest, "prestop")})
 		s.refresh()
 	case "loaded": // the image, by somebody else
@@ -296,7 +250,7 @@ func (s *teller) change(args []string) error {
 	case "config-complete":
 		s.in.Config = Config{PodsComplete: true, SourcesComplete: true}
 	case "config-lists", "config-changes":
-		s.desire(parsePod(s.t, section(s.archive, rest[0])))
+		s.desire(parsePod(s.t, stories.Part(s.archive, rest[0])))
 	case "phase":
 		p := s.in.Accepted.DeepCopy()
 		p.Status.Phase = v1.PodPhase(rest[0])
@@ -311,6 +265,8 @@ func (s *teller) change(args []string) error {
 		delete(s.in.Flights, Action{Kind: Admit}.Key())
 		s.in.Facts, s.plan.Events = Apply(s.in.Facts, s.in.UID, Action{Kind: Admit},
 			Result{Admission: &Answer{Decision: Decision(strings.ReplaceAll(rest[0], "-", " ")), Reason: rest[1], Message: strings.Join(rest[2:], " ")}}, s.now)
+	case "releases-not": // the cgroup is busy
+		s.in.Resources = Resources{Held: true, Read: true, Error: strings.Join(rest, " ")}
 	case "blocked":
 		s.in.Resources.Blocked = strings.Join(rest, " ")
 	case "dead-age":
@@ -321,7 +277,7 @@ func (s *teller) change(args []string) error {
 		s.in.Settings.DeadAge = d
 		return errQuiet
 	case "surplus":
-		s.in.Surplus = map[string]bool{rest[0]: true}
+		s.in.Excess = map[string]bool{rest[0]: true}
 	case "resources-change":
 		s.in.ResourcesChanged = s.now
 	case "node":
@@ -331,7 +287,15 @@ func (s *teller) change(args []string) error {
 	case "objects-change":
 		s.in.ObjectsChanged = s.now
 	case "resource-loses":
-		s.in.Resources.Lost, s.in.Resources.Held = true, false
+		s.in.Resources = Resources{Lost: true}
+	case "allocation":
+		s.in.Resources.Read = rest[0] == "known"
+	case "cpus": // cpus shared|CONTAINER LIST
+		if rest[0] == "shared" {
+			s.in.Resources.SharedCPUs = rest[1]
+		} else {
+			s.in.Resources.OwnCPUs = map[string]string{rest[0]: rest[1]}
+		}
 	case "evict":
 		s.in.Resources.Eviction = &Eviction{Reason: rest[0], Message: strings.Join(rest[2:], " "), Disruption: true,
 			Grace: time.Duration(*seconds(rest[1])) * time.Second, At: s.now}

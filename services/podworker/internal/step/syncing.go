@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
 	"math"
-	"slices"
 
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/pkg/pod/restart"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
 
 // syncing: the runtime is brought to the specification.
@@ -34,15 +35,32 @@ func (p *planner) syncing() {
 	if p.restartAll() {
 		return
 	}
-	active := p.sandbox()
-	if p.f.State != Syncing {
+	active := p.fit()
+	all := p.judge(active)
+	if p.finished(all) {
+		p.end(Finished, nil)
 		return
 	}
-	p.containers(active)
+	for i := range p.pod.Spec.Containers {
+		name := p.pod.Spec.Containers[i].Name
+		p.stopIf(name, all[name])
+	}
+	for i := range p.pod.Spec.EphemeralContainers {
+		name := p.pod.Spec.EphemeralContainers[i].Name
+		p.stopIf(name, all[name])
+	}
+	if active == nil {
+		p.sandbox()
+		if p.f.State != Syncing {
+			return
+		}
+	}
+	p.sync(active, all)
 	if p.f.State != Syncing {
 		return
 	}
 	p.resize(active)
+	p.pin()
 	p.carryOut()
 	p.sweep()
 }
@@ -51,7 +69,7 @@ func (p *planner) syncing() {
 func (p *planner) declare() {
 	key := Action{Kind: Declare}.Key()
 	stale := p.in.Desired != nil && p.f.Declared != p.in.Desired.Fingerprint
-	if (stale || p.in.Volumes.Gone) && !p.flying(key) && !p.held(key) {
+	if (stale || p.in.Volumes.Gone) && !p.flying(key) && !p.backedOff(key) {
 		p.start(Action{Kind: Declare})
 	}
 	if f, ok := p.f.Failures[key]; ok && !p.in.Volumes.Ready {
@@ -78,7 +96,7 @@ func (p *planner) restartAll() bool {
 	}
 	p.carryOut()
 	for _, c := range pod.Containers(p.pod) {
-		p.hold(ContainerWait{Container: c.Name, Reason: restartingAll})
+		p.show(ContainerWait{Container: c.Name, Reason: reason.RestartingAllContainers})
 	}
 	p.wait("runtime", "restart-all", "all containers are being restarted")
 	if p.aliveContainers() || p.flyingKind(Start, Stop, Remove) {
@@ -103,65 +121,6 @@ func (p *planner) restartAll() bool {
 	return false
 }
 
-// restartSources are the containers whose last exit asks for a restart of all.
-func (p *planner) restartSources() (names []string) {
-	for kind, c := range pod.Containers(p.pod) {
-		if kind == pod.Ephemeral {
-			continue
-		}
-		o := p.newest(c.Name, "")
-		if o == nil || o.State != Exited || p.outdated(o) || p.replaced(o) {
-			continue
-		}
-		if restart.Decide(p.pod, c, p.exit(o)) == restart.AllAgain {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}
-
-// nextToReset is the next container to remove: regular ones before init ones,
-// those that asked for the restart last.
-func (p *planner) nextToReset() *Instance {
-	var best *Instance
-	rank := 5
-	for i := range p.in.Observed.Containers {
-		o := &p.in.Observed.Containers[i]
-		c, kind := pod.FindContainer(p.pod, o.Name)
-		if c == nil || kind == pod.Ephemeral {
-			continue
-		}
-		r := 0
-		if kind != pod.Regular {
-			r = 1
-		}
-		if slices.Contains(p.f.RestartAll.Sources, o.Name) {
-			r += 2
-		}
-		if r < rank {
-			best, rank = o, r
-		}
-	}
-	return best
-}
-
-// exit is how an instance ended, as restart decisions want it.
-func (p *planner) exit(o *Instance) restart.Exit {
-	return restart.Exit{Code: o.ExitCode, ByProbe: p.f.Containers[o.Name].ByProbe == o.ID}
-}
-
-// newest is the newest instance of a container that was started; in one sandbox
-// only when that is named.
-func (p *planner) newest(name, sandbox string) *Instance {
-	for i := range p.in.Observed.Containers {
-		o := &p.in.Observed.Containers[i]
-		if o.Name == name && o.State != Created && (sandbox == "" || o.Sandbox == sandbox) {
-			return o
-		}
-	}
-	return nil
-}
-
 // sweep removes dead instances beyond what is kept for logs and exit codes, and
 // old sandboxes that hold none.
 func (p *planner) sweep() {
@@ -183,7 +142,7 @@ func (p *planner) sweep() {
 			p.wake(due)
 			continue
 		}
-		if dead[o.Name]++; dead[o.Name] > keep || p.in.Surplus[o.ID] {
+		if dead[o.Name]++; dead[o.Name] > keep || p.in.Excess[o.ID] {
 			p.remove(Action{Kind: Remove, ID: o.ID, Container: o.Name})
 		}
 	}

@@ -1,11 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/sextant-node/sextant/test/stories"
 )
 
 // transitions are the arrows of the diagram in the package's comment, but the
@@ -15,31 +20,33 @@ var transitions = map[State][]State{
 	Rejected:    {Syncing},
 	Syncing:     {Terminating},
 	Terminating: {Terminated},
-	Terminated:  {Released},
-	Released:    {Pending},
+	Terminated:  {Released, Terminating},
+	Released:    {Pending, Terminating},
 }
 
-// reachable tells whether one step may lead from one state to another: it may go
+// reachable reports whether one step may lead from one state to another: it may go
 // along several arrows where nothing is to be done on the way.
 func reachable(from, to State) bool {
 	if from == "" {
 		from = Pending
 	}
-	if from == to {
-		return true
-	}
-	if to == Pending {
-		return reachable(from, Released) // only what was given back begins anew
-	}
-	if from == Released {
-		return false // it is looked at once more before it goes on
-	}
-	for _, next := range transitions[from] {
-		if reachable(next, to) {
+	seen := map[State]bool{}
+	var along func(State) bool
+	along = func(at State) bool {
+		switch {
+		case at == to:
 			return true
+		case seen[at]:
+			return false
+		case at == Released && from == Released: // it is looked at once more before it goes on
+			return slices.Contains(transitions[at], to)
+		case at == Released: // only what was given back begins anew
+			return to == Pending
 		}
+		seen[at] = true
+		return slices.ContainsFunc(transitions[at], along)
 	}
-	return false
+	return along(from)
 }
 
 // TestEveryTransitionHasItsStory reads what the stories want, and finds each
@@ -57,7 +64,7 @@ func TestEveryTransitionHasItsStory(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := State("")
-		for line := range strings.Lines(string(section(a, "want"))) {
+		for line := range strings.Lines(string(stories.Part(a, "want"))) {
 			to := at
 			switch {
 			case strings.HasPrefix(line, "t="):

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -33,14 +36,20 @@ type world struct {
 	asks  *v1.Pod
 	sizes *v1.PodSpec
 	given map[string]pod.Size
-	// late tells whether something that was given up is carried out all the same.
+	// late reports whether something that was given up is carried out all the same; owed
+	// is what will be, at some time.
 	late func() bool
-	// refuse tells whether resource refuses the pod it is asked about.
+	owed []Action
+	// refuse reports whether resource refuses the pod it is asked about.
 	refuse func() bool
+	// order chooses the orders of what must not depend on one.
+	order *rand.Rand
+	// used are the IDs of all containers ever made: the runtime never gives one twice.
+	used map[string]bool
 }
 
 func newWorld(p *v1.Pod) *world {
-	w := &world{now: epoch, away: map[string]bool{}, given: map[string]pod.Size{}, in: Input{
+	w := &world{now: epoch, away: map[string]bool{}, given: map[string]pod.Size{}, used: map[string]bool{}, in: Input{
 		UID:     "uid-1",
 		Boot:    "boot",
 		Config:  Config{PodsComplete: true, SourcesComplete: true},
@@ -74,7 +83,7 @@ func (w *world) desire(p *v1.Pod) {
 	w.in.UID = p.UID
 }
 
-// refresh takes the record anew.
+// refresh takes the record again.
 func (w *world) refresh() {
 	o := &w.in.Observed
 	if w.away["pleg"] {
@@ -125,9 +134,7 @@ func (w *world) end(key Key, failed *Failed) error {
 	switch {
 	case f.Cancelled:
 		r.Cancelled = true
-		if w.late != nil && w.late() {
-			w.act(f.Action)
-		}
+		w.giveUp(f.Action)
 	case failed != nil:
 		r.Failed = failed
 	default:
@@ -151,7 +158,7 @@ func (w *world) act(a Action) Result {
 		if !a.Running && w.in.Facts.State != Syncing && w.refuse != nil && w.refuse() {
 			return Result{Admission: &Answer{Decision: Refused, Reason: "OutOfcpu"}}
 		}
-		w.in.Resources.Held, w.in.Resources.Gone, w.in.Resources.Lost = true, false, false
+		w.in.Resources.Held, w.in.Resources.Read, w.in.Resources.Gone, w.in.Resources.Lost = true, true, false, false
 		if w.asks != nil && w.sizes == nil {
 			w.in.Resources.Asked, w.sizes = pod.SizesID(w.asks), pod.Sizes(w.asks)
 		}
@@ -173,7 +180,7 @@ func (w *world) act(a Action) Result {
 	case Release:
 		w.in.Resources, w.sizes = Resources{Gone: true}, nil
 	case Resize:
-		if w.in.Desired != nil {
+		if w.in.Desired != nil && w.sizes != nil { // else resource does not know the pod
 			w.in.Resources.Asked = w.in.Desired.Asks
 			w.allocate()
 		}
@@ -202,13 +209,13 @@ func (w *world) act(a Action) Result {
 		return Result{ID: s.ID}
 	case Start:
 		c, _ := pod.FindContainer(w.in.pod(), a.Container)
-		i := Instance{ID: fmt.Sprintf("%s-%d", a.Container, a.Attempt), Name: a.Container, Sandbox: a.Sandbox,
+		i := Instance{ID: w.id(fmt.Sprintf("%s-%d", a.Container, a.Attempt)), Name: a.Container, Sandbox: a.Sandbox,
 			State: Running, RestartCount: a.Attempt, CreatedAt: w.now, Hash: pod.ContainerHash(c)}
 		w.conts = slices.Insert(w.conts, 0, i)
 		if size := w.in.Facts.Containers[a.Container].Size; size != nil {
 			w.given[i.ID] = *size
 		}
-		return Result{ID: i.ID}
+		return Result{ID: i.ID, CPUs: w.in.Resources.cpusOf(a.Container)}
 	case Stop:
 		w.die(a.ID, w.exit)
 	case StopSandbox:
@@ -230,6 +237,15 @@ func (w *world) act(a Action) Result {
 	return Result{}
 }
 
+// id is an unused one that begins so.
+func (w *world) id(id string) string {
+	for w.used[id] {
+		id += "+"
+	}
+	w.used[id] = true
+	return id
+}
+
 // allocate gives the pod what it asks for, unless resource has no room.
 func (w *world) allocate() {
 	if w.away["room"] || w.asks == nil || w.in.Resources.Asked != pod.SizesID(w.asks) || pod.WithSizes(w.asks, w.sizes) == w.asks {
@@ -239,6 +255,38 @@ func (w *world) allocate() {
 	w.in.Resources.Allocation++
 	w.in.Resources.Generation = w.asks.Generation
 	w.desire(w.asks)
+}
+
+// giveUp lets an action whose caller has gone come to nothing, or to its end, now or,
+// if it creates something, later.
+func (w *world) giveUp(a Action) {
+	switch {
+	case w.late == nil || !w.late():
+	case a.Kind.Creates() && w.late():
+		w.owed = append(w.owed, a)
+	default:
+		w.act(a)
+	}
+}
+
+// comeLate carries out the first of what is owed. What the runtime has of that name
+// was made meanwhile, and a container needs its sandbox's record.
+func (w *world) comeLate() {
+	if len(w.owed) == 0 {
+		return
+	}
+	a := w.owed[0]
+	w.owed = w.owed[1:]
+	named := slices.ContainsFunc(w.sandbox, func(s Sandbox) bool {
+		return a.Kind == RunSandbox && int(s.Attempt) == a.Attempt
+	}) || slices.ContainsFunc(w.conts, func(c Instance) bool {
+		return a.Kind == Start && c.Name == a.Container && c.RestartCount == a.Attempt
+	})
+	placed := a.Kind == RunSandbox || slices.ContainsFunc(w.sandbox, func(s Sandbox) bool { return s.ID == a.Sandbox })
+	if !named && placed && w.in.pod() != nil {
+		w.act(a)
+		w.refresh()
+	}
 }
 
 // die ends what was started; containerd leaves the rest as it is.
@@ -273,9 +321,7 @@ func (w *world) crash() error {
 	}
 	w.in.Facts = f
 	for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
-		if w.late != nil && w.late() {
-			w.act(w.in.Flights[key].Action)
-		}
+		w.giveUp(w.in.Flights[key].Action)
 	}
 	w.in.Flights = map[Key]Flight{}
 	w.in.Observed.Verified, w.in.Observed.Current = false, false

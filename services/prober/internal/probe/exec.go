@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
@@ -11,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod/env"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
@@ -25,7 +28,11 @@ func (p *Prober) exec(ctx context.Context, action *v1.ExecAction, s Subject, tim
 	slack := cmp.Or(p.Slack, execSlack)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+slack)
 	defer cancel()
-	began, command := time.Now(), Command(action, s.Container)
+	command, err := env.ProbeCommand(action, s.Container)
+	if err != nil {
+		return errored(err)
+	}
+	began := time.Now()
 	resp, err := p.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
 		ContainerId: s.ContainerID, Cmd: command, Timeout: int64(timeout.Seconds()),
 	})
@@ -36,15 +43,12 @@ func (p *Prober) exec(ctx context.Context, action *v1.ExecAction, s Subject, tim
 	case status.Code(err) == codes.DeadlineExceeded:
 		return failed("command timed out: %q timed out after %s", fmt.Sprint(command), timeout)
 	case status.Code(err) == codes.Unavailable:
-		return Outcome{Result: schedule.Unknown, Message: status.Convert(err).Message()} // nobody was there
+		return Outcome{Result: schedule.Unknown, Message: status.Convert(err).Message()} // the runtime or the broker is away
 	case err != nil:
 		return errored(err)
 	}
 	output := resp.GetStdout()
 	output = append(output, resp.GetStderr()...)
-	if len(output) > maxBody {
-		output = output[:maxBody]
-	}
 	if resp.GetExitCode() != 0 {
 		return Outcome{Result: schedule.Failure, Message: string(output)}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
@@ -17,7 +19,7 @@ import (
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
-// maxBody is how much of an answer is read.
+// maxBody is how many bytes of an answer are kept.
 const maxBody = 10 << 10
 
 // http is the kubelet's HTTP probe: 200 to 399 is success, a redirect to
@@ -48,8 +50,8 @@ func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) 
 	if err != nil {
 		return failed("Get %q: %v", req.URL, trim(err))
 	}
-	defer resp.Body.Close() //nolint:errcheck // the connection is closed anyway
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	defer resp.Body.Close()                                       //nolint:errcheck // the connection is closed anyway
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1)) // one more tells where the last character begins
 	if err != nil {
 		return failed("read body: %v", err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package probe carries out one probe: HTTP, TCP, gRPC or exec. It holds no
 // state; what a result means is decided in package schedule.
 package probe
@@ -7,12 +9,14 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/pod/env"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/wire"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
@@ -28,12 +32,13 @@ type Subject struct {
 // Outcome of one probe.
 type Outcome struct {
 	Result schedule.Result
-	// Message is the output or the error, at most 10 KB.
+	// Message is the output or the error. This and the other texts may be the
+	// container's own words: they are UTF-8 and at most 10 KiB.
 	Message string
 	// Warning is set when a success is odd (event ProbeWarning).
 	Warning string
-	// Error is why a probe could not be carried out although there was somebody to
-	// do it (event Unhealthy); the result is Unknown then.
+	// Error is why a probe could not be carried out although the runtime was there
+	// (event Unhealthy); the result is Unknown then.
 	Error string
 }
 
@@ -57,26 +62,14 @@ func errored(err error) Outcome {
 	return Outcome{Result: schedule.Unknown, Message: err.Error(), Error: err.Error()}
 }
 
-// Command is what an exec probe runs: references to variables that the container's
-// specification gives a plain value are expanded, as by the kubelet.
-func Command(action *v1.ExecAction, c *v1.Container) []string {
-	var vars []env.Var
-	if c != nil {
-		for _, v := range c.Env {
-			vars = append(vars, env.Var{Name: v.Name, Value: v.Value})
-		}
-	}
-	return env.ExpandAll(action.Command, vars)
-}
-
 // tries is how often a container is asked that could not be, as by the kubelet.
 const tries = 3
 
-// Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s);
-// one that ends in an error at once is run again. Unknown means that the container
-// was never asked, or that this process was held up and heard the answer too late.
+// Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s); one
+// that ends in an error at once is run again. Unknown means that the container was
+// never asked, or that this process was held up and read the answer too late.
 func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) (o Outcome) {
-	timeout, first := time.Duration(max(spec.TimeoutSeconds, 1))*time.Second, time.Now()
+	timeout, first := pod.Seconds(int64(max(spec.TimeoutSeconds, 1))), time.Now()
 	for range tries {
 		began := time.Now()
 		o = p.run(ctx, spec, s, timeout)
@@ -87,7 +80,25 @@ func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) (o Outcome) 
 			break
 		}
 	}
+	o.Message, o.Warning, o.Error = text(o.Message), text(o.Warning), text(o.Error)
 	return o
+}
+
+// text makes a message of what a container, or a server in it, may have said.
+func text(s string) string {
+	return cut(wire.Text(cut(s))) // what replaces bytes that are none may be longer than those
+}
+
+// cut is at most maxBody bytes, and ends with a whole character.
+func cut(s string) string {
+	if len(s) <= maxBody {
+		return s
+	}
+	end := maxBody
+	for end > maxBody-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
 }
 
 // overdue is how much later than its timeout a probe ends only because this

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package schedule decides which probe runs when, and what its results mean. It
 // is pure: times come in as arguments, launches and verdicts go out.
 package schedule
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Kind of a probe.
@@ -81,9 +85,9 @@ type Verdict struct {
 
 // Schedule is the state of all probes of a node. Not safe for concurrent use.
 type Schedule struct {
-	probes map[Key]*probe
-	queue  queue
-	found  int // probes that were found running
+	pods  map[string]map[Key]*probe // by UID
+	queue queue
+	found int // probes that were found running
 }
 
 type probe struct {
@@ -101,12 +105,21 @@ type probe struct {
 }
 
 // New makes an empty schedule.
-func New() *Schedule { return &Schedule{probes: map[Key]*probe{}} }
+func New() *Schedule { return &Schedule{pods: map[string]map[Key]*probe{}} }
 
 // Restore sets verdicts of an earlier life, before any Update.
 func (s *Schedule) Restore(key Key, v Verdict) {
-	s.probes[key] = &probe{Target: Target{Key: key, ContainerID: v.ContainerID}, verdict: v, index: -1}
+	s.set(&probe{Target: Target{Key: key, ContainerID: v.ContainerID}, verdict: v, index: -1})
 }
+
+func (s *Schedule) set(p *probe) {
+	if s.pods[p.UID] == nil {
+		s.pods[p.UID] = map[Key]*probe{}
+	}
+	s.pods[p.UID][p.Key] = p
+}
+
+func (s *Schedule) probe(key Key) *probe { return s.pods[key.UID][key] }
 
 // Update sets the probes of one pod. Probes that are no longer wanted go, with
 // their verdicts; a probe whose container has changed starts over.
@@ -118,22 +131,32 @@ func (s *Schedule) Update(uid string, targets []Target, now time.Time) {
 	}
 	// Only now is it known which of them wait for a startup probe.
 	for _, t := range targets {
-		s.queueUnlessHeld(s.probes[t.Key])
+		s.queueUnlessHeld(s.probe(t.Key))
 	}
-	for key, p := range s.probes {
-		if key.UID == uid && !wanted[key] {
+	for key, p := range s.pods[uid] {
+		if !wanted[key] {
 			s.unqueue(p)
-			delete(s.probes, key)
+			delete(s.pods[uid], key)
 		}
+	}
+	if len(s.pods[uid]) == 0 {
+		delete(s.pods, uid)
 	}
 }
 
+// Current reports whether a target is probed still: its probe is wanted, of the same
+// container.
+func (s *Schedule) Current(t Target) bool {
+	p := s.probe(t.Key)
+	return p != nil && p.ContainerID == t.ContainerID
+}
+
 func (s *Schedule) update(t Target, now time.Time, phases map[string]float64) {
-	p := s.probes[t.Key]
+	p := s.probe(t.Key)
 	switch {
 	case p == nil:
 		p = &probe{Target: t, index: -1}
-		s.probes[t.Key] = p
+		s.set(p)
 	case p.ContainerID != t.ContainerID:
 		s.unqueue(p)
 		*p = probe{Target: t, index: -1}
@@ -147,12 +170,12 @@ func (s *Schedule) update(t Target, now time.Time, phases map[string]float64) {
 	p.due = s.firstDue(t, now, phases)
 }
 
-// firstDue is when the initial delay is over. A container that is older than
-// that is one that prober found running: its probes are spread over a period, less
-// what prober may have needed to begin. All is reckoned from now, for when the
-// container started is told by a clock that may be set.
+// firstDue is when the initial delay is over. A container that is older than that is
+// one that prober found running: its probes are spread over a period, less what prober
+// may have needed to begin. All is reckoned from now, for the container's start time is
+// of a clock that may be set.
 func (s *Schedule) firstDue(t Target, now time.Time, phases map[string]float64) time.Time {
-	delay, period := time.Duration(t.Spec.InitialDelaySeconds)*time.Second, periodOf(t)
+	delay, period := pod.Seconds(int64(t.Spec.InitialDelaySeconds)), periodOf(t)
 	age := max(now.Sub(t.Started), 0)
 	if age-delay < min(period, time.Second) {
 		return now.Add(delay - age)
@@ -175,7 +198,7 @@ const beginning = time.Second
 const golden = 0.6180339887498949
 
 func periodOf(t Target) time.Duration {
-	return time.Duration(max(t.Spec.PeriodSeconds, 1)) * time.Second
+	return pod.Seconds(int64(max(t.Spec.PeriodSeconds, 1)))
 }
 
 // queueUnlessHeld puts a probe in the queue if it may run: it is not held, not
@@ -188,7 +211,7 @@ func (s *Schedule) queueUnlessHeld(p *probe) {
 }
 
 func (s *Schedule) mayRun(p *probe) bool {
-	startup := s.probes[Key{p.UID, p.Container, Startup}]
+	startup := s.probe(Key{p.UID, p.Container, Startup})
 	if p.Kind == Startup {
 		return p.verdict.Result != Success
 	}
@@ -228,10 +251,10 @@ func (s *Schedule) Due(now time.Time) []Target {
 	return launch
 }
 
-// Done takes a probe's result and tells whether a verdict changed. A result of
+// Done takes a probe's result and reports whether a verdict changed. A result of
 // a container that is no longer the probe's is dropped.
 func (s *Schedule) Done(t Target, result Result, message string, now time.Time) (changed bool) {
-	p := s.probes[t.Key]
+	p := s.probe(t.Key)
 	if p == nil || p.ContainerID != t.ContainerID || !p.inFlight {
 		return false
 	}
@@ -246,7 +269,8 @@ func (s *Schedule) Done(t Target, result Result, message string, now time.Time) 
 	return changed
 }
 
-// count applies the thresholds (v1.Probe).
+// count applies the thresholds (v1.Probe), which the API server or config has
+// given their defaults.
 func (p *probe) count(result Result, message string, now time.Time) (changed bool) {
 	if result != p.last {
 		p.last, p.run = result, 0
@@ -254,10 +278,7 @@ func (p *probe) count(result Result, message string, now time.Time) (changed boo
 	p.run++
 	threshold := max(p.Spec.SuccessThreshold, 1)
 	if result == Failure {
-		threshold = p.Spec.FailureThreshold
-		if threshold == 0 {
-			threshold = 3
-		}
+		threshold = max(p.Spec.FailureThreshold, 1)
 	}
 	if p.run < int(threshold) {
 		return false
@@ -275,7 +296,7 @@ func (p *probe) count(result Result, message string, now time.Time) (changed boo
 // release lets the probes run that waited for a startup probe.
 func (s *Schedule) release(startup *probe, now time.Time) {
 	for _, kind := range []Kind{Liveness, Readiness} {
-		if p := s.probes[Key{startup.UID, startup.Container, kind}]; p != nil && p.ContainerID == startup.ContainerID {
+		if p := s.probe(Key{startup.UID, startup.Container, kind}); p != nil && p.ContainerID == startup.ContainerID {
 			if p.due.Before(now) {
 				p.due = now
 			}
@@ -288,8 +309,8 @@ func (s *Schedule) release(startup *probe, now time.Time) {
 // have none.
 func (s *Schedule) Verdicts(uid string) map[Key]Verdict {
 	all := map[Key]Verdict{}
-	for key, p := range s.probes {
-		if key.UID == uid && p.verdict.Result != Unknown {
+	for key, p := range s.pods[uid] {
+		if p.verdict.Result != Unknown {
 			all[key] = p.verdict
 		}
 	}

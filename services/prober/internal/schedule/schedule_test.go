@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package schedule_test
 
 import (
@@ -112,6 +114,10 @@ func TestLateResultDoesNotJudgeTheSuccessor(t *testing.T) {
 	s.Update("u", []schedule.Target{second}, epoch)
 	if s.Done(launched[0], schedule.Failure, "", epoch) || result(s, schedule.Liveness) != schedule.Unknown {
 		t.Error("a late result judged the successor")
+	}
+	s.Due(epoch) // the successor is being probed itself when the result comes
+	if s.Done(launched[0], schedule.Failure, "", epoch) || result(s, schedule.Liveness) != schedule.Unknown {
+		t.Error("a late result judged the successor while that was being probed")
 	}
 }
 
@@ -310,7 +316,7 @@ func FuzzSchedule(f *testing.F) {
 }
 
 // TestTheClockIsSet: when the next probe is due does not depend on the clock that
-// tells when a container started.
+// says when a container started.
 func TestTheClockIsSet(t *testing.T) {
 	delayed := func(p *v1.Probe) { p.InitialDelaySeconds = 5 }
 	s := schedule.New()
@@ -329,5 +335,66 @@ func TestTheClockIsSet(t *testing.T) {
 		for _, probe := range s.Due(due) {
 			s.Done(probe, schedule.Success, "", due)
 		}
+	}
+}
+
+// TestVerdictNamesItsContainer: each verdict carries the id of the container that was
+// probed, and one of the former container is none of its successor.
+func TestVerdictNamesItsContainer(t *testing.T) {
+	s := schedule.New()
+	once := func(p *v1.Probe) { p.FailureThreshold = 1 }
+	for i, id := range []string{"1", "2", "3"} {
+		now := epoch.Add(time.Duration(i) * time.Minute)
+		s.Update("u", []schedule.Target{target(schedule.Liveness, id, now, once), target(schedule.Readiness, id, now, once)}, now)
+		if verdicts := s.Verdicts("u"); len(verdicts) != 0 {
+			t.Errorf("container %s begins with %v", id, verdicts)
+		}
+		for _, launched := range s.Due(now) {
+			if launched.ContainerID != id {
+				t.Errorf("%s is probed, and %s runs", launched.ContainerID, id)
+			}
+			s.Done(launched, schedule.Failure, "", now)
+		}
+		verdicts := s.Verdicts("u")
+		if len(verdicts) != 2 {
+			t.Errorf("verdicts %v", verdicts)
+		}
+		for key, v := range verdicts {
+			if v.ContainerID != id {
+				t.Errorf("%v's verdict is of %s, and %s was probed", key.Kind, v.ContainerID, id)
+			}
+		}
+	}
+}
+
+// TestOnePodOfMany: what is asked about one pod does not cost more for the others there
+// are.
+func TestOnePodOfMany(t *testing.T) {
+	cost := func(pods int) time.Duration {
+		s := schedule.New()
+		targets := func(uid string, id int) []schedule.Target {
+			one := target(schedule.Readiness, strconv.Itoa(id), epoch, nil)
+			one.UID = uid
+			return []schedule.Target{one}
+		}
+		for i := range pods {
+			uid := strconv.Itoa(i)
+			s.Update(uid, targets(uid, 0), epoch)
+		}
+		least := time.Hour
+		for round := range 20 {
+			began := time.Now()
+			for i := range 100 {
+				s.Update("7", targets("7", round*100+i), epoch)
+				s.Verdicts("7")
+			}
+			least = min(least, time.Since(began))
+		}
+		return least
+	}
+	few, many := cost(10), cost(10_000)
+	t.Logf("100 changes beside 10 pods %s, beside 10000 %s", few, many)
+	if many > 30*few {
+		t.Errorf("100 changes beside 10 pods take %s, beside 10000 %s", few, many)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admit judges whether a pod fits the node. It is pure: pods and node
 // facts in, a decision with the kubelet's reason out.
 package admit
@@ -30,19 +32,35 @@ type Node struct {
 	// StrictGroups: the runtime can leave out the groups an image adds
 	// (supplementalGroupsPolicy Strict). AppArmor: the kernel enforces profiles.
 	StrictGroups, AppArmor bool
+	// Features are those that the node declares; nil refuses none.
+	Features []string
 	// Under pressure, new pods of lower classes are refused.
 	MemoryPressure, DiskPressure, PIDPressure bool
 }
 
 // Rejection is why a pod does not fit; Reason goes into its status.
-type Rejection struct{ Reason, Message string }
+type Rejection struct {
+	Reason, Message string
+	// Short is all that is missing, where a resource is. Nothing else keeps a critical
+	// pod away then.
+	Short []Shortage
+}
+
+// Shortage is how much of a resource is missing: CPU in thousandths.
+type Shortage struct {
+	Name   v1.ResourceName
+	Amount int64
+}
 
 // Judge returns nil when p fits beside the pods that were admitted before it.
-// The order of the checks is the kubelet's: the first reason found is given.
+// The order of the checks is the kubelet's: the first reason found is given. For a
+// critical pod, resources are the last: others may be preempted for it, if that is all.
 func Judge(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
-	for _, check := range []func(*v1.Pod, []*v1.Pod, Node) *Rejection{
-		pressure, sysctls, operatingSystem, groups, fit, general, taints, appArmor,
-	} {
+	checks := []func(*v1.Pod, []*v1.Pod, Node) *Rejection{pressure, sysctls, operatingSystem, groups, fit, general, taints, appArmor, features}
+	if pod.IsCritical(p) {
+		checks = append(slices.Delete(checks, 4, 5), fit)
+	}
+	for _, check := range checks {
 		if r := check(p, admitted, node); r != nil {
 			return r
 		}
@@ -71,25 +89,27 @@ func pressure(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
 			return nil
 		}
 	}
-	return &Rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
+	return refuse("Evicted", fmt.Sprintf("The node had condition: %v. ", conditions))
 }
+
+func refuse(reason, message string) *Rejection { return &Rejection{Reason: reason, Message: message} }
 
 func sysctls(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
 	if node.Sysctls == nil {
 		return nil
 	}
 	if err := node.Sysctls.Check(p); err != nil {
-		return &Rejection{"SysctlForbidden", err.Error()}
+		return refuse("SysctlForbidden", err.Error())
 	}
 	return nil
 }
 
 func operatingSystem(p *v1.Pod, _ []*v1.Pod, _ Node) *Rejection {
 	if os, ok := p.Labels[v1.LabelOSStable]; ok && os != string(v1.Linux) {
-		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return refuse("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	if p.Spec.OS != nil && p.Spec.OS.Name != v1.Linux {
-		return &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
 	}
 	return nil
 }
@@ -99,7 +119,7 @@ func groups(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
 	if node.StrictGroups || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
 		return nil
 	}
-	return &Rejection{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
+	return refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node")
 }
 
 // appArmor: a profile that cannot be enforced keeps a new pod away.
@@ -107,15 +127,15 @@ func appArmor(p *v1.Pod, _ []*v1.Pod, node Node) *Rejection {
 	if p.Status.Phase != v1.PodPending && p.Status.Phase != "" || !wantsAppArmor(p) {
 		return nil
 	}
-	refuse := func(why string) *Rejection { return &Rejection{"AppArmor", "Cannot enforce AppArmor: " + why} }
+	cannot := func(why string) *Rejection { return refuse("AppArmor", "Cannot enforce AppArmor: "+why) }
 	if !node.AppArmor {
-		return refuse("AppArmor is not enabled on the host")
+		return cannot("AppArmor is not enabled on the host")
 	}
 	for _, c := range pod.Containers(p) {
 		if profile, _, err := pod.AppArmorProfile(p, c); err != nil {
-			return refuse(err.Error())
+			return cannot(err.Error())
 		} else if profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && strings.TrimSpace(profile.GetLocalhostRef()) == "" {
-			return refuse("the localhost profile of container " + c.Name + " has no name")
+			return cannot("the localhost profile of container " + c.Name + " has no name")
 		}
 	}
 	return nil
@@ -146,8 +166,15 @@ func wantsAppArmor(p *v1.Pod) bool {
 // An extended resource the node does not have is no reason (it may be another
 // owner's), as with the kubelet.
 func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
+	var short *Rejection
+	missing := func(name v1.ResourceName, requested, used, capacity int64) {
+		if short == nil { // the first gives its name
+			short = refuse("OutOf"+string(name), outOf(name, requested, used, capacity))
+		}
+		short.Short = append(short.Short, Shortage{name, requested - (capacity - used)})
+	}
 	if n, ok := node.Allocatable[v1.ResourcePods]; ok && int64(len(admitted))+1 > n.Value() {
-		return &Rejection{"OutOfpods", outOf(v1.ResourcePods, 1, int64(len(admitted)), n.Value())}
+		missing(v1.ResourcePods, 1, int64(len(admitted)), n.Value())
 	}
 	used := v1.ResourceList{}
 	for _, other := range admitted {
@@ -167,10 +194,18 @@ func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 		sum := have.DeepCopy()
 		sum.Add(want)
 		if sum.Cmp(has) > 0 {
-			return &Rejection{"OutOf" + string(name), outOf(name, amount(name, want), amount(name, have), amount(name, has))}
+			missing(name, amount(name, want), amount(name, have), amount(name, has))
 		}
 	}
-	return nil
+	return short
+}
+
+// Request is what a pod requests of a resource: CPU in thousandths. It is one of "pods".
+func Request(p *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	return amount(name, pod.Requests(p)[name])
 }
 
 // inOrder: the node's own resources first, then the others by name.
@@ -217,7 +252,7 @@ func general(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 }
 
 func failed(predicate, why string) *Rejection {
-	return &Rejection{predicate, fmt.Sprintf("Predicate %s failed: %s", predicate, why)}
+	return refuse(predicate, fmt.Sprintf("Predicate %s failed: %s", predicate, why))
 }
 
 type hostPort struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package admit_test
 
 import (
@@ -141,6 +143,15 @@ func TestJudge(t *testing.T) {
 		{name: "NoExecute, static", pod: static, node: taint(v1.TaintEffectNoExecute)},
 		{name: "NoSchedule", pod: "spec: {}", node: taint(v1.TaintEffectNoSchedule)},
 
+		// Declared features.
+		{name: "user namespace of the host's network", pod: "spec: {hostNetwork: true, hostUsers: false}", node: declares(), reason: "PodFeatureUnsupported",
+			says: "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"},
+		{name: "features that are declared", pod: "spec: {hostNetwork: true, hostUsers: false}", node: declares("UserNamespacesHostNetworkSupport")},
+		{name: "several features", pod: restartsAll("hostNetwork: true, hostUsers: false, "), node: declares("InPlacePodLevelResourcesVerticalScaling"), reason: "PodFeatureUnsupported",
+			says: "not available: RestartAllContainersOnContainerExits, UserNamespacesHostNetworkSupport"},
+		{name: "no features needed", pod: "spec: {hostUsers: false}", node: declares()},
+		{name: "no node declares features", pod: restartsAll("")},
+
 		// Order: the first reason is given.
 		{name: "pressure before sysctl", pod: "spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}}", node: under(false, true, false), reason: "Evicted"},
 		{name: "sysctl before os", pod: "spec: {os: {name: windows}, securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}}", reason: "SysctlForbidden"},
@@ -171,6 +182,36 @@ func TestJudge(t *testing.T) {
 				t.Error("judging changed the pod")
 			}
 		})
+	}
+}
+
+// declares is a node that declares these features.
+func declares(features ...string) func(*admit.Node) {
+	return func(n *admit.Node) { n.Features = append([]string{}, features...) }
+}
+
+func restartsAll(spec string) string {
+	return "spec: {" + spec + "containers: [{name: c, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}"
+}
+
+func TestUpdateNeeds(t *testing.T) {
+	small, large := "spec: {resources: {limits: {cpu: 1}}}", "spec: {resources: {limits: {cpu: 2}}}"
+	const needs = "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling"
+	for name, tc := range map[string]struct {
+		before, after string
+		declared      []string
+		want          string
+	}{
+		"not declared":         {small, large, []string{}, needs},
+		"another is":           {small, large, []string{"ExtendWebSocketsToKubelet"}, needs},
+		"declared":             {small, large, []string{"InPlacePodLevelResourcesVerticalScaling"}, ""},
+		"nothing changes":      {small, small, []string{}, ""},
+		"no node declares any": {small, large, nil, ""},
+		"containers changed":   {"spec: {initContainers: [{name: a}]}", "spec: {}", []string{}, ""},
+	} {
+		if got, err := admit.UpdateNeeds(read(t, tc.before), read(t, tc.after), tc.declared); got != tc.want || err != nil {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 

@@ -1,17 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cgroup makes and removes the cgroups of the node's pods: kubepods, its
 // quality classes, and one for each pod, on cgroup v1 and v2, by files or by
 // systemd. Every step is idempotent.
 package cgroup
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -24,6 +30,8 @@ type Values struct {
 	pod.CgroupResources
 	// PIDs is the most processes; nil leaves it, -1 is unlimited.
 	PIDs *int64
+	// Unified are files of version 2 with what they get, nil on version 1.
+	Unified map[string]string
 }
 
 func (t Tree) manager(name pod.CgroupName, values Values) (cgroups.Manager, error) {
@@ -56,7 +64,7 @@ func resources(v Values) *cgroups.Resources {
 	if v.Memory != nil {
 		r.Memory = *v.Memory
 	}
-	r.PidsLimit = v.PIDs
+	r.PidsLimit, r.Unified = v.PIDs, v.Unified
 	if v.HugePages != nil && hugePagesControlled() {
 		// A pod gets none of the sizes it does not ask for.
 		for _, size := range cgroups.HugePageSizes() {
@@ -73,7 +81,7 @@ func resources(v Values) *cgroups.Resources {
 	return r
 }
 
-// hugePagesControlled tells whether the hugetlb controller is where pods'
+// hugePagesControlled reports whether the hugetlb controller is where pods'
 // cgroups are.
 func hugePagesControlled() bool {
 	if !cgroups.IsCgroup2UnifiedMode() {
@@ -92,7 +100,7 @@ func (t Tree) Ensure(name pod.CgroupName, values Values) error {
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", name.Path(t.Driver), err)
 	}
-	// A pid of -1 makes the cgroup and puts nobody into it.
+	// A pid of -1 makes the cgroup and puts no process into it.
 	if err := m.Apply(-1); err != nil {
 		return fmt.Errorf("make cgroup %s: %w", name.Path(t.Driver), err)
 	}
@@ -102,15 +110,60 @@ func (t Tree) Ensure(name pod.CgroupName, values Values) error {
 	return nil
 }
 
-// Remove removes a cgroup and those below it. One that still holds processes is
-// an error that says how many.
+// Set gives a cgroup that is there already these values, and makes none. Its files are
+// written whatever the driver: it is the administrator's, and no slice of Sextant's.
+func (t Tree) Set(name pod.CgroupName, values Values) error {
+	path := name.Path(t.Driver)
+	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: resources(values)})
+	if err == nil && len(existing(m)) == 0 {
+		err = fs.ErrNotExist
+	}
+	if err == nil {
+		err = m.Set(resources(values))
+	}
+	if err != nil {
+		return fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+// MemoryUsage is what a cgroup uses of memory, in bytes.
+func (t Tree) MemoryUsage(name pod.CgroupName) (int64, error) {
+	m, err := t.manager(name, Values{})
+	if err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", name.Path(t.Driver), err)
+	}
+	file := filepath.Join(m.Path("memory"), "memory.usage_in_bytes")
+	if cgroups.IsCgroup2UnifiedMode() {
+		file = filepath.Join(m.Path(""), "memory.current")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// BusyError is why a cgroup is not removed: it holds processes.
+type BusyError struct {
+	Path      string
+	Processes int
+}
+
+// Error implements error.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("cgroup %s still holds %d processes", e.Path, e.Processes)
+}
+
+// Remove removes a cgroup and those below it. The error for one that still holds
+// processes is a BusyError.
 func (t Tree) Remove(name pod.CgroupName) error {
 	m, err := t.manager(name, Values{})
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", name.Path(t.Driver), err)
 	}
 	if n := processes(m); n > 0 {
-		return fmt.Errorf("cgroup %s still holds %d processes", name.Path(t.Driver), n)
+		return &BusyError{name.Path(t.Driver), n}
 	}
 	if err := m.Destroy(); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", name.Path(t.Driver), err)
@@ -118,10 +171,64 @@ func (t Tree) Remove(name pod.CgroupName) error {
 	return nil
 }
 
-// Exists tells whether a cgroup is there, in any hierarchy.
+// Kill kills every process in a cgroup and below it. Only version 2 can, since Linux
+// 5.14 (cgroup.kill in cgroups(7)): false where it cannot.
+func (t Tree) Kill(name pod.CgroupName) (done bool, err error) {
+	m, err := t.manager(name, Values{})
+	if err != nil {
+		return false, fmt.Errorf("cgroup %s: %w", name.Path(t.Driver), err)
+	}
+	for _, dir := range existing(m) {
+		if done, err := kill(dir); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+// kill kills what is in a folder of a cgroup and below it, where the kernel does that.
+func kill(dir string) (done bool, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "cgroup.kill"), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		_, err = f.WriteString("1")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return false, fmt.Errorf("kill what is in the cgroup: %w", err)
+	}
+	return true, nil
+}
+
+// Exists reports whether a cgroup is there, in any hierarchy.
 func (t Tree) Exists(name pod.CgroupName) bool {
 	m, err := t.manager(name, Values{})
 	return err == nil && len(existing(m)) > 0
+}
+
+// Pods are the UIDs of the pods that have a cgroup right below a parent, in any
+// hierarchy, sorted.
+func (t Tree) Pods(parent pod.CgroupName) ([]types.UID, error) {
+	m, err := t.manager(parent, Values{})
+	if err != nil {
+		return nil, fmt.Errorf("cgroup %s: %w", parent.Path(t.Driver), err)
+	}
+	var all []types.UID
+	for _, dir := range existing(m) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("pods' cgroups: %w", err)
+		}
+		for _, e := range entries {
+			if uid, ok := parent.PodOf(e.Name(), t.Driver); ok && e.IsDir() {
+				all = append(all, uid)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // existing are a cgroup's folders. The manager's own question goes to the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cgroup_test
 
 import (
@@ -16,7 +18,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
-	"github.com/sextant-node/sextant/services/resource/internal/cgrouptest"
+	"github.com/sextant-node/sextant/test/cgrouptest"
 )
 
 var tree = cgroup.Tree{Driver: pod.Cgroupfs}
@@ -59,7 +61,7 @@ func TestAPodsValues(t *testing.T) {
 	if err := parents(root); err != nil {
 		t.Fatal(err)
 	}
-	name := pod.PodCgroup(root, p)
+	name := pod.PodCgroupOf(root, pod.QOS(p), p.UID)
 	if tree.Exists(name) {
 		t.Error("exists before it was made")
 	}
@@ -123,7 +125,7 @@ func TestHugePages(t *testing.T) {
 	}
 	p.Spec.Containers[0].Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
 	p.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("4Mi")
-	ensure(t, pod.PodCgroup(root, p), valuesOf(p, 10))
+	ensure(t, pod.PodCgroupOf(root, pod.QOS(p), p.UID), valuesOf(p, 10))
 }
 
 func TestABusyCgroupIsNotRemoved(t *testing.T) {
@@ -174,7 +176,7 @@ func TestMain(m *testing.M) {
 // lifeOfAPod is what the process without root's rights does.
 func lifeOfAPod(root pod.CgroupName) error {
 	p := burstable()
-	name := pod.PodCgroup(root, p)
+	name := pod.PodCgroupOf(root, pod.QOS(p), p.UID)
 	if err := errors.Join(parents(root), tree.Ensure(name, valuesOf(p, 10))); err != nil {
 		return err
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gauge reads what cgroups and processes use, from cgroupfs and /proc
 // below a root folder, so that a test can show it any tree.
 //

@@ -1,9 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package machine
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +11,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 // PID is what processes are called in kubeReserved and systemReserved.
@@ -32,8 +34,8 @@ func Capacity(f *Facts, disk Disk, k *kubeletv1beta1.KubeletConfiguration) v1.Re
 }
 
 // Reserved is what pods never get: kubeReserved, systemReserved and, for memory
-// and disk, the hard eviction thresholds.
-func Reserved(capacity v1.ResourceList, k *kubeletv1beta1.KubeletConfiguration) (v1.ResourceList, error) {
+// and disk, the hard ones of the eviction thresholds.
+func Reserved(capacity v1.ResourceList, k *kubeletv1beta1.KubeletConfiguration, thresholds []kubeletconfig.Threshold) (v1.ResourceList, error) {
 	reserved := v1.ResourceList{}
 	add := func(name v1.ResourceName, q resource.Quantity) {
 		sum := reserved[name]
@@ -59,38 +61,14 @@ func Reserved(capacity v1.ResourceList, k *kubeletv1beta1.KubeletConfiguration) 
 		}
 		add(v1.ResourceCPU, *resource.NewQuantity(int64(set.Size()), resource.DecimalSI))
 	}
-	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
-		text, ok := k.EvictionHard[signal]
+	for _, t := range thresholds {
+		name, ok := map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage}[t.Signal]
 		whole, has := capacity[name]
-		if !ok || !has {
-			continue
+		if ok && has && t.Hard {
+			add(name, *resource.NewQuantity(t.Amount.Of(whole.Value()), resource.BinarySI))
 		}
-		n, err := Threshold(text, whole.Value())
-		if err != nil {
-			return nil, fmt.Errorf("evictionHard[%s]: %w", signal, err)
-		}
-		add(name, *resource.NewQuantity(n, resource.BinarySI))
 	}
 	return reserved, nil
-}
-
-// Threshold reads an eviction threshold: a quantity, or a percentage of whole.
-func Threshold(text string, whole int64) (int64, error) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		p, err := strconv.ParseFloat(percent, 64)
-		if err != nil || !(p >= 0 && p <= 100) {
-			return 0, fmt.Errorf("%q is not a percentage", text)
-		}
-		return int64(math.Floor(float64(whole) * p / 100)), nil
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0, err
-	}
-	if q.Sign() < 0 {
-		return 0, fmt.Errorf("%q is negative", text)
-	}
-	return q.Value(), nil
 }
 
 // Less is capacity less what is reserved, never below zero.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package machine reads what the machine is: cores, memory, disk, identity. It
 // reads /proc and /sys below a root, so that a test can show it any machine.
 package machine

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package machine_test
 
 import (
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
 )
 
@@ -162,19 +165,6 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-func TestThreshold(t *testing.T) {
-	for text, want := range map[string]int64{"10%": 100, "0%": 0, "100%": 1000, "2.5%": 25, "1Ki": 1024, "7": 7, "0": 0} {
-		if got, err := machine.Threshold(text, 1000); err != nil || got != want {
-			t.Errorf("%s: %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, bad := range []string{"", "x", "-1%", "101%", "%", "10 %", "NaN%", "-1Ki"} {
-		if n, err := machine.Threshold(bad, 1000); err == nil {
-			t.Errorf("%q is %d", bad, n)
-		}
-	}
-}
-
 func TestAllocatable(t *testing.T) {
 	f, err := host(t, big).Read()
 	if err != nil {
@@ -198,7 +188,20 @@ func TestAllocatable(t *testing.T) {
 				EvictionHard: map[string]string{"memory.available": "1Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%"},
 			},
 			"cpu=4 ephemeral-storage=1000Mi hugepages-1Gi=0 hugepages-2Mi=6Mi memory=16Mi pods=110",
-			"cpu=2500m ephemeral-storage=800Mi hugepages-1Gi=0 hugepages-2Mi=6Mi memory=8Mi pods=110",
+			"cpu=2500m ephemeral-storage=838860799 hugepages-1Gi=0 hugepages-2Mi=6Mi memory=8Mi pods=110",
+		},
+		"thresholds that are switched off": {
+			kubeletv1beta1.KubeletConfiguration{
+				MaxPods:      110,
+				EvictionHard: map[string]string{"memory.available": "100%", "nodefs.available": "0%", "pid.available": "100%"},
+			},
+			"cpu=4 ephemeral-storage=1000Mi hugepages-1Gi=0 hugepages-2Mi=6Mi memory=16Mi pods=110",
+			"cpu=4 ephemeral-storage=1000Mi hugepages-1Gi=0 hugepages-2Mi=6Mi memory=10Mi pods=110",
+		},
+		"a soft threshold reserves nothing": {
+			kubeletv1beta1.KubeletConfiguration{MaxPods: 110, EvictionSoft: map[string]string{"memory.available": "5Mi"}},
+			"cpu=4 ephemeral-storage=1000Mi hugepages-1Gi=0 hugepages-2Mi=6Mi memory=16Mi pods=110",
+			"cpu=4 ephemeral-storage=1000Mi hugepages-1Gi=0 hugepages-2Mi=6Mi memory=10Mi pods=110",
 		},
 		"more reserved than there is": {
 			kubeletv1beta1.KubeletConfiguration{MaxPods: 110, KubeReserved: map[string]string{"cpu": "9", "memory": "1Gi"}},
@@ -226,7 +229,7 @@ func TestAllocatable(t *testing.T) {
 			if got := list(capacity); got != test.capacity {
 				t.Errorf("capacity %s, want %s", got, test.capacity)
 			}
-			reserved, err := machine.Reserved(capacity, &test.conf)
+			reserved, err := machine.Reserved(capacity, &test.conf, thresholds(test.conf))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,15 +243,18 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
+func thresholds(k kubeletv1beta1.KubeletConfiguration) []kubeletconfig.Threshold {
+	return (&kubeletconfig.Config{Kubelet: k}).EvictionThresholds()
+}
+
 func TestReservedErrorsNameTheField(t *testing.T) {
 	capacity := v1.ResourceList{"memory": resource.MustParse("1Gi")}
 	for want, conf := range map[string]kubeletv1beta1.KubeletConfiguration{
-		"kubeReserved[cpu]":              {KubeReserved: map[string]string{"cpu": "much"}},
-		"systemReserved[memory]":         {SystemReserved: map[string]string{"memory": "x"}},
-		"reservedSystemCPUs":             {ReservedSystemCPUs: "a"},
-		"evictionHard[memory.available]": {EvictionHard: map[string]string{"memory.available": "x"}},
+		"kubeReserved[cpu]":      {KubeReserved: map[string]string{"cpu": "much"}},
+		"systemReserved[memory]": {SystemReserved: map[string]string{"memory": "x"}},
+		"reservedSystemCPUs":     {ReservedSystemCPUs: "a"},
 	} {
-		if _, err := machine.Reserved(capacity, &conf); err == nil || !strings.HasPrefix(err.Error(), want+": ") {
+		if _, err := machine.Reserved(capacity, &conf, nil); err == nil || !strings.HasPrefix(err.Error(), want+": ") {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package resize judges whether a running pod may have other resources
 // (KEP-1287), and in which order those are judged that have to wait. It is pure.
 package resize
@@ -99,7 +101,7 @@ func static(desired, allocated *v1.Pod, policies Policies) *Pending {
 	return nil
 }
 
-// changes tells whether a container's request changes; its limit is the same.
+// changes reports whether a container's request changes; its limit is the same.
 func changes(desired, allocated *v1.Pod, name v1.ResourceName) bool {
 	for kind, c := range pod.Containers(desired) {
 		if kind == pod.Ephemeral {

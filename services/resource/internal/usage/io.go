@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package usage
 
 import (
@@ -7,7 +9,7 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
-// devices collects what is told device by device, in the order it is told.
+// devices collects what is reported device by device, in that order.
 type devices struct {
 	all []*resourcev1.DeviceIO
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package usage
 
 import (
@@ -106,14 +108,17 @@ func memory2(src Source) *resourcev1.MemoryUsage {
 }
 
 // Root completes the reading of the root cgroup from /proc/meminfo, in bytes:
-// version 2 accounts no usage there, and the machine's memory is its limit.
+// version 2 accounts no usage there but what is anonymous and of files, which is taken
+// for it as cAdvisor does, and the machine's memory is its limit.
 func Root(m *resourcev1.MemoryUsage, meminfo map[string]int64) *resourcev1.MemoryUsage {
 	if m == nil {
 		m = &resourcev1.MemoryUsage{Cache: uint64(meminfo["Cached"]), InactiveFile: uint64(meminfo["Inactive(file)"]), ActiveFile: uint64(meminfo["Active(file)"]), Rss: uint64(meminfo["AnonPages"])}
 	}
 	total, swap := uint64(meminfo["MemTotal"]), uint64(meminfo["SwapTotal"])
 	if m.GetUsage() == 0 {
-		m.Usage = less(total, uint64(meminfo["MemFree"]))
+		if m.Usage = m.GetRss() + m.GetCache(); m.GetUsage() == 0 {
+			m.Usage = less(total, uint64(meminfo["MemFree"]))
+		}
 		m.Swap = less(swap, uint64(meminfo["SwapFree"]))
 		m.WorkingSet = workingSet(m)
 	}

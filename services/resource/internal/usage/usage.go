@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package usage makes readings of cgroups out of the kernel's own words: the
 // files of cgroup version 1 and 2, and a few of /proc. It is pure: text in,
 // readings out, and time is an input.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package usage_test
 
 import (
@@ -142,8 +144,8 @@ func TestParseOpenFilesLimit(t *testing.T) {
 
 func TestRoot(t *testing.T) {
 	meminfo := map[string]int64{"MemTotal": 1000, "MemFree": 300, "SwapTotal": 50, "SwapFree": 20, "Inactive(file)": 100}
-	got := usage.Root(&resourcev1.MemoryUsage{InactiveFile: 200, Rss: 5}, meminfo)
-	if got.GetUsage() != 700 || got.GetWorkingSet() != 500 || got.GetSwap() != 30 || got.GetLimit() != 1000 || got.GetRss() != 5 {
+	got := usage.Root(&resourcev1.MemoryUsage{InactiveFile: 200, Rss: 5, Cache: 600}, meminfo)
+	if got.GetUsage() != 605 || got.GetWorkingSet() != 405 || got.GetSwap() != 30 || got.GetLimit() != 1000 || got.GetRss() != 5 {
 		t.Error(got)
 	}
 	if got := usage.Root(nil, meminfo); got.GetWorkingSet() != 600 {

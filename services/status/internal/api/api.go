@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package api is the way to the API server: clients made of the credential that
 // config hands out, and the few calls status makes.
 //
 // It owns four clients that share no connection, so that a stuck one holds up
 // nothing else: for pods, for events, for the Node, and for its Lease. When the
-// credential changes new clients take over and the old connections are closed. Rates
+// credential changes new clients take over and the old connections are closed; so are a
+// client's connections at the second request in a row that is not answered. Rates
 // are not limited here; those who send do that, where they can still choose what
 // to send. An API server that is away is normal: every call says so in its error.
 package api
@@ -14,12 +17,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -185,6 +191,9 @@ func (c *Clients) separate(base *rest.Config, timeout time.Duration) (*rest.Conf
 	cfg.Timeout = timeout
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext)
 	cfg.Dial = dialer.DialContext
+	cfg.Wrap(func(transport http.RoundTripper) http.RoundTripper {
+		return &reconnecting{RoundTripper: transport, close: dialer.CloseAll}
+	})
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("API client: %w", err)
@@ -312,4 +321,38 @@ func (s *Source) DeleteCSINode(ctx context.Context, name string, uid types.UID) 
 		return err
 	}
 	return c.Heartbeat.StorageV1().CSINodes().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+}
+
+// ResourceSliceDrivers implements resourceslices.API.
+func (s *Source) ResourceSliceDrivers(ctx context.Context, node string) ([]string, error) {
+	c, err := s.Clients()
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.Heartbeat.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: ofNode(node).String()})
+	if err != nil {
+		return nil, err
+	}
+	var drivers []string
+	for i := range all.Items {
+		drivers = append(drivers, all.Items[i].Spec.Driver)
+	}
+	slices.Sort(drivers)
+	return slices.Compact(drivers), nil
+}
+
+// DeleteResourceSlices implements resourceslices.API.
+func (s *Source) DeleteResourceSlices(ctx context.Context, node, driver string) error {
+	c, err := s.Clients()
+	if err != nil {
+		return err
+	}
+	which := ofNode(node)
+	which[resourcev1.ResourceSliceSelectorDriver] = driver
+	return c.Heartbeat.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: which.String()})
+}
+
+// ofNode selects the slices of a node, which is all that its credential may see.
+func ofNode(name string) fields.Set {
+	return fields.Set{resourcev1.ResourceSliceSelectorNodeName: name}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -8,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +39,14 @@ func newServer(t *testing.T, prepare ...func(*http.Server)) *server {
 		s.peers[parts[len(parts)-1]] = r.RemoteAddr
 		s.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
+		if parts[len(parts)-1] == "resourceslices" {
+			s.mu.Lock()
+			s.seen[len(s.seen)-1] = r.Method + " " + r.URL.Path + " " + r.URL.Query().Get("fieldSelector")
+			s.mu.Unlock()
+			_, _ = fmt.Fprint(w, `{"kind":"ResourceSliceList","apiVersion":"resource.k8s.io/v1","items":[`+
+				`{"spec":{"driver":"b"}},{"spec":{"driver":"a"}},{"spec":{"driver":"b"}}]}`) // the client tells
+			return
+		}
 		if parts[len(parts)-1] == "leases" {
 			_, _ = fmt.Fprint(w, `{"kind":"LeaseList","apiVersion":"coordination.k8s.io/v1"}`) // the client tells
 			return
@@ -183,5 +194,24 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 	case <-closed:
 	case <-time.After(time.Minute):
 		t.Error("the old connection was not closed")
+	}
+}
+
+// TestResourceSlices: only those of the node are asked for, and those of one driver deleted.
+func TestResourceSlices(t *testing.T) {
+	server := newServer(t)
+	s := NewSource(Config{Kubeconfig: server.kubeconfig(), ContentType: "application/json", UserAgent: "test"})
+	drivers, err := s.ResourceSliceDrivers(t.Context(), "n1")
+	if err != nil || !slices.Equal(drivers, []string{"a", "b"}) {
+		t.Errorf("%v, %v", drivers, err)
+	}
+	if err := s.DeleteResourceSlices(t.Context(), "n1", "a"); err != nil {
+		t.Error(err)
+	}
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	const path = " /apis/resource.k8s.io/v1/resourceslices "
+	if want := []string{"GET" + path + "spec.nodeName=n1", "DELETE" + path + "spec.driver=a,spec.nodeName=n1"}; !slices.Equal(server.seen, want) {
+		t.Errorf("%q, want %q", server.seen, want)
 	}
 }

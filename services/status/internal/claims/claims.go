@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package claims writes into the status of claims how far the expansion of their
 // volumes has come on this node (KEP-1790).
 //
@@ -13,14 +15,15 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
 
@@ -31,10 +34,7 @@ type API interface {
 }
 
 // Back-off of tries.
-const (
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 10 * time.Second
-)
+var retries = backoff.Doubling{Least: 100 * time.Millisecond, Most: 10 * time.Second}
 
 // Deps of a writer.
 type Deps struct {
@@ -47,46 +47,27 @@ type Deps struct {
 // Writer writes. Look is safe for concurrent use.
 type Writer struct {
 	deps  Deps
-	wake  chan struct{}
+	wake  signal.Signal
 	wrote map[string]string // by claim, what was sent last
 }
 
 // New makes a writer; Run works.
 func New(deps Deps) *Writer {
-	return &Writer{deps: deps, wake: make(chan struct{}, 1), wrote: map[string]string{}}
+	return &Writer{deps: deps, wake: signal.New(), wrote: map[string]string{}}
 }
 
 // Look says that there may be something to write.
 func (w *Writer) Look() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Send()
 }
 
 // Run works until ctx ends.
 func (w *Writer) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	tries := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.wake:
-		case <-timer.C:
-		}
-		if w.write(ctx) {
-			tries = 0
-			continue
-		}
-		wait := min(backoffMin<<min(tries, 10), backoffMax)
-		timer.Reset(wait/2 + rand.N(wait))
-		tries++
-	}
+	retries.Work(ctx, w.wake, w.write)
+	return nil
 }
 
-// write sends what has not been sent, and tells whether nothing is left to send.
+// write sends what has not been sent, and reports whether nothing is left to send.
 func (w *Writer) write(ctx context.Context) (whole bool) {
 	whole = true
 	wrote := map[string]string{}
@@ -103,7 +84,7 @@ func (w *Writer) write(ctx context.Context) (whole bool) {
 		}
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-			// A claim that has changed meanwhile is judged anew, by volume.
+			// A claim that has changed meanwhile is judged again, by volume.
 			wrote[key] = text
 		case ctx.Err() == nil:
 			whole = false

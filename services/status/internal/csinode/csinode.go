@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package csinode sees to it that the node has a CSINode object, the one volume
 // drivers are registered in: attaching volumes to the node waits for it, and so
 // does its readiness.
@@ -11,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 )
 
 // API is what is asked of the API server.
@@ -35,10 +38,7 @@ type API interface {
 }
 
 // Back-off of tries.
-const (
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 10 * time.Second
-)
+var retries = backoff.Doubling{Least: 100 * time.Millisecond, Most: 10 * time.Second}
 
 // migrated are the in-tree plugins whose volumes are drivers' work (KEP-625, all
 // locked on since 1.31).
@@ -56,7 +56,9 @@ type Deps struct {
 	// Drivers are those registered on the node, by name; false while that is not
 	// known. With nil the list is left alone.
 	Drivers func() ([]storagev1.CSINodeDriver, bool)
-	// Changed hears that Problem may answer otherwise.
+	// Wake says that the Node, or the drivers, may be others.
+	Wake signal.Signal
+	// Changed is called when Problem may answer otherwise.
 	Changed func()
 	Log     *slog.Logger
 }
@@ -64,7 +66,6 @@ type Deps struct {
 // Keeper keeps the object. Safe for concurrent use.
 type Keeper struct {
 	deps Deps
-	wake chan struct{}
 
 	mu      sync.Mutex
 	done    types.UID // of the Node whose CSINode is as it should be
@@ -74,15 +75,7 @@ type Keeper struct {
 
 // New makes a keeper; Run works.
 func New(deps Deps) *Keeper {
-	return &Keeper{deps: deps, wake: make(chan struct{}, 1), problem: "CSINode is not yet initialized"}
-}
-
-// Look says that the Node, or the drivers, may be others.
-func (k *Keeper) Look() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	return &Keeper{deps: deps, problem: "CSINode is not yet initialized"}
 }
 
 // Problem says why the object is not as it should be; empty when it is.
@@ -94,44 +87,30 @@ func (k *Keeper) Problem() string {
 
 // Run works until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	tries := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.wake:
-		case <-timer.C:
-		}
-		name, uid := k.deps.Node()
-		k.mu.Lock()
-		there := uid == k.done
-		k.mu.Unlock()
-		if uid == "" || there && k.listed() {
-			tries = 0
-			continue
-		}
-		var err error
-		if !there {
-			err = k.ensure(ctx, name, uid)
-			if ctx.Err() != nil {
-				return nil
-			}
-			k.settle(uid, err)
-		}
-		if err == nil {
-			err = k.list(ctx, name)
-		}
+	retries.Work(ctx, k.deps.Wake, k.look)
+	return nil
+}
+
+// look makes sure of the object and its list, and reports whether both are as they should be.
+func (k *Keeper) look(ctx context.Context) (done bool) {
+	name, uid := k.deps.Node()
+	k.mu.Lock()
+	there := uid == k.done
+	k.mu.Unlock()
+	if uid == "" || there && k.listed() {
+		return true
+	}
+	if !there {
+		err := k.ensure(ctx, name, uid)
 		if ctx.Err() != nil {
-			return nil
+			return false
 		}
+		k.settle(uid, err)
 		if err != nil {
-			wait := min(backoffMin<<min(tries, 10), backoffMax)
-			timer.Reset(wait/2 + rand.N(wait))
-			tries++
+			return false
 		}
 	}
+	return k.list(ctx, name) == nil
 }
 
 // settle notes how a try ended.

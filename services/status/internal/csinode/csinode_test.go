@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csinode
 
 import (
@@ -17,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/sextant-node/sextant/pkg/signal"
 )
 
 // client asks client-go's fake.
@@ -43,6 +47,7 @@ type rig struct {
 	t       *testing.T
 	api     *fake.Clientset
 	keeper  *Keeper
+	wake    signal.Signal
 	uid     atomic.Value
 	drivers atomic.Pointer[[]storagev1.CSINodeDriver]
 	changes atomic.Int32
@@ -53,8 +58,10 @@ func run(t *testing.T, test func(r *rig), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, api: fake.NewClientset(objects...)}
 		r.uid.Store(types.UID(""))
+		r.wake = signal.New()
 		r.keeper = New(Deps{
-			API: client{r.api}, Node: func() (string, types.UID) { return "n1", r.uid.Load().(types.UID) },
+			Wake: r.wake,
+			API:  client{r.api}, Node: func() (string, types.UID) { return "n1", r.uid.Load().(types.UID) },
 			Drivers: func() ([]storagev1.CSINodeDriver, bool) {
 				d := r.drivers.Load()
 				if d == nil {
@@ -83,7 +90,7 @@ func (r *rig) pass(d time.Duration) {
 
 func (r *rig) node(uid types.UID) {
 	r.uid.Store(uid)
-	r.keeper.Look()
+	r.wake.Send()
 	synctest.Wait()
 }
 
@@ -121,12 +128,12 @@ func TestMade(t *testing.T) {
 		if got := n.Annotations["storage.alpha.kubernetes.io/migrated-plugins"]; !strings.HasPrefix(got, "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,") {
 			t.Errorf("annotation %q", got)
 		}
-		r.keeper.Look()
+		r.wake.Send()
 		r.pass(time.Hour)
 		if r.verbs() != "get create" {
 			t.Errorf("asked again: %s", r.verbs())
 		}
-		// A Node that was made anew gets a CSINode of its own.
+		// A Node that was made again gets a CSINode of its own.
 		r.node("u2")
 		if n := r.get(); n.OwnerReferences[0].UID != "u2" || r.keeper.Problem() != "" {
 			t.Errorf("%+v, %q", n.OwnerReferences, r.keeper.Problem())
@@ -170,7 +177,7 @@ func TestAway(t *testing.T) {
 			t.Errorf("%d tries in five minutes", n)
 		}
 		broken.Store(false)
-		r.pass(2 * backoffMax)
+		r.pass(2 * retries.Most)
 		if r.keeper.Problem() != "" || r.changes.Load() != 2 {
 			t.Errorf("%q, %d changes", r.keeper.Problem(), r.changes.Load())
 		}
@@ -184,7 +191,7 @@ func TestDriversAreListed(t *testing.T) {
 	run(t, func(r *rig) {
 		list := func(drivers ...storagev1.CSINodeDriver) {
 			r.drivers.Store(&drivers)
-			r.keeper.Look()
+			r.wake.Send()
 			r.pass(time.Minute)
 		}
 		want := func(text string) {
@@ -204,7 +211,7 @@ func TestDriversAreListed(t *testing.T) {
 		list(driver("a", "1"))
 		want("a=1")
 		r.api.ClearActions()
-		r.keeper.Look()
+		r.wake.Send()
 		r.pass(time.Hour)
 		if r.verbs() != "" {
 			t.Errorf("written again: %s", r.verbs())

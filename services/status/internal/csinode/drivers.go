@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csinode
 
 import (
@@ -10,7 +12,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 )
 
-// known are the node's drivers; false while nobody said which.
+// known are the node's drivers; false while they are not known.
 func (k *Keeper) known() ([]storagev1.CSINodeDriver, bool) {
 	if k.deps.Drivers == nil {
 		return nil, false
@@ -18,7 +20,7 @@ func (k *Keeper) known() ([]storagev1.CSINodeDriver, bool) {
 	return k.deps.Drivers()
 }
 
-// listed tells whether the object lists the drivers there are, as far as is known.
+// listed reports whether the object lists the drivers there are, as far as is known.
 func (k *Keeper) listed() bool {
 	drivers, ok := k.known()
 	k.mu.Lock()
@@ -67,7 +69,7 @@ func (k *Keeper) write(ctx context.Context, name string, drivers []storagev1.CSI
 	return err
 }
 
-// changed tells whether a driver is still there, and another.
+// changed reports whether a driver is still there, and another.
 func changed(old storagev1.CSINodeDriver, drivers []storagev1.CSINodeDriver) bool {
 	return slices.ContainsFunc(drivers, func(d storagev1.CSINodeDriver) bool {
 		return d.Name == old.Name && (d.NodeID != old.NodeID || !slices.Equal(d.TopologyKeys, old.TopologyKeys))

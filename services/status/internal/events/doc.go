@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package events records the node's events at the API server.
 //
 // Each service keeps its events in a bounded feed; this package follows those feeds
@@ -7,5 +9,6 @@
 // What it promises: an item is recorded once. How far each feed was recorded is
 // remembered; an item that is met again after a crash makes the same name, which the
 // API server has already. An API server that is away is waited for; what is waiting
-// is bounded, and the oldest is dropped.
+// is bounded, and the oldest is dropped. An event that the API server fails at is set
+// aside and tried again while others are recorded; it is given up after 12 tries.
 package events

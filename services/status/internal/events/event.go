@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package events
 
 import (
@@ -18,7 +20,8 @@ const component = "kubelet"
 // maxName is the longest name of an object, less what is appended to it.
 const maxName = 253 - 21
 
-// ID names an item of a feed of events for ever.
+// ID names an item of a feed of events for ever. Without an epoch it is an event that is
+// emitted in several, by its own key.
 type ID struct{ Feed, Epoch, Key string }
 
 // name is the API event's: derived, so that a repeat is no second event, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package events
 
 import (
@@ -16,11 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
-	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
+	"github.com/sextant-node/sextant/test/fakeapi"
+	"github.com/sextant-node/sextant/test/feedtest"
 )
 
 func event(pod, reason, message string) *eventv1.Event {
@@ -36,12 +40,12 @@ type rig struct {
 	cluster *fakeapi.Cluster
 	owner   *feed.Events
 
-	mu     sync.Mutex
-	mode   Mode
-	cursor feed.Revision
-	stop   context.CancelFunc
-	mirror *feed.Mirror[*eventv1.Event]
-	rec    *Recorder
+	mu      sync.Mutex
+	mode    Mode
+	cursor  feed.Revision
+	stop    context.CancelFunc
+	replica *feed.Replica[*eventv1.Event]
+	rec     *Recorder
 }
 
 func run(t *testing.T, test func(r *rig)) {
@@ -75,10 +79,10 @@ func (r *rig) start() {
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
-	r.mirror = feed.NewMirror(feed.MirrorConfig{
-		Feed: "podworker.events", Puller: feed.Local{"podworker.events": r.owner}, Since: since,
+	r.replica = feed.NewReplica(feed.ReplicaConfig{
+		Feed: "podworker.events", Puller: feedtest.Local{"podworker.events": r.owner}, Since: since,
 	}, feed.Message[*eventv1.Event])
-	r.rec.Follow(r.mirror, nil)
+	r.rec.Follow(r.replica, nil)
 	go func() {
 		if err := r.rec.Run(ctx); err != nil {
 			r.t.Errorf("recorder: %v", err)
@@ -101,7 +105,7 @@ func (r *rig) emit(e *eventv1.Event) {
 // look makes the recorder see what was emitted.
 func (r *rig) look() {
 	r.t.Helper()
-	if err := r.mirror.Pull(r.t.Context()); err != nil {
+	if err := r.replica.Pull(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -198,13 +202,38 @@ func TestOnce(t *testing.T) {
 		r.look()
 		r.want("One/1 Two/1")
 
-		// The owner is killed: its feed begins anew.
+		// The owner is killed: its feed begins again.
 		r.owner = feed.NewEvents("podworker.events", "e2", nil)
 		r.emit(event("web", "Three", ""))
 		r.kill()
 		r.start()
 		r.look()
 		r.want("One/1 Two/1 Three/1")
+	})
+}
+
+// TestAgainAfterARestart: an event with a key, which its service emits again after a
+// restart, is one event, whoever was restarted.
+func TestAgainAfterARestart(t *testing.T) {
+	run(t, func(r *rig) {
+		kept := event("web", "Evicted", "")
+		kept.Key = "evicted"
+		r.emit(kept)
+		r.look()
+		r.emit(kept)
+		r.look()
+		r.want("Evicted/1")
+		r.owner = feed.NewEvents("podworker.events", "e2", nil)
+		r.emit(kept)
+		r.kill()
+		r.start()
+		r.look()
+		r.want("Evicted/1")
+		later := proto.CloneOf(kept)
+		later.Time = timestamppb.New(kept.GetTime().AsTime().Add(time.Second))
+		r.emit(later)
+		r.look()
+		r.want("Evicted/1 Evicted/1")
 	})
 }
 

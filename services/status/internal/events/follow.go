@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package events
 
 import (
@@ -7,17 +9,17 @@ import (
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
-// Mirror is a mirror of a feed of events.
-type Mirror interface {
+// Replica is a copy of a feed of events.
+type Replica interface {
 	Feed() string
 	Watch(changed func(keys []string))
 	Get(key string) (*eventv1.Event, bool)
 	State() (revision feed.Revision, complete bool, items int, err error)
 }
 
-// Follow records every event of a feed from now on. seen, which may be nil, hears of
-// each as well. Call it before the mirror runs.
-func (r *Recorder) Follow(m Mirror, seen func(*eventv1.Event)) {
+// Follow records every event of a feed from now on. seen, which may be nil, gets
+// each as well. Call it before the replica runs.
+func (r *Recorder) Follow(m Replica, seen func(*eventv1.Event)) {
 	m.Watch(func(keys []string) {
 		revision, _, _, _ := m.State()
 		keys = slices.Clone(keys)

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package events
 
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
@@ -47,9 +50,9 @@ const (
 	// maxQueue bounds what waits for the API server.
 	maxQueue = 5000
 	// maxTries bounds how often an event is offered to an API server that answers.
-	maxTries   = 12
-	backoffMin = 200 * time.Millisecond
-	backoffMax = 10 * time.Second
+	maxTries = 12
+	// timeout of one try. What comes later of it is the same event, by its name.
+	timeout = 10 * time.Second
 )
 
 // Deps of a recorder.
@@ -67,7 +70,8 @@ type Deps struct {
 type Recorder struct {
 	deps       Deps
 	correlator *record.EventCorrelator
-	wake       chan struct{}
+	wake       signal.Signal
+	aside      aside // Run's goroutine only
 
 	mu      sync.Mutex
 	queue   []queued
@@ -84,7 +88,7 @@ type queued struct {
 // New makes a recorder; Run works.
 func New(deps Deps) *Recorder {
 	return &Recorder{
-		deps: deps, wake: make(chan struct{}, 1),
+		deps: deps, wake: signal.New(), aside: aside{marks: map[string]feed.Revision{}},
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: clock.RealClock{}}),
 	}
 }
@@ -93,7 +97,11 @@ func New(deps Deps) *Recorder {
 func (r *Recorder) Add(name string, revision feed.Revision, keys []string, events []*eventv1.Event) {
 	r.mu.Lock()
 	for i, e := range events {
-		r.queue = append(r.queue, queued{id: ID{name, revision.Epoch, keys[i]}, event: e})
+		id := ID{name, revision.Epoch, keys[i]}
+		if e.GetKey() != "" { // the same in every epoch
+			id = ID{Feed: name, Key: e.GetKey()}
+		}
+		r.queue = append(r.queue, queued{id: id, event: e})
 	}
 	r.queue = append(r.queue, queued{id: ID{Feed: name}, revision: revision})
 	if over := len(r.queue) - maxQueue; over > 0 {
@@ -114,40 +122,74 @@ func (r *Recorder) Emit(id ID, e *eventv1.Event) {
 
 // Look says that the mode may have changed.
 func (r *Recorder) Look() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Send()
 }
 
 // Run records until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		name, mode := r.deps.Node()
-		next, ok := queued{}, false
-		if mode != Wait {
-			next, ok = r.pop()
+		wait := r.step(ctx, name, mode)
+		if ctx.Err() != nil {
+			return nil
 		}
-		if !ok {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-r.wake:
-			}
+		if wait == 0 {
 			continue
 		}
-		switch {
-		case next.event == nil:
-			r.deps.Save(next.id.Feed, next.revision)
-		case mode == Record:
-			r.record(ctx, Convert(next.id, next.event, name, time.Now()))
-		}
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return nil
-		default:
+		case <-r.wake:
+		case <-timer.C:
 		}
 	}
+}
+
+// step does the next thing, and says how long there is nothing more to do, unless
+// something changes.
+func (r *Recorder) step(ctx context.Context, name string, mode Mode) time.Duration {
+	now := time.Now()
+	switch mode {
+	case Wait:
+		return math.MaxInt64
+	case Discard:
+		r.aside.events = nil
+		for name := range r.aside.marks {
+			r.release(name)
+		}
+	case Record:
+		if wait := r.aside.pause.Sub(now); wait > 0 {
+			return wait
+		}
+		if p := r.aside.take(now, r.waiting()); p != nil {
+			r.try(ctx, p)
+			return 0
+		}
+	}
+	next, ok := r.pop()
+	switch {
+	case !ok:
+		return r.aside.next(now)
+	case next.event == nil && r.aside.holds(next.id.Feed):
+		r.aside.marks[next.id.Feed] = next.revision
+	case next.event == nil:
+		r.deps.Save(next.id.Feed, next.revision)
+	case mode == Record:
+		if p := r.correlate(next.id, Convert(next.id, next.event, name, now)); p != nil {
+			r.try(ctx, p)
+		}
+	}
+	return 0
+}
+
+// waiting reports whether something is in the queue.
+func (r *Recorder) waiting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.queue) > 0
 }
 
 func (r *Recorder) pop() (queued, bool) {
@@ -167,58 +209,88 @@ func (r *Recorder) pop() (queued, bool) {
 	return next, true
 }
 
-// record writes one event, or what the correlator makes of it. An API server that is
-// away is waited for; one that refuses is obeyed.
-func (r *Recorder) record(ctx context.Context, event *v1.Event) {
+// correlate makes of an event what is to be recorded; nil for nothing. One that has a
+// key, and so no epoch, is no repeat of another: it is created, or there already.
+func (r *Recorder) correlate(id ID, event *v1.Event) *pending {
+	if id.Epoch == "" {
+		return &pending{feed: id.Feed, result: &record.EventCorrelateResult{Event: event}, asked: time.Now()}
+	}
 	result, err := r.correlator.EventCorrelate(event)
 	if err != nil {
 		r.deps.Log.Warn("event not correlated", "reason", event.Reason, service.KeyError, err.Error())
 	}
 	if result == nil || result.Skip {
+		return nil
+	}
+	return &pending{feed: id.Feed, result: result, update: result.Event.Count > 1, asked: time.Now()}
+}
+
+// try writes one event. An API server that is away is waited for; one that refuses is
+// obeyed; an event that it fails at is set aside, and given up after maxTries.
+func (r *Recorder) try(ctx context.Context, p *pending) {
+	if err := r.deps.Limiter.Wait(ctx); err != nil {
 		return
 	}
-	update := result.Event.Count > 1
-	for tries, away := 0, 0; tries < maxTries; {
-		if err := r.deps.Limiter.Wait(ctx); err != nil {
-			return
+	answered, err := r.write(ctx, p)
+	given := verdict(err)
+	if given == fresh {
+		p.update, p.result.Event.ResourceVersion = false, ""
+		answered, err = r.write(ctx, p)
+		given = verdict(err)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	own := r.aside.reached.After(p.asked) // others are answered
+	switch given {
+	case done:
+		if answered != nil {
+			r.correlator.UpdateState(answered)
 		}
-		answered, err := r.write(ctx, result, update)
-		switch verdict(err) {
-		case done:
-			if answered != nil {
-				r.correlator.UpdateState(answered)
+		r.aside.settled(now)
+	case fresh, refused:
+		r.log(p, "event refused", err)
+		r.aside.settled(now)
+	case troubled, absent:
+		if given == troubled || own {
+			p.tries++
+		}
+		if p.tries < maxTries {
+			r.deps.Log.Debug("event waits", "reason", p.result.Event.Reason, service.KeyError, err.Error())
+			if p = r.aside.put(p, own, now); p == nil {
+				return
 			}
-			return
-		case fresh:
-			update = false
-			result.Event.ResourceVersion = ""
-			continue
-		case refused:
-			r.deps.Log.Warn("event refused", "reason", event.Reason, "object", event.InvolvedObject.Name, service.KeyError, err.Error())
-			return
-		case troubled:
-			tries++
-		case absent:
-			r.deps.Log.Debug("event waits for the API server", "reason", event.Reason, service.KeyError, err.Error())
 		}
-		wait := min(backoffMin<<min(away, 8), backoffMax)
-		away++
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait/2 + time.Duration(rand.Int64N(int64(wait)))):
-		}
+		r.log(p, "event given up", err)
+	}
+	if !r.aside.holds(p.feed) {
+		r.release(p.feed)
 	}
 }
 
-func (r *Recorder) write(ctx context.Context, result *record.EventCorrelateResult, update bool) (*v1.Event, error) {
+func (r *Recorder) log(p *pending, what string, err error) {
+	r.deps.Log.Warn(what, "reason", p.result.Event.Reason, "object", p.result.Event.InvolvedObject.Name, service.KeyError, err.Error())
+}
+
+// release saves how far a feed was recorded, once no event of it is aside.
+func (r *Recorder) release(name string) {
+	if revision, ok := r.aside.marks[name]; ok {
+		delete(r.aside.marks, name)
+		r.deps.Save(name, revision)
+	}
+}
+
+func (r *Recorder) write(ctx context.Context, p *pending) (*v1.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	if err := fault.Hit(ctx, "status.event"); err != nil {
 		return nil, err
 	}
-	if update {
-		return r.deps.API.PatchEvent(ctx, result.Event.Namespace, result.Event.Name, result.Patch)
+	if p.update {
+		return r.deps.API.PatchEvent(ctx, p.result.Event.Namespace, p.result.Event.Name, p.result.Patch)
 	}
-	return r.deps.API.CreateEvent(ctx, result.Event)
+	return r.deps.API.CreateEvent(ctx, p.result.Event)
 }
 
 // what is to be done after an answer.

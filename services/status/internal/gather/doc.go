@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gather puts together what one rendering of a pod's status depends on,
 // and judges whether the facts at hand may be rendered at all.
 //

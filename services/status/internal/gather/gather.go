@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gather
 
 import (
@@ -22,7 +24,7 @@ const (
 	HoldDesired Hold = "config.pods was never read"
 	// HoldUnlisted: podworker has a pod of the API server, and config, which has not
 	// read all sources since it started, does not list it yet. A status made without
-	// what the API server has would begin times and conditions anew.
+	// what the API server has would reset times and conditions.
 	HoldUnlisted Hold = "config.pods does not list the pod yet"
 	// HoldUnknown: podworker has not taken the pod up, so there is nothing to say.
 	HoldUnknown Hold = "podworker.pods has no such pod"
@@ -69,17 +71,19 @@ type Input struct {
 	DesiredSynced, DesiredComplete bool
 	// Worker is nil when podworker does not have the pod.
 	Worker *Worker
-	// WorkerAnswers tells that podworker was asked after Record was read.
+	// WorkerAnswers says that podworker was asked after Record was read.
 	WorkerAnswers bool
 	// Record is nil when pleg lists nothing of the pod.
 	Record *Record
 	// RecordsSynced and RecordsComplete are the state of pleg.pods: it was read at
 	// all; what it does not list does not exist.
 	RecordsSynced, RecordsComplete bool
-	// RecordAnswers tells that pleg was asked after Worker was read.
+	// RecordAnswers says that pleg was asked after Worker was read.
 	RecordAnswers bool
 	// Probes are the verdicts by bare container id.
 	Probes map[string]podstatus.ProbeVerdict
+	// Health is that of the pod's devices.
+	Health podstatus.Health
 	// Last is the status rendered last, by this process or, from the journal, by an
 	// earlier one; nil if there is none.
 	Last *v1.PodStatus
@@ -112,7 +116,7 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		return podstatus.Input{}, HoldUnknown
 	}
 	out := podstatus.Input{
-		Facts: in.Worker.Facts, Probes: in.Probes, Node: in.Node, Now: in.Now,
+		Facts: in.Worker.Facts, Probes: in.Probes, Health: in.Health, Node: in.Node, Now: in.Now,
 		Observed: observed(in), Old: Merge(in.Last, in.API),
 	}
 	out.Pod = withMeta(spec, in.Desired)

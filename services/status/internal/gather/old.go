@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gather
 
 import (
@@ -12,13 +14,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
-
-// ours are the condition types only the node writes.
-var ours = map[v1.PodConditionType]bool{
-	v1.PodScheduled: true, v1.PodReady: true, v1.PodInitialized: true, v1.ContainersReady: true,
-	v1.PodReadyToStartContainers: true, v1.PodResizePending: true, v1.PodResizeInProgress: true,
-	v1.AllContainersRestarting: true,
-}
 
 // Merge is the status a rendering starts from and the one to compare with the API
 // server's: what this node said last, with what others have written there since.
@@ -40,21 +35,21 @@ func Merge(last, api *v1.PodStatus) *v1.PodStatus {
 	kept := out.Conditions[:0]
 	shared := false
 	for _, c := range out.Conditions {
-		if ours[c.Type] || c.Type == v1.DisruptionTarget {
+		if podstatus.OwnedByNode(c.Type) || c.Type == v1.DisruptionTarget {
 			kept = append(kept, c)
 			shared = shared || c.Type == v1.DisruptionTarget
 		}
 	}
 	out.Conditions = kept
 	for _, c := range api.Conditions {
-		if !ours[c.Type] && (c.Type != v1.DisruptionTarget || !shared) {
+		if !podstatus.OwnedByNode(c.Type) && (c.Type != v1.DisruptionTarget || !shared) {
 			out.Conditions = append(out.Conditions, c)
 		}
 	}
 	return out
 }
 
-// Later tells whether a describes a later moment of a pod than b: it is terminal
+// Later reports whether a describes a later moment of a pod than b: it is terminal
 // and b is not, counts more restarts, or mentions a later time. Times of
 // conditions others write do not count. It judges a journaled status against the
 // API server's after a start: was another node agent at work in between?
@@ -89,7 +84,7 @@ func latest(s *v1.PodStatus) (t time.Time) {
 		}
 	}
 	for _, c := range s.Conditions {
-		if ours[c.Type] {
+		if podstatus.OwnedByNode(c.Type) {
 			see(c.LastTransitionTime)
 		}
 	}
@@ -108,7 +103,7 @@ func latest(s *v1.PodStatus) (t time.Time) {
 	return t
 }
 
-// lost tells whether a container that the old status knows as running is missing
+// lost reports whether a container that the old status knows as running is missing
 // from what is observed.
 func lost(old *v1.PodStatus, o podstatus.Observed) bool {
 	if old == nil {
@@ -129,7 +124,7 @@ func lost(old *v1.PodStatus, o podstatus.Observed) bool {
 	return false
 }
 
-// over tells whether a container that the old status knows as running has ended,
+// over reports whether a container that the old status knows as running has ended,
 // for good if its policy has the last word.
 func over(in podstatus.Input) bool {
 	if in.Old == nil {
@@ -155,8 +150,8 @@ func over(in podstatus.Input) bool {
 	return false
 }
 
-// unseen tells whether podworker made a container of which neither the record nor
-// the former status tells how it ended.
+// unseen reports whether podworker made a container of which neither the record nor
+// the former status says how it ended.
 func unseen(facts podstatus.Facts, old *v1.PodStatus, record *Record) bool {
 	told := map[string]int32{} // by container, the newest end and one
 	if record != nil {

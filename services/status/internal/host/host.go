@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package host reads the addresses of the machine.
 //
 // It keeps the last reading, renewed in the background: a name server that does not
@@ -16,6 +18,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
 
@@ -30,16 +33,16 @@ const (
 type Reader struct {
 	log     *slog.Logger
 	changed func()
-	again   chan struct{}
+	again   signal.Signal
 
 	mu   sync.Mutex
 	name string
 	last *nodestatus.Host
 }
 
-// NewReader makes a reader; changed hears of every reading that differs.
+// NewReader makes a reader; changed is called after every reading that differs.
 func NewReader(log *slog.Logger, changed func()) *Reader {
-	return &Reader{log: log, changed: changed, again: make(chan struct{}, 1)}
+	return &Reader{log: log, changed: changed, again: signal.New()}
 }
 
 // Name says which name the node goes by; a new one is looked up soon.
@@ -51,10 +54,7 @@ func (r *Reader) Name(name string) {
 	if same {
 		return
 	}
-	select {
-	case r.again <- struct{}{}:
-	default:
-	}
+	r.again.Send()
 }
 
 // Host is the last reading, nil before the first.

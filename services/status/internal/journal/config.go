@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
-// PutConfig remembers the node's configuration (kubeconf JSON).
+// PutConfig remembers the node's configuration (kubeletconfig JSON).
 func (j *Journal) PutConfig(data []byte) {
 	j.put("config/kubelet", func() error { return j.configs.Put("kubelet", data) })
 }

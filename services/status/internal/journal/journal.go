@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package journal keeps what status cannot re-derive: the last status of each pod
 // and of the node, how far each feed of events was recorded, and the configuration and
 // the credential to start with until config answers.
@@ -20,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/pkg/store"
 )
 
@@ -61,7 +64,7 @@ type Journal struct {
 	configs *store.Table[[]byte]
 	log     *slog.Logger
 
-	wake  chan struct{}
+	wake  signal.Signal
 	mu    sync.Mutex
 	dirty map[string]func() error // by table and key
 }
@@ -73,7 +76,7 @@ func Open(cfg store.Config) (*Journal, *store.Damage, error) {
 	if err != nil {
 		return nil, damage, err
 	}
-	j := &Journal{store: s, log: cfg.Log, wake: make(chan struct{}, 1), dirty: map[string]func() error{}}
+	j := &Journal{store: s, log: cfg.Log, wake: signal.New(), dirty: map[string]func() error{}}
 	var errs [4]error
 	j.pods, errs[0] = store.NewTable(s, "pods", store.JSON[Pod]())
 	j.nodes, errs[1] = store.NewTable(s, "node", store.JSON[Node]())
@@ -136,10 +139,7 @@ func (j *Journal) put(key string, write func() error) {
 	j.mu.Lock()
 	j.dirty[key] = write
 	j.mu.Unlock()
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	j.wake.Send()
 }
 
 // Run flushes until ctx ends, and then once more.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lease renews the node's Lease, the sign of life the control plane goes by.
 //
 // It depends on nothing else that the node does: it has a goroutine and connections

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -114,7 +116,7 @@ func choose(in AddressInput, prefer6 bool) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("no address found for %q: it resolves to none of this machine, and there is no default route; give --node-ip", in.Hostname)
 }
 
-// usable tells whether pods and the API server can reach the node there.
+// usable reports whether pods and the API server can reach the node there.
 func usable(ip netip.Addr, interfaces []netip.Addr) error {
 	switch {
 	case ip.IsLoopback():
@@ -134,7 +136,7 @@ func usable(ip netip.Addr, interfaces []netip.Addr) error {
 	return fmt.Errorf("is not an address of this machine")
 }
 
-// HostIPs are the addresses pods are told: the first internal one, then the first of
+// HostIPs are the addresses pods get: the first internal one, then the first of
 // the other family; external ones where there is none internal.
 func HostIPs(addresses []v1.NodeAddress) []string {
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {

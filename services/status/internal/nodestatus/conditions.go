@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -146,7 +148,7 @@ func problems(in Input) []problem {
 	return list
 }
 
-// wasDown tells whether the node was on its way down when its status was last said:
+// wasDown reports whether the node was on its way down when its status was last said:
 // one that is nearly gone must not be ready again because this process was restarted.
 func wasDown(old v1.NodeStatus) bool {
 	ready := find(old.Conditions, v1.NodeReady)
@@ -161,7 +163,7 @@ func runtimeProblems(in Input) (list []problem) {
 	if r == nil || !r.Asked {
 		since := in.Started
 		if r != nil && r.Since.After(since) {
-			since = r.Since // pleg has started anew
+			since = r.Since // pleg was restarted
 		}
 		return []problem{{"container runtime status check may not have completed yet", since}}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodestatus renders the Node object: what to register, its status, its
 // conditions and addresses, the patch that brings the API server from one to the
 // other, and the events a change is worth. Values in, values out.

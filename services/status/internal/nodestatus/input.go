@@ -1,14 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
 // KubeletVersion is the Kubernetes node API level that this node implements, in the
 // form version-skew checks read: a semantic version; build metadata has no rank.
-const KubeletVersion = "v1.36.3+sextant"
+const KubeletVersion = kubeletconfig.Release + "+sextant"
 
 // Major and Minor of KubeletVersion.
 const Major, Minor = "1", "36"
@@ -33,25 +37,25 @@ type Input struct {
 	Started time.Time
 	Now     time.Time
 
-	// Runtime is nil while nothing was heard of it since Started.
+	// Runtime is nil while nothing is known of it since Started.
 	Runtime *Runtime
-	// Resources is nil while nothing was heard of them since Started.
+	// Resources is nil while nothing is known of them since Started.
 	Resources *Resources
-	// Sources of pods; nil while nothing was heard of them since Started.
+	// Sources of pods; nil while nothing is known of them since Started.
 	Sources []Source
 	// Away lists the parts of the node that do not answer.
 	Away []Away
 	// CSINode says why the CSINode object is not as it should be; empty when it is, or
 	// when there is none to be.
 	CSINode string
-	// ShuttingDown: the node is on its way down; nil while nothing was heard of that
+	// ShuttingDown: the node is on its way down; nil while nothing is known of that
 	// since Started.
 	ShuttingDown *bool
 	// Addresses as decided by Addresses.
 	Addresses []v1.NodeAddress
-	// Images is nil while nothing was heard of them since Started.
+	// Images is nil while nothing is known of them since Started.
 	Images []Image
-	// VolumesInUse are sorted; nil while nothing was heard of them since Started.
+	// VolumesInUse are sorted; nil while nothing is known of them since Started.
 	VolumesInUse []v1.UniqueVolumeName
 	// MaxImages is nodeStatusMaxImages; negative for no limit.
 	MaxImages int
@@ -93,13 +97,16 @@ type Resources struct {
 	OperatingSystem, Architecture     string
 	SwapCapacity                      int64
 	MemoryPressure, DiskPressure, PID bool
+	// ClaimDrivers are the node's drivers of resource claims, sorted; nil while they are not
+	// known. Of the Node's status they are no part.
+	ClaimDrivers []string
 }
 
 // Source is one origin of pods.
 type Source struct {
 	Name     string
 	Complete bool
-	// Since when it is not complete; config starts anew with each of its processes.
+	// Since when it is not complete; it begins with each process of config.
 	Since time.Time
 }
 

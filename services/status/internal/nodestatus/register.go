@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -190,7 +192,7 @@ func withdraw(n *v1.Node) {
 	}
 }
 
-// extended tells whether a resource is none of Kubernetes' own.
+// extended reports whether a resource is none of Kubernetes' own.
 func extended(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -128,7 +130,7 @@ func images(all []Image, limit int) []v1.ContainerImage {
 	return out
 }
 
-// Same tells whether two statuses say the same, whenever they were said.
+// Same reports whether two statuses say the same, whenever they were said.
 func Same(a, b v1.NodeStatus) bool {
 	return apiequality.Semantic.DeepEqual(timeless(a), timeless(b))
 }

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodesync registers the Node and keeps its status at the API server true.
 //
 // The status is rendered (package nodestatus) when a fact changes and once a period,
 // and written when it says something new or the report period is over. Registration
 // creates the Node or, where it exists, puts its labels and annotations right.
 //
-// It keeps the Node as the API server answered last; whatever config hears of it
+// It keeps the Node as the API server answered last; what config reads of it
 // later replaces that by resourceVersion. After kill -9 it registers again, which
 // reads the Node, and writes nothing that is there already. Nothing waits for it: the
 // Lease is renewed elsewhere.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodesync
 
 import (
@@ -8,15 +10,17 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/services/status/internal/history"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
 
@@ -41,8 +45,10 @@ type Facts struct {
 	Period, Report time.Duration
 	// Addresses decides the addresses, given those the Node has.
 	Addresses func(existing []v1.NodeAddress) ([]v1.NodeAddress, error)
-	// Node is the Node as config has it, nil when it has none.
-	Node *v1.Node
+	// Node is the Node as config lists it, nil when it does not. Epoch is that of
+	// config's feed, which begins with what an earlier life of config listed.
+	Node  *v1.Node
+	Epoch string
 	// Journaled is the last status of an earlier process, nil for none.
 	Journaled *v1.NodeStatus
 	// Settled: what is known so far is enough to register with.
@@ -59,7 +65,7 @@ type State struct {
 	Err    string
 }
 
-// Startup hears of the milestones of a new node; each may come more than once.
+// Startup observes the milestones of a new node; each may come more than once.
 type Startup interface {
 	// Attempt: the Node is about to be registered.
 	Attempt()
@@ -74,37 +80,34 @@ type Deps struct {
 	API API
 	// Facts answers at once; false while the node's configuration is not known.
 	Facts func() (Facts, bool)
-	// Publish hears of every new state, from the loop's goroutine.
+	// Publish gets every new state, from the loop's goroutine.
 	Publish func(State)
 	// Emit records an event about the Node.
 	Emit func(nodestatus.Event)
-	// Startup hears how far the start of the node has come.
+	// Startup observes how far the start of the node has come.
 	Startup Startup
+	// Wake says that a fact has changed.
+	Wake signal.Signal
 	// Beat is called each time the loop comes round.
 	Beat func()
 	Log  *slog.Logger
 }
 
-// Back-off of registering and of writing.
-const (
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 7 * time.Second
-	// calm is the shortest time between two renderings once the node was ready.
-	calm = time.Second
-)
+// retries are the waits of registering and of writing.
+var retries = backoff.Doubling{Least: 100 * time.Millisecond, Most: 7 * time.Second}
+
+// calm is the shortest time between two renderings once the node was ready.
+const calm = time.Second
 
 var errGone = errors.New("the Node was deleted at the API server; it is registered again when this service starts")
 
 // Sync is the loop.
 type Sync struct {
 	deps Deps
-	wake chan struct{}
-
-	mu  sync.Mutex
-	uid types.UID
 
 	// What follows belongs to Run's goroutine.
 	node       *v1.Node
+	listed     history.Listed // of config
 	registered bool
 	created    bool // by this process
 	gone       bool // the API server said that the Node was deleted
@@ -116,22 +119,7 @@ type Sync struct {
 }
 
 // New makes a loop; Run works.
-func New(deps Deps) *Sync { return &Sync{deps: deps, wake: make(chan struct{}, 1)} }
-
-// Look says that a fact has changed.
-func (s *Sync) Look() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// UID of the Node, empty while it does not exist. Safe for concurrent use.
-func (s *Sync) UID() types.UID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.uid
-}
+func New(deps Deps) *Sync { return &Sync{deps: deps} }
 
 // Run works until ctx ends.
 func (s *Sync) Run(ctx context.Context) error {
@@ -142,7 +130,7 @@ func (s *Sync) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-s.wake:
+		case <-s.deps.Wake:
 		}
 		if s.deps.Beat != nil {
 			s.deps.Beat()
@@ -159,7 +147,7 @@ func (s *Sync) Run(ctx context.Context) error {
 func (s *Sync) rest(ctx context.Context, timer *time.Timer) bool {
 	pause := calm
 	if s.rendered == nil || !isReady(s.rendered) {
-		pause = backoffMin
+		pause = retries.Least
 	}
 	rest := time.NewTimer(pause)
 	defer rest.Stop()
@@ -168,12 +156,12 @@ func (s *Sync) rest(ctx context.Context, timer *time.Timer) bool {
 		return false
 	case <-rest.C:
 	case <-timer.C:
-		s.Look()
+		s.deps.Wake.Send()
 	}
 	return true
 }
 
-// round renders and writes once, and tells when to come again.
+// round renders and writes once, and says when to come again.
 func (s *Sync) round(ctx context.Context) time.Duration {
 	facts, ok := s.deps.Facts()
 	if !ok {
@@ -210,9 +198,6 @@ func (s *Sync) round(ctx context.Context) time.Duration {
 	if failure != nil {
 		state.Err = failure.Error()
 	}
-	s.mu.Lock()
-	s.uid = state.UID
-	s.mu.Unlock()
 	s.deps.Publish(state)
 	return s.next(facts, err)
 }
@@ -236,25 +221,26 @@ func (s *Sync) tellAddress(err error) {
 
 func (s *Sync) next(facts Facts, err error) time.Duration {
 	if err != nil || (!facts.Standalone && !s.registered && !s.gone) {
-		wait := min(backoffMin<<min(s.tries, 10), backoffMax)
 		s.tries++
-		return wait
+		return retries.After(s.tries)
 	}
 	s.tries = 0
 	// At least once a minute, for the watchdog.
 	return min(facts.Period, time.Minute) + time.Duration(rand.Int64N(int64(facts.Period)/25+1))
 }
 
-// observe takes over what config has heard of the Node, if that is newer.
+// observe takes over what config lists of the Node, if that is news.
 func (s *Sync) observe(facts Facts) {
-	if facts.Node == nil || s.node == nil || facts.Node.UID != s.node.UID || version(facts.Node) <= version(s.node) {
+	if facts.Node == nil || s.node == nil || facts.Node.UID != s.node.UID {
 		return
 	}
-	s.learn(facts.Node)
+	if s.listed.News(facts.Epoch, version(facts.Node), version(s.node)) {
+		s.learn(facts.Node)
+	}
 }
 
-// learn takes over the Node as the API server has it. Whoever tells first, config or
-// the answer to a write, a cordon is told once.
+// learn takes over the Node as the API server has it. A cordon is reported once,
+// whether config or the answer to a write shows it first.
 func (s *Sync) learn(n *v1.Node) {
 	if n.Spec.Unschedulable != s.node.Spec.Unschedulable {
 		s.deps.Emit(nodestatus.Schedulable(n.Name, n.Spec.Unschedulable))
@@ -377,7 +363,7 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	}
 	answered, err := s.deps.API.PatchNodeStatus(ctx, facts.Input.Name, body)
 	if apierrors.IsNotFound(err) {
-		// Somebody removed the node: it stays removed until this service is started again.
+		// The Node was deleted by others: it stays removed until this service is started again.
 		s.deps.Log.Warn("node was deleted at the API server", "node", facts.Input.Name)
 		s.registered, s.gone = false, true
 		return nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodesync
 
 import (
@@ -16,8 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
+	"github.com/sextant-node/sextant/test/fakeapi"
 )
 
 // rig is the loop before a fake API server, on synthetic time.
@@ -25,6 +28,7 @@ type rig struct {
 	t       *testing.T
 	cluster *fakeapi.Cluster
 	sync    *Sync
+	wake    signal.Signal
 	stop    context.CancelFunc
 
 	mu     sync.Mutex
@@ -67,8 +71,10 @@ func up(network bool) []nodestatus.RuntimeCondition {
 func (r *rig) start() {
 	ctx, stop := context.WithCancel(r.t.Context())
 	r.stop = stop
+	r.wake = signal.New()
 	r.sync = New(Deps{
-		API: r.cluster,
+		Wake: r.wake,
+		API:  r.cluster,
 		Facts: func() (Facts, bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -116,12 +122,19 @@ func (r *rig) change(change func(f *Facts)) {
 	r.mu.Lock()
 	change(&r.facts)
 	r.mu.Unlock()
-	r.sync.Look()
+	r.wake.Send()
 }
 
 func (r *rig) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
+}
+
+// published is the newest state.
+func (r *rig) published() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
 }
 
 // news are the requests and events since the last call.
@@ -158,8 +171,8 @@ func TestRegister(t *testing.T) {
 	run(t, func(r *rig) {
 		r.pass(time.Minute)
 		r.want("create nodes, Starting, " + fresh)
-		if r.ready() != v1.ConditionTrue || r.state.UID != r.cluster.Node("n1").UID || r.sync.UID() == "" {
-			t.Errorf("Ready %s, state %+v", r.ready(), r.state)
+		if r.ready() != v1.ConditionTrue || r.published().UID != r.cluster.Node("n1").UID {
+			t.Errorf("Ready %s, state %+v", r.ready(), r.published())
 		}
 		if got := r.cluster.Node("n1").Status.Addresses[0].Address; got != "10.0.0.1" {
 			t.Errorf("address %s", got)
@@ -268,7 +281,7 @@ func TestChange(t *testing.T) {
 			t.Errorf("Ready is %s", r.ready())
 		}
 		for range 100 {
-			r.sync.Look()
+			r.wake.Send()
 			r.pass(10 * time.Millisecond)
 		}
 		if n := len(r.cluster.Requests("", "")) - before; n != 1 {
@@ -290,13 +303,13 @@ func TestAway(t *testing.T) {
 		if n := len(r.cluster.Requests("", "")); n < 40 || n > 80 {
 			t.Errorf("%d tries in five minutes", n)
 		}
-		if !strings.Contains(r.state.Err, "refused") || r.state.Status == nil {
-			t.Errorf("state %+v", r.state)
+		if !strings.Contains(r.published().Err, "refused") || r.published().Status == nil {
+			t.Errorf("state %+v", r.published())
 		}
 		r.cluster.Away(false)
-		r.pass(backoffMax + time.Second)
-		if r.ready() != v1.ConditionTrue || r.state.Err != "" {
-			t.Errorf("Ready %q, error %q", r.ready(), r.state.Err)
+		r.pass(retries.Most + time.Second)
+		if r.ready() != v1.ConditionTrue || r.published().Err != "" {
+			t.Errorf("Ready %q, error %q", r.ready(), r.published().Err)
 		}
 	})
 }
@@ -310,8 +323,8 @@ func TestDeleted(t *testing.T) {
 		if n := len(r.cluster.Requests("create", "")); n != 1 || r.cluster.Node("n1") != nil {
 			t.Errorf("registered %d times", n)
 		}
-		if r.state.UID != "" || r.state.Err == "" {
-			t.Errorf("state %+v", r.state)
+		if r.published().UID != "" || r.published().Err == "" {
+			t.Errorf("state %+v", r.published())
 		}
 		r.kill()
 		r.start()
@@ -356,8 +369,8 @@ func TestStandalone(t *testing.T) {
 		r.change(func(f *Facts) { f.Standalone = true })
 		r.start()
 		r.pass(time.Minute)
-		if n := len(r.cluster.Requests("", "")); n != 0 || r.state.Status == nil || !r.state.Standalone {
-			t.Errorf("%d requests, state %+v", n, r.state)
+		if n := len(r.cluster.Requests("", "")); n != 0 || r.published().Status == nil || !r.published().Standalone {
+			t.Errorf("%d requests, state %+v", n, r.published())
 		}
 	})
 }

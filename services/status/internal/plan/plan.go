@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plan decides what to write to the API server about one pod: the next
 // write, or none. Values in, values out; the caller writes, learns the answer and
 // asks again.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package plan
 
 import (
@@ -29,7 +31,7 @@ type Static struct {
 	Mirror *Object
 	// MirrorKnown: "no Mirror" means that the API server has none.
 	MirrorKnown bool
-	// Ending: another version of the pod, or the pod that nobody wants any more,
+	// Ending: another version of the pod, or the pod that is not wanted any more,
 	// is still being ended here.
 	Ending bool
 	Node   Node
@@ -37,11 +39,11 @@ type Static struct {
 
 // Next is the next write about a static pod.
 //
-// A mirror that somebody deletes is let go at once, and made again, which does not
-// touch the pod that runs. A mirror of another version, or of a pod that nobody
-// wants any more, stays until that has ended. A mirror that tells of an end is
-// replaced when its pod has begun anew: the API server lets no container leave an end
-// that its restart policy makes final, and whoever waits for an end has seen it.
+// A mirror that is deleted at the API server is let go at once, and made again, which does not
+// touch the pod that runs. A mirror of another version, or of a pod that is not
+// wanted any more, stays until that has ended. A mirror that shows an end is
+// replaced when its pod has started over: the API server lets no container leave an end
+// that its restart policy makes final, and those that wait for an end have seen it.
 func (s Static) Next() Action {
 	m := s.Mirror
 	if m != nil && m.Gone {

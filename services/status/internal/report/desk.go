@@ -1,11 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package report
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/services/status/internal/history"
 	"github.com/sextant-node/sextant/services/status/internal/plan"
 )
 
@@ -20,15 +28,20 @@ const (
 	// echoLimit is how long a mirror that was made here is believed in although
 	// config does not list it.
 	echoLimit = 30 * time.Second
-	// Back-off of one pod whose write is refused.
-	refusedMin, refusedMax = time.Second, 30 * time.Second
+)
+
+// The waits of one pod whose write fails: refused, and in trouble (as often as a kubelet
+// tries all of its pods).
+var (
+	refusedRetries  = backoff.Doubling{Least: time.Second, Most: 30 * time.Second}
+	troubledRetries = backoff.Doubling{Least: time.Second, Most: 10 * time.Second}
 )
 
 // Desk holds what is to be written, by key: the UID of a pod of the API server,
 // namespace/name of a static pod. Safe for concurrent use.
 type Desk struct {
 	now     func() time.Time
-	wake    chan struct{}
+	wake    signal.Signal
 	settled func(key string)
 
 	mu      sync.Mutex
@@ -40,32 +53,46 @@ type entry struct {
 	static *plan.Static
 
 	object  *plan.Object
-	created time.Time // when object was made here, until config lists it
+	listed  history.Listed // of config
+	created time.Time      // when object was made here, until config lists it
 
 	action    plan.Action
 	since     time.Time // when there began to be something to write
+	asked     time.Time // the first try that the API server has not settled
 	notBefore time.Time
 	busy      bool
 	dropped   bool // to be forgotten when the write under way is answered
 	tries     int
+	silent    int // tries without an answer
+	undone    undone
 	err       string
 }
 
-// NewDesk makes an empty desk. settled hears of each key whose write was answered.
-func NewDesk(now func() time.Time, settled func(key string)) *Desk {
-	return &Desk{now: now, settled: settled, wake: make(chan struct{}, 1), entries: map[string]*entry{}}
+// undone is a status that the API server accepted and does not show: it knows no such
+// field, or an admission webhook changes it.
+type undone struct {
+	status *v1.PodStatus // nil for none
+	tries  int
+	until  time.Time // not sent again before
 }
 
-// SetPod says what is known of a pod of the API server. p.Object is as config has
-// it, nil when config does not list the pod.
+// NewDesk makes an empty desk. settled is called with each key whose write was answered.
+func NewDesk(now func() time.Time, settled func(key string)) *Desk {
+	return &Desk{now: now, settled: settled, wake: signal.New(), entries: map[string]*entry{}}
+}
+
+// SetPod says what is known of a pod of the API server. p.Object is as config lists
+// it, nil when config does not; or what Object answered, while config cannot say.
 func (d *Desk) SetPod(key string, p plan.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entry(key)
-	if p.Object == nil {
+	switch p.Object {
+	case nil:
 		e.object = nil
-	} else {
-		e.object = newer(e.object, p.Object)
+	case e.object:
+	default:
+		e.object = e.weigh(p.Object, &e.listed)
 	}
 	e.pod, e.static = p, nil
 	d.evaluate(e)
@@ -78,7 +105,7 @@ func (d *Desk) SetStatic(key string, s plan.Static) {
 	e := d.entry(key)
 	switch {
 	case s.Mirror != nil:
-		e.object = newer(e.object, s.Mirror)
+		e.object = e.weigh(s.Mirror, &e.listed)
 		if e.object.UID == s.Mirror.UID {
 			e.created = time.Time{}
 		}
@@ -89,27 +116,32 @@ func (d *Desk) SetStatic(key string, s plan.Static) {
 	d.evaluate(e)
 }
 
-// Newest is the later of what is known of an object and another view of it. Either
+// Newest is the later of what is known of an object and what config lists of it. Either
 // may be nil.
 func (d *Desk) Newest(key string, got *plan.Object) *plan.Object {
-	have := d.Object(key)
-	if got == nil {
-		return have
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.entries[key]
+	switch {
+	case !ok || e.object == nil || e.object.Gone:
+		return got
+	case got == nil:
+		return e.object
 	}
-	return newer(have, got)
+	listed := e.listed
+	return e.weigh(got, &listed)
 }
 
-// newer is the later of two views of an object. Deletion marks stay.
-func newer(have, got *plan.Object) *plan.Object {
-	switch {
-	case have == nil || (got.Version > have.Version):
+// weigh is the later of the entry's view and what config lists, which is noted.
+func (e *entry) weigh(got *plan.Object, listed *history.Listed) *plan.Object {
+	if e.object == nil {
+		listed.News("", got.Version, 0)
 		return got
-	case have.UID == got.UID && got.Deleting && !have.Deleting:
-		merged := *have
-		merged.Deleting = true
-		return &merged
 	}
-	return have
+	if listed.News("", got.Version, e.object.Version) {
+		return got
+	}
+	return e.object
 }
 
 func (d *Desk) entry(key string) *entry {
@@ -143,7 +175,7 @@ func (d *Desk) Object(key string) *plan.Object {
 	return nil
 }
 
-// State tells whether the API server has what should be there, and the last error.
+// State reports whether the API server has what should be there, and the last error.
 func (d *Desk) State(key string) (reported bool, err string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,9 +213,13 @@ func (d *Desk) evaluate(e *entry) {
 		p.Object = e.object
 		e.action = p.Next()
 	}
+	if !e.stays(e.undone.status) {
+		e.undone = undone{}
+	}
 	switch {
 	case e.action.Kind == plan.None:
-		e.since, e.err, e.tries, e.notBefore = time.Time{}, "", 0, time.Time{}
+		e.settle()
+		e.err = ""
 	case e.since.IsZero():
 		e.since = d.now()
 	}
@@ -193,10 +229,7 @@ func (d *Desk) evaluate(e *entry) {
 }
 
 func (d *Desk) poke() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.wake.Send()
 }
 
 // Job is one write on its way.
@@ -205,15 +238,21 @@ type Job struct {
 	Action plan.Action
 	// Since is when there began to be something to write.
 	Since time.Time
+	// Asked is the first try of this object that was neither accepted nor refused:
+	// this one, or an earlier one.
+	Asked time.Time
+	// from is the version that Action was made from.
+	from uint64
 }
 
-// Take hands out the most urgent write, and marks its pod busy. Without one it
-// tells how long until the next, 0 for: nothing is due before something changes.
-func (d *Desk) Take() (job Job, ok bool, wait time.Duration) {
+// Take hands out the most urgent of the writes with the fewest failures, and marks its
+// pod busy; while the API server is away, of those asked for the fewest times. Without
+// one it says how long until the next, 0 for: nothing is due before something changes.
+func (d *Desk) Take(away bool) (job Job, ok bool, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	best := ""
+	best, fewest := "", 0
 	var bestScore, next time.Time
 	for key, e := range d.entries {
 		if e.busy || e.action.Kind == plan.None {
@@ -225,9 +264,12 @@ func (d *Desk) Take() (job Job, ok bool, wait time.Duration) {
 			}
 			continue
 		}
-		score := e.since.Add(time.Duration(e.action.Class) * classLead)
-		if best == "" || score.Before(bestScore) || (score.Equal(bestScore) && key < best) {
-			best, bestScore = key, score
+		score, tries := e.since.Add(time.Duration(e.action.Class)*classLead), e.tries
+		if away {
+			tries = e.silent
+		}
+		if best == "" || cmp.Or(cmp.Compare(tries, fewest), score.Compare(bestScore), cmp.Compare(key, best)) < 0 {
+			best, fewest, bestScore = key, tries, score
 		}
 	}
 	if best == "" {
@@ -238,7 +280,14 @@ func (d *Desk) Take() (job Job, ok bool, wait time.Duration) {
 	}
 	e := d.entries[best]
 	e.busy = true
-	return Job{Key: best, Action: e.action, Since: e.since}, true, 0
+	if e.asked.IsZero() {
+		e.asked = now
+	}
+	job = Job{Key: best, Action: e.action, Since: e.since, Asked: e.asked}
+	if e.object != nil {
+		job.from = e.object.Version
+	}
+	return job, true, 0
 }
 
 func (e *entry) due() time.Time {
@@ -249,7 +298,15 @@ func (e *entry) due() time.Time {
 	if e.notBefore.After(due) {
 		due = e.notBefore
 	}
+	if e.undone.until.After(due) {
+		due = e.undone.until
+	}
 	return due
+}
+
+// stays reports whether the next write is a patch to that status, nil for none.
+func (e *entry) stays(status *v1.PodStatus) bool {
+	return status != nil && e.action.Kind == plan.Patch && podstatus.Equal(status, e.action.Status)
 }
 
 // Done folds the answer to a write in. object is what the API server answered
@@ -268,6 +325,10 @@ func (d *Desk) Done(job Job, object *plan.Object, outcome Outcome, err error) {
 		}
 		kept := e.err
 		d.evaluate(e)
+		if outcome == Accepted && e.stays(job.Action.Status) {
+			tries := e.undone.tries + 1
+			e.undone = undone{job.Action.Status, tries, d.now().Add(refusedRetries.After(tries))}
+		}
 		if kept != "" && e.action.Kind != plan.None {
 			e.err = kept
 		}
@@ -282,25 +343,41 @@ func (d *Desk) Done(job Job, object *plan.Object, outcome Outcome, err error) {
 func (d *Desk) fold(e *entry, job Job, object *plan.Object, outcome Outcome) {
 	switch outcome {
 	case Accepted:
-		e.since, e.tries, e.notBefore = time.Time{}, 0, time.Time{}
+		e.settle()
 		switch job.Action.Kind {
 		case plan.Delete, plan.DeleteMirror:
 			e.gone(job.Action.UID)
 		case plan.CreateMirror:
 			e.object, e.created = object, d.now()
 		default:
-			if e.object != nil && object != nil && e.object.UID == object.UID {
-				e.object = newer(e.object, object)
+			// A version that is not higher than the one before the write is of another
+			// history, in which all that was known before is void.
+			if e.object != nil && e.object.UID == object.UID && (object.Version > e.object.Version || object.Version <= job.from) {
+				e.object = object
 			}
 		}
 	case Missing:
-		e.since = time.Time{}
+		e.settle()
 		e.gone(job.Action.UID)
 	case Refused:
-		e.notBefore = d.now().Add(min(refusedMin<<min(e.tries, 10), refusedMax))
-		e.tries++
+		e.asked, e.silent = time.Time{}, 0
+		e.backOff(d.now(), refusedRetries)
+	case Troubled:
+		e.backOff(d.now(), troubledRetries)
 	case Unreachable:
+		e.silent++
 	}
+}
+
+// settle forgets the tries of a write that is over.
+func (e *entry) settle() {
+	e.since, e.asked, e.notBefore, e.tries, e.silent = time.Time{}, time.Time{}, time.Time{}, 0, 0
+}
+
+// backOff puts the next try off.
+func (e *entry) backOff(now time.Time, retries backoff.Doubling) {
+	e.tries++
+	e.notBefore = now.Add(retries.After(e.tries))
 }
 
 // gone notes that the object of that UID is no more.

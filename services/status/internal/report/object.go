@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package report
 
 import (
@@ -28,7 +30,7 @@ func ObjectOf(p *v1.Pod) *plan.Object {
 	}
 }
 
-// due tells whether a write is due now, or when the next one will be.
+// due reports whether a write is due now, or when the next one will be.
 func (d *Desk) due() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

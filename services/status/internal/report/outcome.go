@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package report
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +24,10 @@ const (
 	Missing Outcome = "missing"
 	// Refused: the API server answered, and will not have it as things are.
 	Refused Outcome = "refused"
-	// Unreachable: no answer, or one that says "later".
+	// Troubled: the API server failed at this object (5xx: an admission webhook of it
+	// is down, say), or answered others and not this one.
+	Troubled Outcome = "troubled"
+	// Unreachable: no answer of the API server, or one that says "later" to all.
 	Unreachable Outcome = "unreachable"
 )
 
@@ -35,8 +41,12 @@ func Judge(kind plan.Kind, err error) Outcome {
 		return Unreachable
 	}
 	switch code := status.Status().Code; {
-	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusUnauthorized, code == 0:
+	case code == 0, code == http.StatusServiceUnavailable, code == http.StatusTooManyRequests, code == http.StatusUnauthorized:
 		return Unreachable
+	case code >= http.StatusInternalServerError && byProxy(status.Status()):
+		return Unreachable
+	case code >= http.StatusInternalServerError:
+		return Troubled
 	case kind == plan.CreateMirror:
 		return Refused
 	case code == http.StatusNotFound, otherUID(status.Status()):
@@ -45,7 +55,15 @@ func Judge(kind plan.Kind, err error) Outcome {
 	return Refused
 }
 
-// otherUID tells whether the write failed because the object is another one of the
+// byProxy reports whether an answer is of something in front of the API server:
+// client-go marks each that is not a Status object.
+func byProxy(s metav1.Status) bool {
+	return s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+}
+
+// otherUID reports whether the write failed because the object is another one of the
 // same name: a precondition (409), or the patch of an immutable field (422).
 func otherUID(s metav1.Status) bool {
 	switch s.Code {

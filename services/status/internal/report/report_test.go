@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package report
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -19,9 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/services/status/internal/fakeapi"
 	"github.com/sextant-node/sextant/services/status/internal/plan"
+	"github.com/sextant-node/sextant/test/fakeapi"
 )
 
 func status(phase v1.PodPhase, ready v1.ConditionStatus, message string) *v1.PodStatus {
@@ -42,8 +44,9 @@ type rig struct {
 	cluster *fakeapi.Cluster
 	desk    *Desk
 	limiter Limiter
+	api     API // the cluster when nil
 	mu      sync.Mutex
-	answers []string
+	settled func() // called after each answer
 }
 
 func run(t *testing.T, test func(r *rig)) {
@@ -51,10 +54,13 @@ func run(t *testing.T, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &rig{t: t, ctx: ctx, cluster: fakeapi.New(), limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
-		r.desk = NewDesk(time.Now, func(key string) {
+		r.desk = NewDesk(time.Now, func(string) {
 			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.answers = append(r.answers, key)
+			settled := r.settled
+			r.mu.Unlock()
+			if settled != nil {
+				settled()
+			}
 		})
 		test(r)
 		cancel()
@@ -64,7 +70,10 @@ func run(t *testing.T, test func(r *rig)) {
 
 // start runs the sender; before it, changes pile up.
 func (r *rig) start() {
-	s := NewSender(SenderConfig{}, SenderDeps{Desk: r.desk, API: r.cluster, Limiter: r.limiter})
+	if r.api == nil {
+		r.api = r.cluster
+	}
+	s := NewSender(SenderConfig{}, SenderDeps{Desk: r.desk, API: r.api, Limiter: r.limiter})
 	go func() {
 		if err := s.Run(r.ctx); err != nil {
 			r.t.Errorf("sender: %v", err)
@@ -374,7 +383,6 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	resource := schema.GroupResource{Resource: "pods"}
 	tests := []struct {
 		kind plan.Kind
 		err  error
@@ -384,7 +392,9 @@ func TestJudge(t *testing.T) {
 		{plan.Patch, errors.New("connection refused"), Unreachable},
 		{plan.Patch, context.DeadlineExceeded, Unreachable},
 		{plan.Patch, apierrors.NewTooManyRequests("later", 1), Unreachable},
-		{plan.Patch, apierrors.NewInternalError(errors.New("etcd")), Unreachable},
+		{plan.Patch, apierrors.NewInternalError(errors.New("etcd")), Troubled},
+		{plan.CreateMirror, apierrors.NewTimeoutError("webhook", 1), Troubled},
+		{plan.Patch, apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", resource, "a", "", 0, true), Unreachable},
 		{plan.Patch, apierrors.NewServiceUnavailable("no"), Unreachable},
 		{plan.Patch, apierrors.NewUnauthorized("no"), Unreachable},
 		{plan.Delete, apierrors.NewNotFound(resource, "a"), Missing},
@@ -425,7 +435,7 @@ func TestStuckObject(t *testing.T) {
 	})
 }
 
-// TestEchoes: config's view arrives late, doubled and from before a restart.
+// TestEchoes: config's view arrives late and doubled.
 func TestEchoes(t *testing.T) {
 	run(t, func(r *rig) {
 		r.start()
@@ -433,7 +443,7 @@ func TestEchoes(t *testing.T) {
 		r.set(first, ready)
 		r.pass(0)
 		second := r.cluster.Pod("default", "a")
-		for _, echo := range []*v1.Pod{first, second, first, second} {
+		for _, echo := range []*v1.Pod{first, first, second, second} {
 			r.set(echo, ready)
 			r.pass(time.Second)
 		}
@@ -463,101 +473,6 @@ func TestFinalDelete(t *testing.T) {
 		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: done, Released: true}) // a late echo
 		r.pass(time.Minute)
 		r.requests("patch pods/status default/a", "patch pods/status default/a", "delete pods default/a")
-	})
-}
-
-func static(hash string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default", Name: "s", UID: types.UID(hash), Annotations: map[string]string{pod.ConfigHashAnnotation: hash},
-	}}
-}
-
-// TestMirror: the life of a mirror pod, with config hearing of it late.
-func TestMirror(t *testing.T) {
-	run(t, func(r *rig) {
-		r.start()
-		node := plan.Node{Name: "n1"}
-		set := func(p *v1.Pod, known bool) {
-			r.desk.SetStatic("default/s", plan.Static{
-				Pod: p, Known: true, Status: ready, Node: node,
-				Mirror: ObjectOf(r.cluster.Pod("default", "s")), MirrorKnown: known,
-			})
-			r.pass(0)
-		}
-		blind := func(p *v1.Pod) { // config has not heard of the mirror yet
-			r.desk.SetStatic("default/s", plan.Static{Pod: p, Known: true, Status: ready, Node: node, MirrorKnown: true})
-			r.pass(0)
-		}
-		set(static("h1"), true)
-		r.requests() // no Node
-		node.UID = "node-1"
-		set(static("h1"), false)
-		r.requests() // mirrors not read
-		blind(static("h1"))
-		want := []string{"create pods default/s", "patch pods/status default/s"}
-		r.requests(want...)
-		blind(static("h1"))
-		r.requests(want...) // not twice
-		set(static("h1"), true)
-		r.requests(want...)
-
-		r.cluster.RemovePod("default", "s") // kubectl delete --force
-		blind(static("h1"))
-		want = append(want, "create pods default/s", "patch pods/status default/s")
-		r.requests(want...)
-
-		blind(static("h2")) // edited, before config has heard of the second mirror
-		want = append(want, "delete pods default/s", "create pods default/s", "patch pods/status default/s")
-		r.requests(want...)
-		if got := r.cluster.Pod("default", "s").Annotations[pod.ConfigMirrorAnnotation]; got != "h2" {
-			t.Errorf("mirror of %q", got)
-		}
-
-		set(static("h2"), true)
-		m := r.cluster.Pod("default", "s") // kubectl delete
-		m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		r.cluster.Put(m)
-		set(static("h2"), true)
-		want = append(want, "delete pods default/s", "create pods default/s", "patch pods/status default/s")
-		r.requests(want...)
-
-		set(nil, true) // the manifest goes
-		want = append(want, "delete pods default/s")
-		r.requests(want...)
-	})
-}
-
-// TestMirrorVanishes: a mirror that was deleted before config heard of it.
-func TestMirrorVanishes(t *testing.T) {
-	run(t, func(r *rig) {
-		r.start()
-		blind := func() {
-			r.desk.SetStatic("default/s", plan.Static{Pod: static("h1"), Node: plan.Node{UID: "n"}, MirrorKnown: true})
-			r.pass(0)
-		}
-		blind()
-		r.cluster.RemovePod("default", "s")
-		r.pass(echoLimit + time.Second)
-		blind()
-		r.requests("create pods default/s", "create pods default/s")
-	})
-}
-
-// TestNameTaken: somebody else's pod has the mirror's name.
-func TestNameTaken(t *testing.T) {
-	run(t, func(r *rig) {
-		r.start()
-		r.pod("s")
-		r.desk.SetStatic("default/s", plan.Static{Pod: static("h1"), Node: plan.Node{UID: "n"}, MirrorKnown: true})
-		r.pass(time.Minute)
-		if n := len(r.cluster.Requests("create", "")); n < 5 || n > 8 {
-			t.Errorf("%d tries in a minute", n)
-		}
-		r.cluster.RemovePod("default", "s")
-		r.pass(refusedMax)
-		if r.cluster.Pod("default", "s") == nil {
-			t.Error("no mirror although the name is free")
-		}
 	})
 }
 

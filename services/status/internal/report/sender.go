@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package report
 
 import (
@@ -10,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -45,7 +48,7 @@ type SenderDeps struct {
 	// Limiter is asked before each choice, so that the most urgent write goes when
 	// there is room for one.
 	Limiter Limiter
-	// Synced hears how long a status took from being due to being accepted.
+	// Synced is called with how long a status took from being due to being accepted.
 	Synced func(d time.Duration)
 	Log    *slog.Logger
 }
@@ -62,12 +65,10 @@ type Sender struct {
 	reached  time.Time // the last answer
 }
 
-// Back-off of everything while the API server does not answer. The longest is what the
-// mirror of a static pod, and every status, may be late after its return.
-const (
-	awayMin = 100 * time.Millisecond
-	awayMax = 3 * time.Second
-)
+// Back-off of everything while the API server does not answer: one request at a time,
+// and another beside one that takes longer than the longest back-off. That is also what
+// the mirror of a static pod, and every status, may be late after its return.
+var absences = backoff.Doubling{Least: 100 * time.Millisecond, Most: 3 * time.Second}
 
 // NewSender makes a sender; Run works.
 func NewSender(cfg SenderConfig, deps SenderDeps) *Sender {
@@ -114,19 +115,17 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-// room tells whether one more write may start, or when to ask again (0: when
+// room reports whether one more write may start, or when to ask again (0: when
 // something changes).
 func (s *Sender) room() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limit := s.cfg.Parallel
 	if s.tries > 0 {
-		limit = 1
 		if wait := time.Until(s.pause); wait > 0 {
 			return wait, false
 		}
 	}
-	return 0, s.inFlight < limit
+	return 0, s.inFlight < s.cfg.Parallel
 }
 
 // step starts one write, if there is one.
@@ -135,21 +134,24 @@ func (s *Sender) step(ctx context.Context, group *sync.WaitGroup) (bool, time.Du
 		return false, wait
 	}
 	if err := s.deps.Limiter.Wait(ctx); err != nil {
-		return false, awayMin
+		return false, absences.Least
 	}
-	job, ok, wait := s.deps.Desk.Take()
+	s.mu.Lock()
+	away := s.tries > 0
+	s.mu.Unlock()
+	job, ok, wait := s.deps.Desk.Take(away)
 	if !ok {
 		return false, wait
 	}
 	s.mu.Lock()
 	s.inFlight++
+	s.pause = time.Now().Add(absences.Most)
 	s.mu.Unlock()
 	group.Go(func() { s.send(ctx, job) })
 	return true, 0
 }
 
 func (s *Sender) send(ctx context.Context, job Job) {
-	start := time.Now()
 	requestCtx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	object, err := s.write(requestCtx, job.Action)
@@ -163,20 +165,19 @@ func (s *Sender) send(ctx context.Context, job Job) {
 			s.deps.Log.Info("API server is back", "tries", s.tries)
 		}
 		s.tries, s.reached = 0, time.Now()
-	case s.reached.After(start):
-		// Others are answered: it is this object that is in trouble.
-		outcome = Refused
+	case s.reached.After(job.Asked):
+		outcome = Troubled // others are answered
 	default:
 		if s.tries == 0 && err != nil && ctx.Err() == nil {
 			s.deps.Log.Warn("API server is away: statuses are kept", service.KeyError, err.Error())
 		}
-		s.pause = time.Now().Add(min(awayMin<<min(s.tries, 10), awayMax))
 		s.tries++
+		s.pause = time.Now().Add(absences.After(s.tries))
 	}
 	s.mu.Unlock()
 
-	if outcome == Refused && err != nil {
-		s.deps.Log.Warn("write refused", "kind", string(job.Action.Kind), service.KeyPod,
+	if (outcome == Refused || outcome == Troubled) && err != nil {
+		s.deps.Log.Warn("write not accepted", "outcome", string(outcome), "kind", string(job.Action.Kind), service.KeyPod,
 			job.Action.Namespace+"/"+job.Action.Name, service.KeyUID, string(job.Action.UID), service.KeyError, err.Error())
 	}
 	if outcome == Accepted && job.Action.Kind == plan.Patch && s.deps.Synced != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package atomic replaces the files of a folder in one step, in the layout that
 // the kubelet's users know: a data folder named after the time, a symlink
 // "..data" to it that is swapped by rename, and for each top-level name a
@@ -19,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 const (
@@ -42,7 +46,7 @@ type Folder struct {
 	Mode     fs.FileMode
 }
 
-// Written tells whether a folder was written whole at least once.
+// Written reports whether a folder was written whole at least once.
 func Written(dir string) bool {
 	info, err := os.Stat(filepath.Join(dir, dataLink))
 	return err == nil && info.IsDir()
@@ -74,10 +78,10 @@ func (f Folder) swap(files map[string]File, now time.Time) (name string, err err
 		return "", err
 	}
 	if err := f.fill(fresh, files); err != nil {
-		return "", errors.Join(err, os.RemoveAll(fresh))
+		return "", errors.Join(err, mounts.RemoveTree(fresh))
 	}
 	link := filepath.Join(f.Path, newLink)
-	if err := os.RemoveAll(link); err != nil {
+	if err := mounts.RemoveTree(link); err != nil {
 		return "", err
 	}
 	name = filepath.Base(fresh)
@@ -168,8 +172,8 @@ func (f Folder) link(files map[string]File) error {
 		if have, err := os.Readlink(name); err == nil && have == target {
 			continue
 		}
-		// Whatever else has the name is not ours to keep: nobody writes here.
-		if err := os.RemoveAll(name); err != nil {
+		// Whatever else has the name is removed: only this package writes here.
+		if err := mounts.RemoveTree(name); err != nil {
 			return err
 		}
 		if err := f.symlink(target, name); err != nil {
@@ -191,7 +195,7 @@ func (f Folder) sweep(current string, files map[string]File) error {
 		switch name := e.Name(); {
 		case name == dataLink || name == current || wanted[name]:
 		case strings.HasPrefix(name, ".."), e.Type()&fs.ModeSymlink != 0:
-			all = append(all, os.RemoveAll(filepath.Join(f.Path, name)))
+			all = append(all, mounts.RemoveTree(filepath.Join(f.Path, name)))
 		}
 	}
 	return errors.Join(all...)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package atomic
 
 import (
@@ -11,7 +13,7 @@ import (
 // errDiffers ends the comparison.
 var errDiffers = errors.New("differs")
 
-// same tells whether a data folder holds exactly these files. Owners are not
+// same reports whether a data folder holds exactly these files. Owners are not
 // compared: they were set before the folder got its name.
 func same(dir string, files map[string]File) bool {
 	seen := 0

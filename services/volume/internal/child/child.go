@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package child runs steps that may never end in processes that can be lost.
 //
 // A call into a file system whose server is gone waits in the kernel, deaf even

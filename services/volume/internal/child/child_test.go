@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package child_test
 
 import (
@@ -12,10 +14,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/sextant-node/sextant/services/volume/internal/child"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/stallfs"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 func TestMain(m *testing.M) {
@@ -86,7 +89,8 @@ func TestASlowStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := child.NewPool(child.Config{Command: func() *exec.Cmd {
+	clock := clocktesting.NewFakeClock(time.Now())
+	p := child.NewPool(child.Config{Clock: clock, Command: func() *exec.Cmd {
 		c := command()
 		late := exec.Command("sh", "-c", `read line < "$0"; exec "$1"`, gate, self)
 		late.Env = c.Env
@@ -96,13 +100,9 @@ func TestASlowStart(t *testing.T) {
 	results := make(chan error, 2)
 	step := func() { results <- do(p, "pid", "x", "", nil) }
 	go step()
-	<-time.After(1500 * time.Millisecond) // longer than a step is waited for
+	waits(t, clock)
+	clock.Step(10 * time.Second) // longer than a step is waited for
 	go step()
-	select {
-	case err := <-results:
-		t.Fatalf("a step ended before its child was there: %v", err)
-	case <-time.After(200 * time.Millisecond):
-	}
 	open, err := os.OpenFile(gate, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +114,18 @@ func TestASlowStart(t *testing.T) {
 		}
 		if err := <-results; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// waits returns once something waits for the clock.
+func waits(t *testing.T, clock *clocktesting.FakeClock) {
+	t.Helper()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for limit := time.Now().Add(time.Minute); !clock.HasWaiters(); <-again.C {
+		if time.Now().After(limit) {
+			t.Fatal("nothing waits for the clock")
 		}
 	}
 }
@@ -169,7 +181,7 @@ func TestAFileSystemThatStopsAnswering(t *testing.T) {
 	}
 }
 
-// inKernel tells whether a thread of a process waits deaf to signals.
+// inKernel reports whether a thread of a process waits deaf to signals.
 func inKernel(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")

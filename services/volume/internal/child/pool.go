@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package child
 
 import (
@@ -12,11 +14,13 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 const (
 	// most is how many steps begin at a time. A step gives its place away when it
-	// takes long, so those that hang hold up nobody.
+	// takes long, so those that hang delay no others.
 	most = 8
 	slow = time.Second
 	// mostStuck bounds the processes that a broken node can lose: each keeps its
@@ -32,8 +36,10 @@ type Config struct {
 	// standard input and output.
 	Command func() *exec.Cmd
 	// Freed is called when a place that did not answer may be tried again; nil for
-	// nobody.
+	// nothing.
 	Freed func()
+	// Clock is the real one when nil.
+	Clock clock.WithDelayedExecution
 	Log   *slog.Logger
 }
 
@@ -50,6 +56,9 @@ type Pool struct {
 
 // NewPool makes a pool; it starts nothing.
 func NewPool(cfg Config) *Pool {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
 	return &Pool{cfg: cfg, slots: make(chan struct{}, most), stuck: map[string]*Stuck{}, lost: map[*Stuck]bool{}}
 }
 
@@ -70,7 +79,7 @@ type process struct {
 	greeted bool
 	in      io.WriteCloser
 	out     *json.Decoder
-	retired *time.Timer
+	retired clock.Timer
 }
 
 // Do carries out a step in a child and decodes what it returns into result,
@@ -96,22 +105,22 @@ func (p *Pool) Do(t Task, result any) error {
 	if err != nil {
 		return err
 	}
-	wait := &Stuck{Step: t.Step, On: t.On, Since: time.Now(), PID: c.cmd.Process.Pid}
+	wait := &Stuck{Step: t.Step, On: t.On, Since: p.cfg.Clock.Now(), PID: c.cmd.Process.Pid}
 	done := make(chan outcome, 1)
 	go func() {
 		o := c.greet()
 		if o.err == nil {
 			// A child that is slow to start, on a busy node, says nothing about the place.
-			late := time.AfterFunc(slow, func() { free(); p.suspect(t.Place, wait) })
+			late := p.cfg.Clock.AfterFunc(slow, func() { free(); p.suspect(t.Place, wait) })
 			o = c.ask(request{Step: t.Step, Args: args})
 			late.Stop()
 		}
 		done <- o
 	}()
-	limit := time.NewTimer(t.Limit)
+	limit := p.cfg.Clock.NewTimer(t.Limit)
 	defer limit.Stop()
 	select {
-	case <-limit.C:
+	case <-limit.C():
 		p.abandon(c, t.Place, wait)
 		return wait
 	case o := <-done:
@@ -236,7 +245,7 @@ func (p *Pool) give(c *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, c)
-	c.retired = time.AfterFunc(keep, func() {
+	c.retired = p.cfg.Clock.AfterFunc(keep, func() {
 		p.mu.Lock()
 		i := slices.Index(p.idle, c)
 		if i >= 0 {

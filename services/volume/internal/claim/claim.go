@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package claim decides which persistent volume a volume of a pod leads to. It
 // is pure; objects come in as lookups.
 //
@@ -14,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 	storage "k8s.io/component-helpers/storage/volume"
+
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 )
 
 // Objects looks up what a pod refers to. Errors say that an object is not there
@@ -25,9 +29,11 @@ type Objects interface {
 	Node() (*v1.Node, error)
 }
 
-// Source is what a claim leads to.
+// Source is what a volume of a pod leads to.
 type Source struct {
-	Claim  *v1.PersistentVolumeClaim
+	// Claim is empty for a volume that the pod names without one.
+	Claim *v1.PersistentVolumeClaim
+	// Volume is that of the CSI driver where the type was migrated.
 	Volume *v1.PersistentVolume
 	// Block says that containers get the device, not a file system.
 	Block bool
@@ -35,7 +41,7 @@ type Source struct {
 	ReadOnly bool
 }
 
-// Exclusive tells whether one pod only may have the volume (ReadWriteOncePod).
+// Exclusive reports whether one pod only may have the volume (ReadWriteOncePod).
 func (s *Source) Exclusive() bool {
 	return slices.Contains(s.Volume.Spec.AccessModes, v1.ReadWriteOncePod)
 }
@@ -43,22 +49,14 @@ func (s *Source) Exclusive() bool {
 // protection is the finalizer of a claim that pods use.
 const protection = "kubernetes.io/pvc-protection"
 
-// Name of the claim that a volume of a pod comes from; empty for none. The claim
-// of a generic ephemeral volume is named after pod and volume (API rule).
-func Name(p *v1.Pod, v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return ephemeral.VolumeClaimName(p, v)
-	}
-	return ""
-}
-
 // Resolve finds what a volume of a pod leads to, or says what is missing.
 func Resolve(p *v1.Pod, v *v1.Volume, objects Objects) (*Source, error) {
-	name := Name(p, v)
-	if name == "" {
+	name := volumetype.ClaimName(p, v)
+	switch {
+	case name != "":
+	case volumetype.Indirect(p, v):
+		return inline(p, v)
+	default:
 		return nil, fmt.Errorf("volume %s comes from no claim", v.Name)
 	}
 	claim, err := bound(p.Namespace, name, objects)
@@ -90,6 +88,19 @@ func Resolve(p *v1.Pod, v *v1.Volume, objects Objects) (*Source, error) {
 	return s, nil
 }
 
+// inline is what a volume of a migrated type leads to that a pod has without a claim. That
+// it is read-only is up to the driver, by its access mode: so does a kubelet.
+func inline(p *v1.Pod, v *v1.Volume) (*Source, error) {
+	pv, err := volumetype.TranslateInline(p, v)
+	if err != nil {
+		return nil, fmt.Errorf("volume %s: %w", v.Name, err)
+	}
+	if err := used(p, v.Name, v1.PersistentVolumeFilesystem); err != nil {
+		return nil, err
+	}
+	return &Source{Claim: &v1.PersistentVolumeClaim{}, Volume: pv}, nil
+}
+
 // bound finds a claim that has a volume.
 func bound(namespace, name string, objects Objects) (*v1.PersistentVolumeClaim, error) {
 	c, err := objects.Claim(namespace, name)
@@ -118,6 +129,9 @@ func volume(c *v1.PersistentVolumeClaim, objects Objects) (*v1.PersistentVolume,
 	case pv.Spec.ClaimRef.UID != c.UID:
 		return nil, fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", name, pv.Spec.ClaimRef.UID, c.UID)
 	}
+	if pv, err = volumetype.Translate(pv); err != nil {
+		return nil, fmt.Errorf("PV %s: %w", name, err)
+	}
 	return pv, nil
 }
 
@@ -133,7 +147,7 @@ func used(p *v1.Pod, name string, mode v1.PersistentVolumeMode) error {
 	return nil
 }
 
-// uses tells whether any container mounts a volume, and whether any has it as a
+// uses reports whether any container mounts a volume, and whether any has it as a
 // device.
 func uses(p *v1.Pod, name string) (mounts, devices bool) {
 	look := func(c *v1.EphemeralContainerCommon) {

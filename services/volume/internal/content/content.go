@@ -1,5 +1,6 @@
-// Package content decides what a volume is made of: which plugin, and for the
-// volumes that hold files, which files. It is pure; objects and tokens come in
+// SPDX-License-Identifier: Apache-2.0
+
+// Package content decides which files a volume of API objects holds. It is pure; objects and tokens come in
 // as lookups.
 package content
 
@@ -15,74 +16,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/downward"
 )
 
-// Plugin names as the kubelet has them on disk.
-const (
-	EmptyDir    = "kubernetes.io/empty-dir"
-	HostPath    = "kubernetes.io/host-path"
-	ConfigMap   = "kubernetes.io/configmap"
-	Secret      = "kubernetes.io/secret"
-	DownwardAPI = "kubernetes.io/downward-api"
-	Projected   = "kubernetes.io/projected"
-	Image       = "kubernetes.io/image"
-	GitRepo     = "kubernetes.io/git-repo"
-	CSI         = "kubernetes.io/csi"
-	Local       = "kubernetes.io/local-volume"
-	NFS         = "kubernetes.io/nfs"
-	ISCSI       = "kubernetes.io/iscsi"
-	FC          = "kubernetes.io/fc"
-	FlexVolume  = "kubernetes.io/flexvolume"
-	Claim       = "kubernetes.io/persistent-volume-claim"
-	unknown     = "unknown"
-)
-
-// Plugin names the plugin of a volume.
-func Plugin(v *v1.Volume) string {
-	switch {
-	case v.EmptyDir != nil:
-		return EmptyDir
-	case v.HostPath != nil:
-		return HostPath
-	case v.ConfigMap != nil:
-		return ConfigMap
-	case v.Secret != nil:
-		return Secret
-	case v.DownwardAPI != nil:
-		return DownwardAPI
-	case v.Projected != nil:
-		return Projected
-	case v.Image != nil:
-		return Image
-	case v.GitRepo != nil:
-		return GitRepo
-	case v.CSI != nil:
-		return CSI
-	case v.NFS != nil:
-		return NFS
-	case v.ISCSI != nil:
-		return ISCSI
-	case v.FC != nil:
-		return FC
-	case v.FlexVolume != nil:
-		return FlexVolume
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return Claim
-	}
-	if l := legacyOf(v); l != nil {
-		return l.plugin
-	}
-	return unknown
-}
-
-// HasFiles tells whether a plugin's volumes hold files that this package makes.
-func HasFiles(plugin string) bool {
-	switch plugin {
-	case ConfigMap, Secret, DownwardAPI, Projected:
-		return true
-	}
-	return false
-}
-
-// InMemory tells whether a volume's files must never reach a disk.
+// InMemory reports whether a volume's files must never reach a disk.
 func InMemory(v *v1.Volume) bool { return v.Secret != nil || v.Projected != nil }
 
 // File is one file of a volume.
@@ -106,7 +40,7 @@ type Objects interface {
 	// Certificate is the key and the certificate chain of a source of a volume, both
 	// PEM, and when to look again.
 	Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error)
-	// Gate tells whether a feature gate is on.
+	// Gate reports whether a feature gate is on.
 	Gate(name string) bool
 	// Allocatable is the node's, for resource fields without a limit.
 	Allocatable() (v1.ResourceList, error)

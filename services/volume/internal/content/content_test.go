@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package content_test
 
 import (
@@ -206,93 +208,13 @@ func tell(t *testing.T, story *txtar.Archive) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func TestPlugin(t *testing.T) {
-	for want, source := range map[string]v1.VolumeSource{
-		"kubernetes.io/empty-dir":               {EmptyDir: &v1.EmptyDirVolumeSource{}},
-		"kubernetes.io/host-path":               {HostPath: &v1.HostPathVolumeSource{}},
-		"kubernetes.io/configmap":               {ConfigMap: &v1.ConfigMapVolumeSource{}},
-		"kubernetes.io/secret":                  {Secret: &v1.SecretVolumeSource{}},
-		"kubernetes.io/downward-api":            {DownwardAPI: &v1.DownwardAPIVolumeSource{}},
-		"kubernetes.io/projected":               {Projected: &v1.ProjectedVolumeSource{}},
-		"kubernetes.io/image":                   {Image: &v1.ImageVolumeSource{}},
-		"kubernetes.io/git-repo":                {GitRepo: &v1.GitRepoVolumeSource{}},
-		"kubernetes.io/csi":                     {CSI: &v1.CSIVolumeSource{}},
-		"kubernetes.io/nfs":                     {NFS: &v1.NFSVolumeSource{}},
-		"kubernetes.io/iscsi":                   {ISCSI: &v1.ISCSIVolumeSource{}},
-		"kubernetes.io/fc":                      {FC: &v1.FCVolumeSource{}},
-		"kubernetes.io/flexvolume":              {FlexVolume: &v1.FlexVolumeSource{}},
-		"kubernetes.io/persistent-volume-claim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}},
-		"unknown":                               {},
+func TestInMemory(t *testing.T) {
+	for source, want := range map[*v1.VolumeSource]bool{
+		{Secret: &v1.SecretVolumeSource{}}: true, {Projected: &v1.ProjectedVolumeSource{}}: true,
+		{ConfigMap: &v1.ConfigMapVolumeSource{}}: false, {DownwardAPI: &v1.DownwardAPIVolumeSource{}}: false,
 	} {
-		if got := content.Plugin(&v1.Volume{VolumeSource: source}); got != want {
-			t.Errorf("plugin %q, want %q", got, want)
-		}
-		files := strings.HasSuffix(want, "/configmap") || strings.HasSuffix(want, "/secret") || strings.HasSuffix(want, "/downward-api") || strings.HasSuffix(want, "/projected")
-		if content.HasFiles(want) != files {
-			t.Errorf("%s has files: %v, want %v", want, !files, files)
-		}
-		if memory := source.Secret != nil || source.Projected != nil; content.InMemory(&v1.Volume{VolumeSource: source}) != memory {
-			t.Errorf("%s in memory: %v, want %v", want, !memory, memory)
-		}
-	}
-	if got := content.Plugin(&v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}); got != content.Claim {
-		t.Errorf("an ephemeral claim is %q", got)
-	}
-}
-
-func TestDepends(t *testing.T) {
-	p := &v1.Pod{}
-	err := yaml.UnmarshalStrict([]byte(`
-metadata: {namespace: ns}
-spec:
-  volumes:
-  - {name: none, emptyDir: {}}
-  - {name: a, configMap: {name: a}}
-  - {name: b, secret: {secretName: b}}
-  - name: c
-    projected:
-      sources:
-      - configMap: {name: c}
-      - secret: {name: d}
-      - serviceAccountToken: {path: t}
-`), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		kind, namespace, name string
-		want                  bool
-	}{
-		{"ConfigMap", "ns", "a", true}, {"Secret", "ns", "b", true}, {"ConfigMap", "ns", "c", true}, {"Secret", "ns", "d", true},
-		{"ConfigMap", "other", "a", false}, {"Secret", "ns", "a", false}, {"ConfigMap", "ns", "b", false}, {"Node", "", "a", false}, {"ConfigMap", "ns", "", false},
-	} {
-		if got := content.Depends(p, test.kind, test.namespace, test.name); got != test.want {
-			t.Errorf("%s %s/%s: %v", test.kind, test.namespace, test.name, got)
-		}
-	}
-}
-
-func TestDependsOnNode(t *testing.T) {
-	item := []v1.DownwardAPIVolumeFile{{Path: "x", ResourceFieldRef: &v1.ResourceFieldSelector{}}}
-	field := []v1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &v1.ObjectFieldSelector{}}}
-	projected := func(items []v1.DownwardAPIVolumeFile) v1.VolumeSource {
-		return v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, {DownwardAPI: &v1.DownwardAPIProjection{Items: items}}}}}
-	}
-	for name, test := range map[string]struct {
-		source v1.VolumeSource
-		want   bool
-	}{
-		"disk":              {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, false},
-		"memory":            {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, true},
-		"resource":          {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: item}}, true},
-		"field":             {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: field}}, false},
-		"projected":         {projected(item), true},
-		"projected, fields": {projected(field), false},
-		"configMap":         {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, false},
-	} {
-		p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: test.source}}}}
-		if got := content.DependsOnNode(p); got != test.want {
-			t.Errorf("%s: %v", name, got)
+		if content.InMemory(&v1.Volume{VolumeSource: *source}) != want {
+			t.Errorf("%v in memory: %v, want %v", source, !want, want)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package content
 
 import (
@@ -8,6 +10,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
 // trustBundle puts the trust anchors of ClusterTrustBundles in (KEP-3257). Those that are
@@ -70,7 +74,7 @@ func trustAnchors(bundle string) ([]byte, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("spec.trustBundle has a PEM block %q, want CERTIFICATE", block.Type)
+			return nil, fmt.Errorf("spec.trustBundle has a PEM block %q, want CERTIFICATE", quiet.Cut(block.Type, 64))
 		}
 		blocks = append(blocks, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -19,12 +21,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/pluginregistration"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/store"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
-	"github.com/sextant-node/sextant/services/volume/internal/plugins"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/csidriver"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // rig is a manager on real mounts before a real driver.
@@ -74,8 +76,8 @@ func newRig(t *testing.T, capabilities ...csi.NodeServiceCapability_RPC_Type) *r
 	return r
 }
 
-func (r *rig) plugin() plugins.Plugin {
-	return plugins.Plugin{Name: r.config.Name, Endpoint: r.config.Endpoint, Socket: r.config.Registration, Versions: []string{"1.0.0"}}
+func (r *rig) plugin() pluginregistration.Plugin {
+	return pluginregistration.Plugin{Name: r.config.Name, Endpoint: r.config.Endpoint, Socket: r.config.Registration, Versions: []string{"1.0.0"}}
 }
 
 // start begins a life of the manager on a journal.
@@ -444,7 +446,7 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	}
 	r.faults()
 	r.calls()
-	// Another pod comes before that was tried again: it stages anew, and keeps it.
+	// Another pod comes before that was tried again: it stages again, and keeps it.
 	r.mount(persistent("two"))
 	r.want("StageVolume PublishVolume")
 	r.unmount("one")
@@ -453,6 +455,25 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	r.clean()
 	if !slices.Contains(r.codes, "NodeStageVolume Internal") || !slices.Contains(r.codes, "NodeStageVolume OK") {
 		t.Errorf("observed %v", r.codes)
+	}
+}
+
+// TestAFailedUnstagingIsTriedAgain, also by the next life of the service.
+func TestAFailedUnstagingIsTriedAgain(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		r := newRig(t, all...)
+		r.mount(persistent("one"))
+		r.faults("NodeUnstageVolume fail INTERNAL")
+		if err := r.Unmount(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") {
+			t.Errorf("error %v", err)
+		}
+		if r.faults(); restarts {
+			r.again(false)
+		}
+		r.calls()
+		r.unmount("one")
+		r.want("UnpublishVolume UnstageVolume")
+		r.clean()
 	}
 }
 
@@ -470,6 +491,8 @@ func TestAFailedPublishLeavesSomethingToUndo(t *testing.T) {
 func TestRepublish(t *testing.T) {
 	r := newRig(t, all...)
 	q := persistent("one")
+	group := int64(7)
+	q.FSGroup, q.GiveFSGroup = &group, true
 	q.Republish, q.PublishAttributes = true, map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": "first"}
 	path := r.mount(q)
 	q.PublishAttributes = map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": "second"}
@@ -478,6 +501,9 @@ func TestRepublish(t *testing.T) {
 		t.Errorf("tokens %s", got)
 	}
 	r.want("StageVolume PublishVolume PublishVolume")
+	if len(r.given) != 2 { // new files are the group's as well
+		t.Errorf("given to the group: %q", r.given)
+	}
 	r.faults("NodePublishVolume fail INTERNAL")
 	r.refused(q, "Internal")
 	if _, ok := r.Standing("one", "data"); !ok {
@@ -492,7 +518,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	r := newRig(t, all...)
 	r.mount(persistent("one"))
 	// A life that ended between the last pod and the unstaging.
-	if err := r.uses.Delete("one/pv"); err != nil {
+	if err := r.uses.drop("one/pv"); err != nil {
 		t.Fatal(err)
 	}
 	if err := unmountPoint(filepath.Join(r.root, "pods/one/volumes/kubernetes.io~csi/pv/mount")); err != nil {
@@ -519,6 +545,9 @@ func TestFSGroup(t *testing.T) {
 	path := r.mount(q)
 	if want := path + " 2000"; len(r.given) != 1 || r.given[0] != want {
 		t.Errorf("given %v", r.given)
+	}
+	if r.mount(q); len(r.given) != 1 {
+		t.Errorf("given again, under containers: %v", r.given)
 	}
 	r.unmount("one")
 
@@ -698,15 +727,16 @@ func TestOneHungVolumeHoldsUpNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { _, err := r.Mount(ctx, hung); done <- err }()
-	for {
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for limit := time.Now().Add(time.Minute); ; <-again.C {
 		calls, err := csidriver.Calls(r.data)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || time.Now().After(limit) {
+			t.Fatalf("the driver was asked for %v, %v", calls, err)
 		}
 		if slices.Contains(calls, "NodeStageVolume vol-hung") {
 			break
 		}
-		<-time.After(time.Millisecond)
 	}
 	r.faults()
 	r.mount(persistent("one")) // of the same driver

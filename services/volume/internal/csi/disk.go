@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -10,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/file"
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -107,16 +109,13 @@ func remove(path string) error {
 	return nil
 }
 
-// mountedAt asks the mount table only, which no file system can hold up.
+// mountedAt reports whether something is mounted on a path, which need not exist.
 func mountedAt(path string) (bool, error) {
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		path = filepath.Join(dir, filepath.Base(path)) // the table has real paths
+	is, err := mounts.On(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	table, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
-	if err != nil {
-		return false, fmt.Errorf("mount table: %w", err)
-	}
-	return len(table) > 0, nil
+	return is, err
 }
 
 // found lists what vol_data.json files say, of both agents.
@@ -157,4 +156,13 @@ func (d disk) found() (uses []use, stages []staged) {
 		}
 	}
 	return uses, stages
+}
+
+// forgetDevice removes the folders of a block volume that no pod uses.
+func (d disk) forgetDevice(name string) error {
+	dir := filepath.Join(d.devices(), name)
+	return errors.Join(
+		remove(filepath.Join(dir, "data", dataFile)), remove(filepath.Join(dir, "data")), remove(dir),
+		remove(filepath.Join(d.devices(), "publish", name)),
+	)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package csi is the node's side of the Container Storage Interface
 // (github.com/container-storage-interface/spec): it has drivers stage, publish,
 // unpublish and unstage volumes, in that order, and keeps count of who uses what.

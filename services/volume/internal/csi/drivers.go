@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -7,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,10 +17,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/sextant-node/sextant/pkg/pluginregistration"
+	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/pkg/store"
-	"github.com/sextant-node/sextant/services/volume/internal/plugins"
 )
 
 // callLimit is how long a driver may take for a call (the kubelet's).
@@ -35,7 +40,7 @@ type Info struct {
 	Topology   map[string]string `json:"topology,omitempty"`
 }
 
-// Observe hears how a call went: gRPC method and status code.
+// Observe is called after each call: gRPC method and status code.
 type Observe func(driver, method, code string, took time.Duration)
 
 // Drivers are those registered on this node. Safe for concurrent use.
@@ -59,7 +64,7 @@ type driver struct {
 	capabilities map[csi.NodeServiceCapability_RPC_Type]bool // nil: not asked yet
 }
 
-// NewDrivers takes up the journal. changed hears that a driver came or went.
+// NewDrivers takes up the journal. changed is called when a driver came or went.
 func NewDrivers(file *store.Store, observe Observe, changed func(name string), log *slog.Logger) (*Drivers, error) {
 	table, err := store.NewTable(file, "csi-drivers", store.JSON[Info]())
 	if err != nil {
@@ -95,8 +100,8 @@ func (d *Drivers) open(info Info) (*driver, error) {
 	return &driver{Info: info, conn: conn, node: csi.NewNodeClient(conn)}, nil
 }
 
-// Register takes a driver in that has announced itself (plugins.Config).
-func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
+// Register takes a driver in that has announced itself (pluginregistration.Type).
+func (d *Drivers) Register(ctx context.Context, p pluginregistration.Plugin) error {
 	if _, err := version.HighestSupportedVersion(p.Versions); err != nil {
 		return fmt.Errorf("CSI driver %q supports none of the versions that this node does: %q: %w", p.Name, p.Versions, err)
 	}
@@ -105,8 +110,8 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 		return err
 	}
 	info, err := fresh.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{}, grpc.WaitForReady(false))
-	if err == nil && info.GetNodeId() == "" {
-		err = fmt.Errorf("NodeGetInfo of CSI driver %s: node_id is empty", p.Name)
+	if err == nil {
+		err = checkInfo(p.Name, info)
 	}
 	if err != nil {
 		return closing(fresh, err)
@@ -131,6 +136,35 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	return nil
 }
 
+// mostNodeID is the longest nodeID that the API server takes in a CSINode, in bytes.
+const mostNodeID = 256
+
+// checkInfo refuses what the API server would refuse in the CSINode and the Node's labels,
+// where it would cost the other drivers their entries.
+func checkInfo(name string, info *csi.NodeGetInfoResponse) error {
+	bad := func(what, value, want string) error {
+		return fmt.Errorf("NodeGetInfo of CSI driver %s: %s: %q: %s", quiet.Cut(name, 64), what, quiet.Cut(value, 256), want)
+	}
+	switch id := info.GetNodeId(); {
+	case len(name) > 63 || len(validation.IsDNS1123Subdomain(strings.ToLower(name))) > 0:
+		return bad("name", name, "want a DNS subdomain of at most 63 characters")
+	case id == "":
+		return fmt.Errorf("NodeGetInfo of CSI driver %s: node_id is empty", name)
+	case len(id) > mostNodeID:
+		return bad("node_id", id, fmt.Sprintf("want at most %d bytes", mostNodeID))
+	}
+	segments := info.GetAccessibleTopology().GetSegments()
+	for _, key := range slices.Sorted(maps.Keys(segments)) {
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			return bad("accessible_topology", key, problems[0])
+		}
+		if problems := validation.IsValidLabelValue(segments[key]); len(problems) > 0 {
+			return bad("accessible_topology."+key, segments[key], problems[0])
+		}
+	}
+	return nil
+}
+
 func closing(d *driver, err error) error {
 	_ = d.conn.Close() // nothing to lose in it
 	return err
@@ -141,8 +175,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Unregister lets a driver go whose socket is gone (plugins.Config).
-func (d *Drivers) Unregister(p plugins.Plugin) {
+// Unregister lets a driver go whose socket is gone (pluginregistration.Type).
+func (d *Drivers) Unregister(p pluginregistration.Plugin) {
 	d.mu.Lock()
 	gone := d.all[p.Name]
 	if gone == nil || gone.Socket != p.Socket {
@@ -164,7 +198,7 @@ func (d *Drivers) drop(gone *driver) {
 }
 
 // Scanned lets go of the drivers of an earlier life that are not there any more
-// (plugins.Config).
+// (pluginregistration.Config).
 func (d *Drivers) Scanned(sockets []string) {
 	d.mu.Lock()
 	var gone []string
@@ -201,7 +235,7 @@ func (d *Drivers) get(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// can tells whether a driver has a capability. It is asked once a registration.
+// can reports whether a driver has a capability. It is asked once a registration.
 func (d *driver) can(ctx context.Context, what csi.NodeServiceCapability_RPC_Type) (bool, error) {
 	d.mu.Lock()
 	known := d.capabilities

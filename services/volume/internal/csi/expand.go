@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -24,7 +26,7 @@ func (e *ExpandError) Error() string {
 // Unwrap is what the driver said.
 func (e *ExpandError) Unwrap() error { return e.Err }
 
-// Final tells whether it has failed for certain, and is not going on still.
+// Final reports whether it has failed for certain, and is not going on still.
 func (e *ExpandError) Final() bool {
 	said, told := status.FromError(e.Err)
 	if !told {
@@ -37,7 +39,7 @@ func (e *ExpandError) Final() bool {
 	return true
 }
 
-// Infeasible tells whether it would fail again however often it is tried (KEP-1790).
+// Infeasible reports whether it would fail again however often it is tried (KEP-1790).
 func (e *ExpandError) Infeasible() bool {
 	switch status.Code(e.Err) {
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
@@ -46,14 +48,13 @@ func (e *ExpandError) Infeasible() bool {
 	return false
 }
 
-// Expanded tells whether a volume has been expanded to a size on this node.
+// Expanded reports whether a volume has been expanded to a size on this node.
 func (m *Manager) Expanded(r *Request) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s, ok := m.stagings[r.volume()]; ok {
+	if s, ok := m.stages.get(r.volume()); ok {
 		return s.Size >= r.Size
 	}
-	return m.used[string(r.UID)+"/"+r.Name].Size >= r.Size
+	u, _ := m.uses.get(string(r.UID) + "/" + r.Name)
+	return u.Size >= r.Size
 }
 
 // growStaged has the driver expand a staged volume that is to be larger.
@@ -63,7 +64,7 @@ func (m *Manager) growStaged(ctx context.Context, d *driver, r *Request, s stage
 		return err
 	}
 	s.Size = r.Size
-	return m.putStaged(s)
+	return m.stages.put(s.volume(), s)
 }
 
 // growUsed is growStaged for a volume whose driver does not stage it.
@@ -73,7 +74,7 @@ func (m *Manager) growUsed(ctx context.Context, d *driver, r *Request, u use) (u
 		return u, err
 	}
 	u.Size = r.Size
-	return u, m.putUse(u)
+	return u, m.uses.put(u.key(), u)
 }
 
 // grow expands a volume that is published.
@@ -85,9 +86,7 @@ func (m *Manager) grow(ctx context.Context, r *Request, u use) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	s, ok := m.stagings[r.volume()]
-	m.mu.Unlock()
+	s, ok := m.stages.get(r.volume())
 	if ok {
 		return m.growStaged(ctx, d, r, s)
 	}
@@ -106,10 +105,7 @@ func (m *Manager) expand(ctx context.Context, d *driver, r *Request, path, stage
 	if err != nil || !able {
 		return false, err
 	}
-	m.mu.Lock()
-	busy := m.busy[r.volume()] == r.Size
-	m.mu.Unlock()
-	if busy {
+	if size, busy := m.busy.Load(r.volume()); busy && size == r.Size {
 		return false, nil
 	}
 	c, err := m.capability(ctx, d, r)
@@ -122,9 +118,7 @@ func (m *Manager) expand(ctx context.Context, d *driver, r *Request, path, stage
 	})
 	if status.Code(err) == codes.FailedPrecondition {
 		m.cfg.Log.Warn("not expanded while it is in use", "volume", r.Name, "error", err.Error())
-		m.mu.Lock()
-		m.busy[r.volume()] = r.Size
-		m.mu.Unlock()
+		m.busy.Store(r.volume(), r.Size)
 		return false, nil
 	}
 	if err != nil {

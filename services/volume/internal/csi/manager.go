@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -68,43 +70,34 @@ type Config struct {
 type Manager struct {
 	cfg    Config
 	disk   disk
-	uses   *store.Table[use]
-	stages *store.Table[staged]
-	turns  turns.Turns // one at a time for a volume
-
-	mu       sync.Mutex
-	used     map[string]use    // by key
-	stagings map[string]staged // by volume
-	busy     map[string]int64  // by volume, the size it cannot get while in use
+	uses   *ledger[use]    // by key
+	stages *ledger[staged] // by volume
+	turns  turns.Turns     // one at a time for a volume
+	// busy is, by volume, the size in bytes that it cannot get while in use (int64).
+	busy sync.Map
 }
 
 // New takes up the journal, and what is on disk beside it.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, disk: disk{cfg.Layout}, busy: map[string]int64{}}
+	m := &Manager{cfg: cfg, disk: disk{cfg.Layout}}
 	var err error
-	if m.uses, err = store.NewTable(cfg.Store, "csi-uses", store.JSON[use]()); err != nil {
+	if m.uses, err = openLedger(store.NewTable(cfg.Store, "csi-uses", store.JSON[use]())); err != nil {
 		return nil, err
 	}
-	if m.stages, err = store.NewTable(cfg.Store, "csi-stages", store.JSON[staged]()); err != nil {
-		return nil, err
-	}
-	if m.used, err = m.uses.All(); err != nil {
-		return nil, err
-	}
-	if m.stagings, err = m.stages.All(); err != nil {
+	if m.stages, err = openLedger(store.NewTable(cfg.Store, "csi-stages", store.JSON[staged]())); err != nil {
 		return nil, err
 	}
 	uses, stages := m.disk.found()
 	for _, u := range uses {
-		if _, ok := m.used[u.key()]; !ok {
-			if err := m.putUse(u); err != nil {
+		if _, ok := m.uses.get(u.key()); !ok {
+			if err := m.uses.put(u.key(), u); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, s := range stages {
-		if _, ok := m.stagings[s.volume()]; !ok {
-			if err := m.putStaged(s); err != nil {
+		if _, ok := m.stages.get(s.volume()); !ok {
+			if err := m.stages.put(s.volume(), s); err != nil {
 				return nil, err
 			}
 		}
@@ -112,50 +105,23 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-func (m *Manager) putUse(u use) error {
-	if err := m.uses.Put(u.key(), u); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used[u.key()] = u
-	return nil
+// usesOf lists what drivers may have published to a pod.
+func (m *Manager) usesOf(uid types.UID) []use {
+	return m.uses.list(func(u use) bool { return u.UID == uid })
 }
 
-func (m *Manager) putStaged(s staged) error {
-	if err := m.stages.Put(s.volume(), s); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.stagings[s.volume()] = s
-	return nil
-}
+// Uses reports whether drivers may have published anything to a pod.
+func (m *Manager) Uses(uid types.UID) bool { return len(m.usesOf(uid)) > 0 }
 
-// Uses tells whether drivers may have published anything to a pod.
-func (m *Manager) Uses(uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, u := range m.used {
-		if u.UID == uid {
-			return true
-		}
-	}
-	return false
-}
-
-// Standing tells whether a volume of a pod was published in this boot and is
+// Standing reports whether a volume of a pod was published in this boot and is
 // there still, and where.
 func (m *Manager) Standing(uid types.UID, volume string) (path string, ok bool) {
-	m.mu.Lock()
-	var found use
-	for _, u := range m.used {
-		if u.UID == uid && u.Volume == volume {
-			found, ok = u, true
+	for _, u := range m.usesOf(uid) {
+		if u.Volume == volume {
+			return u.Target, m.stands(u)
 		}
 	}
-	m.mu.Unlock()
-	return found.Target, ok && m.stands(found)
+	return "", false
 }
 
 func (m *Manager) stands(u use) bool {
@@ -169,36 +135,21 @@ func (m *Manager) stands(u use) bool {
 // InUse lists the attachable volumes that drivers may have published or staged, by
 // the attach controller's names.
 func (m *Manager) InUse() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	set := map[string]bool{}
-	for _, u := range m.used {
-		if u.Attachable {
-			set[u.volume()] = true
-		}
-	}
-	for name := range m.stagings {
-		set[name] = true
-	}
 	var all []string
-	for name := range set {
-		all = append(all, UniqueName(name))
+	for _, u := range m.uses.list(func(u use) bool { return u.Attachable }) {
+		all = append(all, UniqueName(u.volume()))
+	}
+	for _, s := range m.stages.list(func(staged) bool { return true }) {
+		all = append(all, UniqueName(s.volume()))
 	}
 	slices.Sort(all)
-	return all
+	return slices.Compact(all)
 }
 
 // UniqueName is the attach controller's name of a volume "driver^handle".
 func UniqueName(volume string) string { return plugin + "/" + volume }
 
 // others lists the pods that use a volume, one excepted.
-func (m *Manager) others(volume string, uid types.UID) (all []use) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, u := range m.used {
-		if u.volume() == volume && u.UID != uid {
-			all = append(all, u)
-		}
-	}
-	return all
+func (m *Manager) others(volume string, uid types.UID) []use {
+	return m.uses.list(func(u use) bool { return u.volume() == volume && u.UID != uid })
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -12,6 +14,7 @@ import (
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	utilstrings "k8s.io/utils/strings"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 )
@@ -28,9 +31,7 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 		Attachable: r.Attachable, Block: r.Block, Exclusive: r.Exclusive, Target: m.disk.target(r),
 		Size: r.Had,
 	}
-	m.mu.Lock()
-	had, known := m.used[u.key()]
-	m.mu.Unlock()
+	had, known := m.uses.get(u.key())
 	if known && had.volume() != u.volume() {
 		return "", fmt.Errorf("volume %s of the pod is %s, and was %s: it is not changed under a pod", r.Name, u.volume(), had.volume())
 	}
@@ -48,8 +49,8 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 		return "", err
 	}
 	if !standing {
-		// The intent to publish comes first: what is staged is somebody's.
-		if err := m.putUse(u); err != nil {
+		// The intent to publish comes first: what is staged has a user.
+		if err := m.uses.put(u.key(), u); err != nil {
 			return "", err
 		}
 		if err := fault.Hit(ctx, "volume.csi.stage"); err != nil {
@@ -63,11 +64,17 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 	if err := m.publish(ctx, d, r, u, stage, standing); err != nil {
 		return "", err
 	}
+	if !standing {
+		if err := m.settle(r, u); err != nil {
+			return "", err
+		}
+	}
+	// Also what was published again: the driver may have put other files there.
+	if err := m.give(r, d, u); err != nil {
+		return "", err
+	}
 	if standing {
 		return u.Target, m.grow(ctx, r, had)
-	}
-	if err := m.settle(r, d, u); err != nil {
-		return "", err
 	}
 	if stage == "" && !r.Inline {
 		if u, err = m.growUsed(ctx, d, r, u); err != nil {
@@ -75,7 +82,7 @@ func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error
 		}
 	}
 	u.Boot = m.cfg.Boot
-	return u.Target, m.putUse(u)
+	return u.Target, m.uses.put(u.key(), u)
 }
 
 // checkName makes sure that a volume's name is the name of one folder.
@@ -99,9 +106,7 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 	if r.Block {
 		s.Name = r.Name
 	}
-	m.mu.Lock()
-	had := m.stagings[r.volume()]
-	m.mu.Unlock()
+	had, _ := m.stages.get(r.volume())
 	if had.Boot == m.cfg.Boot && had.Path == s.Path {
 		if had.Label == s.Label {
 			return s.Path, m.growStaged(ctx, d, r, had)
@@ -113,7 +118,7 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 			return "", err
 		}
 	}
-	if err := m.putStaged(s); err != nil {
+	if err := m.stages.put(s.volume(), s); err != nil {
 		return "", err
 	}
 	if err := m.prepareStage(r, s); err != nil {
@@ -131,7 +136,7 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", r.Name, err)
 	}
 	s.Boot = m.cfg.Boot
-	if err := m.putStaged(s); err != nil {
+	if err := m.stages.put(s.volume(), s); err != nil {
 		return "", err
 	}
 	return s.Path, m.growStaged(ctx, d, r, s)
@@ -191,12 +196,10 @@ func (m *Manager) publish(ctx context.Context, d *driver, r *Request, u use, sta
 	})
 	if status.Code(err) == codes.FailedPrecondition && stage != "" {
 		// It is not staged, whatever the driver said before: stage it the next time.
-		m.mu.Lock()
-		s, ok := m.stagings[r.volume()]
-		m.mu.Unlock()
+		s, ok := m.stages.get(r.volume())
 		if ok && !standing {
 			s.Boot = ""
-			err = errors.Join(err, m.putStaged(s))
+			err = errors.Join(err, m.stages.put(s.volume(), s))
 		}
 	}
 	return err
@@ -218,12 +221,12 @@ func (m *Manager) preparePublish(r *Request, u use) error {
 		}
 	}
 	return writeData(notes, volData{
-		Name: r.Name, Handle: r.Handle, Driver: r.Driver, Node: r.Node, Attachment: r.Attachment, Lifecycle: lifecycle, Label: r.Label,
+		Name: utilstrings.UnescapeQualifiedName(r.Name), Handle: r.Handle, Driver: r.Driver, Node: r.Node, Attachment: r.Attachment, Lifecycle: lifecycle, Label: r.Label,
 	})
 }
 
-// settle does what is the node's to do with a published volume.
-func (m *Manager) settle(r *Request, d *driver, u use) error {
+// settle makes sure that a volume is published, and links a device.
+func (m *Manager) settle(r *Request, u use) error {
 	there, err := mountedAt(u.Target)
 	if err != nil {
 		return err
@@ -231,20 +234,25 @@ func (m *Manager) settle(r *Request, d *driver, u use) error {
 	if !there {
 		return fmt.Errorf("CSI driver %s says that it published volume %s, but nothing is mounted at %s", r.Driver, r.Name, u.Target)
 	}
-	if r.Block {
-		link := m.disk.link(r.UID, r.Name)
-		if err := os.MkdirAll(filepath.Dir(link), 0o750); err != nil {
-			return err
-		}
-		if err := remove(link); err != nil {
-			return err
-		}
-		return os.Symlink(u.Target, link)
+	if !r.Block {
+		return nil
 	}
+	link := m.disk.link(r.UID, r.Name)
+	if err := os.MkdirAll(filepath.Dir(link), 0o750); err != nil {
+		return err
+	}
+	if err := remove(link); err != nil {
+		return err
+	}
+	return os.Symlink(u.Target, link)
+}
+
+// give gives a published volume to the pod's group, unless the driver does.
+func (m *Manager) give(r *Request, d *driver, u use) error {
 	d.mu.Lock()
 	applies := d.capabilities[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
 	d.mu.Unlock()
-	if r.FSGroup == nil || !r.GiveFSGroup || applies || r.ReadOnly {
+	if r.Block || r.FSGroup == nil || !r.GiveFSGroup || applies || r.ReadOnly {
 		return nil
 	}
 	if err := m.cfg.Give(u.Target, r); err != nil {

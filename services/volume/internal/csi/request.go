@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -10,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Request is what a pod wants of a driver.
+// Request is what a pod wants of a driver. It has many fields because it is the sum
+// of what NodeStageVolume, NodePublishVolume and NodeExpandVolume of the CSI ask for.
 type Request struct {
 	UID types.UID
 	// Volume is the name in pod.spec.volumes; Name that of the volume on disk: the

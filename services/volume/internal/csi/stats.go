@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -19,22 +21,12 @@ var ErrNoStats = errors.New("no driver measures this volume")
 // Measure asks the driver of a published volume how full it is, and with health how it
 // is, which not every driver tells (KEP-1432).
 func (m *Manager) Measure(ctx context.Context, path string, health bool) (*measure.Reading, error) {
-	m.mu.Lock()
-	var found *use
-	for _, u := range m.used {
-		if u.Target == path {
-			found = &u
-			break
-		}
-	}
-	var s staged
-	if found != nil {
-		s = m.stagings[found.volume()]
-	}
-	m.mu.Unlock()
-	if found == nil {
+	all := m.uses.list(func(u use) bool { return u.Target == path })
+	if len(all) == 0 {
 		return nil, ErrNoStats
 	}
+	found := all[0]
+	s, _ := m.stages.get(found.volume())
 	d, err := m.cfg.Drivers.get(found.Driver)
 	if err != nil {
 		return nil, err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package csi
 
 import (
@@ -5,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
@@ -15,16 +16,9 @@ import (
 )
 
 // Unmount takes all volumes of drivers away from a pod, and unstages those that
-// nobody else uses. It goes on with the others when one fails.
+// no other pod uses. It goes on with the others when one fails.
 func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
-	m.mu.Lock()
-	var mine []use
-	for _, u := range m.used {
-		if u.UID == uid {
-			mine = append(mine, u)
-		}
-	}
-	m.mu.Unlock()
+	mine := m.usesOf(uid)
 	slices.SortFunc(mine, func(a, b use) int { return cmp.Compare(a.Name, b.Name) })
 	var failed []error
 	for _, u := range mine {
@@ -43,7 +37,7 @@ func (m *Manager) unmount(ctx context.Context, u use) error {
 	}
 	if u.Boot != "" {
 		u.Boot = ""
-		if err := m.putUse(u); err != nil {
+		if err := m.uses.put(u.key(), u); err != nil {
 			return err
 		}
 	}
@@ -66,31 +60,23 @@ func (m *Manager) unmount(ctx context.Context, u use) error {
 			return err
 		}
 		if u.Block {
-			if err := m.forgetDevice(u.Name); err != nil {
+			if err := m.disk.forgetDevice(u.Name); err != nil {
 				return err
 			}
 		}
 	}
-	if err := m.uses.Delete(u.key()); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.used, u.key())
-	return nil
+	return m.uses.drop(u.key())
 }
 
 // unstage has the driver let go of a volume. Callers hold its turn.
 func (m *Manager) unstage(ctx context.Context, d *driver, volume string) error {
-	m.mu.Lock()
-	s, ok := m.stagings[volume]
-	m.mu.Unlock()
+	s, ok := m.stages.get(volume)
 	if !ok {
 		return nil
 	}
 	if s.Boot != "" {
 		s.Boot = ""
-		if err := m.putStaged(s); err != nil {
+		if err := m.stages.put(s.volume(), s); err != nil {
 			return err
 		}
 	}
@@ -110,26 +96,11 @@ func (m *Manager) unstage(ctx context.Context, d *driver, volume string) error {
 		return fmt.Errorf("UnmountDevice failed: %w", err)
 	}
 	if s.Block {
-		if err := m.forgetDevice(s.Name); err != nil {
+		if err := m.disk.forgetDevice(s.Name); err != nil {
 			return err
 		}
 	}
-	if err := m.stages.Delete(volume); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.stagings, volume)
-	return nil
-}
-
-// forgetDevice removes the folders of a block volume that nobody uses.
-func (m *Manager) forgetDevice(name string) error {
-	dir := filepath.Join(m.disk.devices(), name)
-	return errors.Join(
-		remove(filepath.Join(dir, "data", dataFile)), remove(filepath.Join(dir, "data")), remove(dir),
-		remove(filepath.Join(m.disk.devices(), "publish", name)),
-	)
+	return m.stages.drop(volume)
 }
 
 // Reap unstages the volumes of a driver that no pod uses: a life of this service
@@ -139,16 +110,8 @@ func (m *Manager) Reap(ctx context.Context, name string) error {
 	if err != nil {
 		return nil //nolint:nilerr // when it is back, it is reaped
 	}
-	m.mu.Lock()
-	var all []staged
-	for _, s := range m.stagings {
-		if s.Driver == name {
-			all = append(all, s)
-		}
-	}
-	m.mu.Unlock()
 	var failed []error
-	for _, s := range all {
+	for _, s := range m.stages.list(func(s staged) bool { return s.Driver == name }) {
 		failed = append(failed, m.reap(ctx, d, s.volume()))
 	}
 	return errors.Join(failed...)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package demand decides what a CSI driver is asked for a pod's volume, and when
 // it may be: once the volume is attached, if it attaches. It is pure; objects and
 // tokens come in as lookups.
@@ -16,7 +18,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilstrings "k8s.io/utils/strings"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/volume/internal/claim"
 	"github.com/sextant-node/sextant/services/volume/internal/csi"
 )
@@ -31,7 +35,7 @@ type Objects interface {
 	Node() (*v1.Node, error)
 	// NodeName is this node's.
 	NodeName() string
-	// Gate tells whether a feature gate is on.
+	// Gate reports whether a feature gate is on.
 	Gate(name string) bool
 	// FileLabel is the SELinux label of files for processes with these options; empty
 	// without options, and on a node without SELinux.
@@ -59,7 +63,7 @@ func (w *Wait) Error() string { return w.For }
 // Asked is a request, and what else follows from the driver's object.
 type Asked struct {
 	csi.Request
-	// Again is how soon the driver is to publish anew; zero for never.
+	// Again is how soon the driver is to publish again; zero for never.
 	Again time.Duration
 	// Growth is what its claim says of the volume's size.
 	Growth Growth
@@ -132,7 +136,7 @@ func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]s
 		return nil, err
 	}
 	a := &Asked{Request: csi.Request{
-		UID: p.UID, Volume: v.Name, Name: pv.Name, Driver: of.Driver, Handle: of.VolumeHandle,
+		UID: p.UID, Volume: v.Name, Name: utilstrings.EscapeQualifiedName(pv.Name), Driver: of.Driver, Handle: of.VolumeHandle,
 		Block: src.Block, ReadOnly: src.ReadOnly, Exclusive: src.Exclusive(),
 		FSType: of.FSType, AccessMode: v1.ReadWriteOnce, MountOptions: pv.Spec.MountOptions,
 		Attributes: of.VolumeAttributes, PublishContext: context,
@@ -265,7 +269,7 @@ func repeat(a *Asked, driver *storagev1.CSIDriver) {
 	}
 }
 
-// publishing adds what the driver is told of the pod.
+// publishing adds what the driver gets to know of the pod.
 func publishing(a *Asked, p *v1.Pod, driver *storagev1.CSIDriver, o Objects) error {
 	if driver == nil {
 		return nil
@@ -285,7 +289,7 @@ func publishing(a *Asked, p *v1.Pod, driver *storagev1.CSIDriver, o Objects) err
 	for _, r := range driver.Spec.TokenRequests {
 		life := tokenLife
 		if r.ExpirationSeconds != nil {
-			life = time.Duration(*r.ExpirationSeconds) * time.Second
+			life = pod.Seconds(*r.ExpirationSeconds)
 		}
 		token, expires, err := o.DriverToken(p, r.Audience, life)
 		if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package demand
 
 import (
@@ -23,7 +25,7 @@ type Growth struct {
 	Mark bool
 	// Tell says that the claim is to be told of the end.
 	Tell bool
-	// Failed says that the claim tells of a failure.
+	// Failed reports whether the claim has a failure.
 	Failed bool
 	// Moved says that meanwhile another size is asked for: one that fails for certain is
 	// not tried again, so that the controller may set out for the new one.

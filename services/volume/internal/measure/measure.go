@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package measure says how full a folder is: by the file system, where a volume
 // is a mount of its own, else by looking at every file.
 //

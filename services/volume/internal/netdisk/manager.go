@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package netdisk
 
 import (
@@ -125,7 +127,7 @@ func (m *Manager) InUse() (names []string) {
 	return slices.Compact(names)
 }
 
-// Uses tells whether a pod has disks, or is about to.
+// Uses reports whether a pod has disks, or is about to.
 func (m *Manager) Uses(uid types.UID) bool { return len(m.of(uid)) > 0 }
 
 func (m *Manager) of(uid types.UID) (all []use) {
@@ -139,7 +141,7 @@ func (m *Manager) of(uid types.UID) (all []use) {
 	return all
 }
 
-// Release lets go of a pod's disks that nobody else has. Their mounts in the pod must
+// Release lets go of a pod's disks that no other pod has. Their mounts in the pod must
 // be gone.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	var failed []error
@@ -170,7 +172,7 @@ func (m *Manager) release(ctx context.Context, u use) error {
 	return nil
 }
 
-// others tells whether another volume is of the same disk, and whether one has the same
+// others reports whether another volume is of the same disk, and whether one has the same
 // sessions.
 func (m *Manager) others(of *use) (disk, session bool) {
 	m.mu.Lock()

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netdisk keeps the iSCSI and FC disks of pods: which pod has which, so that
-// one is let go of when nobody has it.
+// one is let go of when no pod has it.
 //
 // What is to be done with a disk needs root's tools (ToolsService): they log in, format,
 // and mount it once for the node. Pods get that mount bound, or the device itself. A use

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podcert has keys and certificates for the podCertificate sources of projected
 // volumes (KEP-4317).
 //

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
 	"cmp"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +87,7 @@ func Steps(root string) child.Steps {
 			return h.Subpath(a.UID, a.Volume, a.Container, a.Index, a.Path, a.SubPath)
 		}),
 		"local":   child.Step(func(a localArgs) (any, error) { return h.Local(a.UID, a.Local) }),
-		"give":    child.Step(func(a giveArgs) (any, error) { return nil, h.Give(a.Path, a.Group, a.OnMismatch) }),
+		"give":    child.Step(func(a giveArgs) (any, error) { return h.Give(a.Path, a.Group, a.OnMismatch) }),
 		"measure": child.Step(func(path string) (any, error) { return h.Measure(path) }),
 		"unmount": child.Step(func(points []unmountArgs) (any, error) {
 			for _, p := range points {
@@ -102,7 +105,7 @@ func (a Apart) HostPath(v *v1.Volume) (string, error) {
 	if kind := v.HostPath.Type; kind == nil || *kind == v1.HostPathUnset {
 		return a.Host.HostPath(v)
 	}
-	table, err := mountinfo.GetMounts(nil)
+	table, err := a.table.Now()
 	if err != nil {
 		return "", err
 	}
@@ -131,18 +134,19 @@ func (a Apart) Subpath(uid types.UID, volume, container string, index int, volum
 }
 
 // Give gives a volume to a group.
-func (a Apart) Give(path string, group int, onMismatch bool) error {
+func (a Apart) Give(path string, group int, onMismatch bool) (refused string, err error) {
 	table, own, err := a.own(path)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if own {
 		return a.Host.Give(path, group, onMismatch)
 	}
-	return a.Children.Do(child.Task{
+	err = a.Children.Do(child.Task{
 		Step: "give", On: path, Place: place(table, path), Limit: cmp.Or(a.Limit, giveLimit),
 		Args: giveArgs{Path: path, Group: group, OnMismatch: onMismatch},
-	}, nil)
+	}, &refused)
+	return refused, err
 }
 
 // Measure says how full a volume is.
@@ -162,51 +166,56 @@ func (a Apart) Measure(path string) (*measure.Reading, error) {
 	return r, nil
 }
 
-// Remove unmounts and removes everything volumes left of a pod.
+// Remove unmounts and removes everything volumes left of a pod. Where one of its mounts
+// may hang on its own, a child unmounts them all: the newest may be on any of them.
 func (a Apart) Remove(uid types.UID) error {
+	table, err := a.table.Now()
+	if err != nil {
+		return err
+	}
+	root, err := realDir(a.Layout.Root)
+	if err != nil || root == "" {
+		return err
+	}
 	dir, err := realDir(a.Layout.Pod(uid))
 	if err != nil || dir == "" {
 		return err
 	}
-	points, err := a.foreign(dir)
+	points, err := a.points(table, uid)
 	if err != nil {
 		return err
 	}
-	if len(points) > 0 {
-		all, limit := make([]unmountArgs, 0, len(points)), unmountLimit
-		for _, point := range points {
-			rel := strings.TrimPrefix(point, dir+"/")
-			u := unmountArgs{Point: point, Force: strings.HasPrefix(rel, "volumes/kubernetes.io~nfs/")}
-			u.Detach = strings.HasPrefix(rel, "volume-subpaths/") || strings.HasPrefix(rel, "volumes/kubernetes.io~empty-dir/")
-			if u.Force {
-				limit += forceAfter
-			}
-			all = append(all, u)
-		}
-		err := a.Children.Do(child.Task{Step: "unmount", On: points[0], Place: dir, Args: all, Limit: cmp.Or(a.Limit, limit)}, nil)
-		if err != nil {
-			return err
-		}
+	if hanging := foreign(table, root, dir); len(hanging) > 0 {
+		err = a.unmountApart(dir, points, hanging)
+	} else {
+		err = unmountAll(points)
 	}
-	return a.Host.Remove(uid)
+	if err != nil {
+		return err
+	}
+	return a.removeFolders(uid)
 }
 
-func (a Apart) foreign(dir string) ([]string, error) {
-	root, err := realDir(a.Layout.Root)
-	if err != nil {
-		return nil, err
+// unmountApart has a child unmount mount points below a pod's folder, some of which may
+// hang.
+func (a Apart) unmountApart(dir string, points, hanging []string) error {
+	all, limit := make([]unmountArgs, 0, len(points)), unmountLimit
+	for _, point := range points {
+		rel := strings.TrimPrefix(point, dir+"/")
+		u := unmountArgs{Point: point, Force: strings.HasPrefix(rel, "volumes/kubernetes.io~nfs/")}
+		u.Detach = slices.Contains(hanging, point) && (strings.HasPrefix(rel, "volume-subpaths/") || strings.HasPrefix(rel, "volumes/kubernetes.io~empty-dir/"))
+		if u.Force {
+			limit += forceAfter
+		}
+		all = append(all, u)
 	}
-	table, err := mountinfo.GetMounts(nil)
-	if err != nil {
-		return nil, err
-	}
-	return foreign(table, root, dir), nil
+	return a.Children.Do(child.Task{Step: "unmount", On: hanging[0], Place: dir, Args: all, Limit: cmp.Or(a.Limit, limit)}, nil)
 }
 
-// own tells whether a path is the root directory's, with nothing foreign mounted
+// own reports whether a path is the root directory's, with nothing foreign mounted
 // there.
 func (a Apart) own(path string) (table []*mountinfo.Info, own bool, err error) {
-	table, err = mountinfo.GetMounts(nil)
+	table, err = a.table.Now()
 	if err != nil {
 		return nil, false, err
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup_test
 
 import (
@@ -13,8 +15,8 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
 	"github.com/sextant-node/sextant/test/stallfs"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 func apart(t *testing.T, limit time.Duration) setup.Apart {
@@ -109,7 +111,7 @@ func TestApartOfWhatHangs(t *testing.T) {
 		t.Errorf("a hostPath that is not looked at: %s, %v", path, err)
 	}
 	for _, v := range []*v1.Volume{on, in} {
-		if _, ok := a.Standing(p, v); !ok {
+		if _, ok := a.StandingEmptyDir(p, v); !ok {
 			t.Errorf("%s does not stand", v.Name)
 		}
 		if _, err := a.EmptyDir(p, v, 0); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
@@ -42,9 +44,9 @@ func (h *Host) HostPath(v *v1.Volume) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		switch kind {
 		case v1.HostPathDirectoryOrCreate:
-			return path, h.mkdirAll(path)
+			return path, mkdirAll(path, h.Owner)
 		case v1.HostPathFileOrCreate:
-			return path, h.create(path)
+			return path, create(path, h.Owner)
 		}
 		return "", fmt.Errorf("hostPath type check failed: %s is not %s", path, want.name)
 	}
@@ -57,29 +59,29 @@ func (h *Host) HostPath(v *v1.Volume) (string, error) {
 	return path, nil
 }
 
-// mkdirAll makes a folder and those above it, each root's and 0755.
-func (h *Host) mkdirAll(path string) error {
+// mkdirAll makes a folder and those above it, each owner's and 0755.
+func mkdirAll(path string, owner int) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
 	}
 	if parent := filepath.Dir(path); parent != path {
-		if err := h.mkdirAll(parent); err != nil {
+		if err := mkdirAll(parent, owner); err != nil {
 			return err
 		}
 	}
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return fmt.Errorf("hostPath: %w", err)
 	}
-	return errors.Join(os.Chmod(path, 0o755), os.Lchown(path, h.Owner, h.Owner))
+	return errors.Join(os.Chmod(path, 0o755), os.Lchown(path, owner, owner))
 }
 
-func (h *Host) create(path string) error {
+func create(path string, owner int) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // somebody else made it meanwhile
+		return nil // it was made meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("hostPath: %w", err)
 	}
-	return errors.Join(f.Chmod(0o644), f.Chown(h.Owner, h.Owner), f.Close())
+	return errors.Join(f.Chmod(0o644), f.Chown(owner, owner), f.Close())
 }

@@ -1,27 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
-	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 )
 
 // Local is a folder of this node that is a volume: what v1.LocalVolumeSource says, or
 // where a disk is mounted.
 type Local struct {
-	// Plugin is content.Local, or that of the disk.
+	// Plugin is volumetype.Local, or that of the disk.
 	Plugin string
 	// Volume is its name in the pod, Name that of the persistent volume (or the same),
 	// Path its folder.
@@ -34,9 +34,6 @@ type Local struct {
 	Group      *int64
 	OnMismatch bool
 }
-
-// groupLimit is how long it may take to give every file to a group.
-const groupLimit = 30 * time.Minute
 
 // bindFlags are what can be asked of a folder that is bound.
 var bindFlags = map[string]uintptr{
@@ -59,60 +56,141 @@ func (l *Local) flags() (flags uintptr, err error) {
 	return flags, nil
 }
 
-// Local binds a local volume into a pod's folder and returns its path.
-func (h *Host) Local(uid types.UID, l Local) (string, error) {
+// Bound is a local volume in a pod's folder.
+type Bound struct {
+	Path string
+	// Group is whose the volume is, if other pods of the node have it and it is not the
+	// one asked for: it is left to them. Else nil.
+	Group *int
+	// Refused names for people the first file that could not be given to the group;
+	// empty for none.
+	Refused string
+}
+
+// Local binds a local volume into a pod's folder. One that stands is left as it is: the
+// files in it, their groups and their rights are the containers'.
+func (h *Host) Local(uid types.UID, l Local) (b Bound, err error) {
+	b.Path = h.Dir(uid, l.Plugin, l.Name)
+	marks := h.marks(uid, l.Plugin, l.Volume)
+	if done, err := marks.finished(b.Path); err != nil {
+		return b, err
+	} else if done {
+		return b, marks.note(l.Name)
+	}
 	flags, err := l.flags()
 	if err != nil {
-		return "", err
+		return b, err
 	}
-	if !filepath.IsAbs(l.Path) || strings.Contains(l.Path+"/", "/../") {
-		return "", fmt.Errorf("local.path %q: want an absolute path that does not go up", l.Path)
-	}
-	// What is opened is what is bound.
-	source, err := os.OpenFile(l.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	source, err := l.open()
 	if err != nil {
-		return "", fmt.Errorf("local.path: %w", err)
+		return b, err
 	}
 	defer source.Close() //nolint:errcheck // opened by path only
+	if err := h.bind(uid, &l, source, b.Path, flags); err != nil {
+		return b, err
+	}
+	if l.Group != nil && flags&unix.MS_RDONLY == 0 {
+		if err := h.giveLocal(&l, source, &b); err != nil {
+			return b, fmt.Errorf("fsGroup: %w", err)
+		}
+	}
+	if err := marks.note(l.Name); err != nil {
+		return b, err
+	}
+	return b, os.Remove(marks.unfinished())
+}
+
+// open opens the folder by path only: what is opened is what is bound.
+func (l *Local) open() (*os.File, error) {
+	if !filepath.IsAbs(l.Path) || strings.Contains(l.Path+"/", "/../") {
+		return nil, fmt.Errorf("local.path %q: want an absolute path that does not go up", l.Path)
+	}
+	source, err := os.OpenFile(l.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("local.path: %w", err)
+	}
 	info, err := source.Stat()
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory; block devices are not formatted and mounted by this node agent", l.Path)
+	}
 	if err != nil {
-		return "", fmt.Errorf("local.path: %w", err)
+		return nil, errors.Join(fmt.Errorf("local.path: %w", err), source.Close())
 	}
-	if !info.IsDir() {
-		return "", fmt.Errorf("local.path: %s is not a directory; block devices are not formatted and mounted by this node agent", l.Path)
-	}
-	dir := h.Dir(uid, l.Plugin, l.Name)
-	there, err := pointThere(dir)
+	return source, nil
+}
+
+// bind makes sure that an open folder is bound to another one, with its flags.
+func (h *Host) bind(uid types.UID, l *Local, source *os.File, dir string, flags uintptr) error {
+	mounted, err := there(dir)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if !there {
+	if !mounted {
 		if err := h.makeDirs(uid, dir); err != nil {
-			return "", err
+			return err
+		}
+		if err := h.marks(uid, l.Plugin, l.Volume).begin(); err != nil {
+			return err
 		}
 		opened := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), source.Fd())
 		if err := unix.Mount(opened, dir, "", unix.MS_BIND, ""); err != nil {
-			return "", fmt.Errorf("bind %s: %w", l.Path, err)
+			return fmt.Errorf("bind %s: %w", l.Path, err)
 		}
 	}
-	if flags != 0 { // a bind takes its flags afterwards; again does no harm
-		if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
-			return "", errors.Join(fmt.Errorf("bind %s with its options: %w", l.Path, err), unmount(dir))
-		}
+	if flags == 0 {
+		return nil
 	}
-	if l.Group != nil && flags&unix.MS_RDONLY == 0 && !(l.OnMismatch && isOf(info, int(*l.Group))) {
-		if err := giveTo(dir, int(*l.Group)); err != nil {
-			return "", fmt.Errorf("fsGroup: %w", err)
-		}
+	// A bind takes its flags afterwards.
+	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return errors.Join(fmt.Errorf("bind %s with its options: %w", l.Path, err), unmount(dir))
 	}
-	return dir, h.note(uid, l.Plugin, l.Volume, l.Name)
+	return nil
 }
 
-// isOf tells whether a folder is a group's: its id, its rights, and its bit.
-func isOf(info fs.FileInfo, group int) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	const want = unix.S_ISGID | 0o770
-	return ok && int(st.Gid) == group && st.Mode&want == want
+// giveLocal gives a volume that was bound just now to its group. A folder of this node
+// that another pod has is left to that pod's; a disk is given to each pod's, as with a
+// kubelet.
+func (h *Host) giveLocal(l *Local, source *os.File, b *Bound) error {
+	if l.Plugin == volumetype.Local {
+		shared, err := h.shared(source, b.Path)
+		if err != nil {
+			return err
+		}
+		if shared {
+			var st unix.Stat_t
+			if err := unix.Fstat(int(source.Fd()), &st); err != nil {
+				return err
+			}
+			if group := int(st.Gid); int64(group) != *l.Group {
+				b.Group = &group
+			}
+			return nil
+		}
+	}
+	var err error
+	b.Refused, err = h.Give(b.Path, int(*l.Group), l.OnMismatch)
+	return err
+}
+
+// shared reports whether pods have an open folder mounted, apart from one mount point.
+func (h *Host) shared(source *os.File, but string) (bool, error) {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", source.Fd()))
+	if err != nil {
+		return false, err
+	}
+	but, err = realDir(but)
+	if err != nil {
+		return false, err
+	}
+	pods, err := realDir(h.Layout.Pods())
+	if err != nil {
+		return false, err
+	}
+	table, err := h.table.Now()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(sameAs(table, path), func(point string) bool { return point != but && holds(pods, point) }), nil
 }
 
 type localArgs struct {
@@ -121,17 +199,20 @@ type localArgs struct {
 }
 
 // Local binds a local volume, which may be on any file system.
-func (a Apart) Local(uid types.UID, l Local) (string, error) {
-	table, err := mountinfo.GetMounts(nil)
-	if err != nil {
-		return "", err
+func (a Apart) Local(uid types.UID, l Local) (b Bound, err error) {
+	if done, err := a.marks(uid, l.Plugin, l.Volume).finished(a.Dir(uid, l.Plugin, l.Name)); err == nil && done {
+		return a.Host.Local(uid, l)
 	}
-	path, limit := "", lookLimit
+	table, err := a.table.Now()
+	if err != nil {
+		return b, err
+	}
+	limit := lookLimit
 	if l.Group != nil {
-		limit = groupLimit
+		limit = giveLimit
 	}
 	err = a.Children.Do(child.Task{
 		Step: "local", On: l.Path, Place: place(table, l.Path), Args: localArgs{uid, l}, Limit: cmp.Or(a.Limit, limit),
-	}, &path)
-	return path, err
+	}, &b)
+	return b, err
 }

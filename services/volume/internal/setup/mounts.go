@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
@@ -13,8 +15,8 @@ import (
 // ensureMount mounts a file system without a device, unless something is
 // mounted there.
 func ensureMount(dir, fstype, options string) error {
-	there, err := mounted(dir)
-	if err != nil || there {
+	mounted, err := there(dir)
+	if err != nil || mounted {
 		return err
 	}
 	if err := unix.Mount(fstype, dir, fstype, 0, options); err != nil {

@@ -1,76 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/moby/sys/mountinfo"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
-// Remove unmounts and removes everything volumes left of a pod. A folder that
-// is still a mount point is an error, never removed with what is behind it.
+// Remove unmounts and removes everything volumes left of a pod. What is mounted still, or
+// again, is an error, and never removed with what is behind it.
 func (h *Host) Remove(uid types.UID) error {
-	for _, dir := range []string{h.Layout.VolumeSubpaths(uid), h.Layout.Volumes(uid), h.Layout.VolumeDevices(uid), h.Layout.Plugins(uid)} {
-		// The mount table has real paths; the root directory may be a link.
-		dir, err := filepath.EvalSymlinks(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := removeAll(dir); err != nil {
+	table, err := h.table.Now()
+	if err != nil {
+		return err
+	}
+	points, err := h.points(table, uid)
+	if err != nil {
+		return err
+	}
+	if err := unmountAll(points); err != nil {
+		return err
+	}
+	return h.removeFolders(uid)
+}
+
+func unmountAll(points []string) error {
+	for _, point := range points {
+		if err := unmount(point); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func removeAll(dir string) error {
-	points, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	for _, point := range points {
-		if err := unmount(point); err != nil {
-			return err
-		}
-	}
-	left, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("%s is still mounted", left[0])
-	}
-	if err := oneFileSystem(dir); err != nil {
-		return err
-	}
-	return os.RemoveAll(dir)
+// folders are those in a pod's own that volumes are in. The parts of volumes are unmounted
+// and removed before the volumes.
+func (h *Host) folders(uid types.UID) []string {
+	return []string{h.Layout.VolumeSubpaths(uid), h.Layout.Volumes(uid), h.Layout.VolumeDevices(uid), h.Layout.Plugins(uid)}
 }
 
-// oneFileSystem makes sure, without the mount table, that removing a folder
-// stays on the file system it is on.
-func oneFileSystem(dir string) error {
-	var top unix.Stat_t
-	if err := unix.Lstat(dir, &top); err != nil {
+// points lists the mount points in the folders of a pod's volumes, the newest first.
+func (h *Host) points(table []*mountinfo.Info, uid types.UID) ([]string, error) {
+	// The table has real paths; the root directory may be a link.
+	dir, err := realDir(h.Layout.Pod(uid))
+	if err != nil || dir == "" {
+		return nil, err
+	}
+	var points []string
+	for _, point := range below(table, dir) {
+		for _, folder := range h.folders(uid) {
+			if holds(filepath.Join(dir, filepath.Base(folder)), point) {
+				points = append(points, point)
+			}
+		}
+	}
+	return points, nil
+}
+
+// removeFolders removes what is left of a pod's volumes once nothing is mounted any more.
+func (h *Host) removeFolders(uid types.UID) error {
+	folders := h.folders(uid)
+	if err := removeTargets(folders[0], targetsDepth); err != nil {
 		return err
 	}
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
+	var failed []error
+	for _, folder := range folders[1:] {
+		failed = append(failed, mounts.RemoveTree(folder))
+	}
+	return errors.Join(failed...)
+}
+
+// targetsDepth is how deep below volume-subpaths what parts are bound to is: a folder for
+// the volume, one for the container, and the target.
+const targetsDepth = 3
+
+// removeTargets removes what parts of volumes were bound to, and the folders above: empty
+// folders and empty files. A target with something in it is not removed, whatever that is.
+func removeTargets(path string, depth int) error {
+	if depth > 0 {
+		entries, err := os.ReadDir(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil {
-			return err
+		for _, e := range entries {
+			if err := removeTargets(filepath.Join(path, e.Name()), depth-1); err != nil {
+				return err
+			}
 		}
-		if st.Dev != top.Dev {
-			return fmt.Errorf("%s is on another file system than the pod's folder: not removed", path)
-		}
-		return nil
-	})
+	}
+	return removeTarget(path)
+}
+
+// removeTarget removes an empty folder, or a file, on which nothing is mounted.
+func removeTarget(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup_test
 
 import (
@@ -15,7 +17,7 @@ import (
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 // The uids and capabilities volume and podworker run with (docs/architecture.md,

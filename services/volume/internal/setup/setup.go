@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package setup makes and removes volumes on disk. Every step is idempotent: it
 // makes sure of what it finds, and never empties a volume that is in use.
 //
-// That a volume stands is told by the disk alone, with the kubelet's own marks:
+// Whether a volume stands is read from the disk alone, with the kubelet's own marks:
 // a file "ready" for an emptyDir, the link "..data" for a volume of files. So a
 // node changes its agent, and loses its journal, without a volume being made
 // over under the containers that use it.
@@ -19,7 +21,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	"github.com/sextant-node/sextant/services/volume/internal/atomic"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
@@ -30,6 +34,8 @@ type Host struct {
 	Layout pod.Layout
 	// Owner is who volumes belong to: 0, root, as with the kubelet.
 	Owner int
+
+	table mounts.Table
 }
 
 // NewHost works below the kubelet's root directory.
@@ -59,37 +65,23 @@ func (h *Host) makeDirs(uid types.UID, dir string) error {
 		}
 	}
 	// podworker reads env files (fileKeyRef) in emptyDirs. The pod's folder above
-	// lets nobody else in.
+	// keeps all others out.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o751); err != nil {
 		return err
 	}
 	return os.MkdirAll(dir, 0o750)
 }
 
-// Standing tells whether a volume was made before and is still there, so that
-// containers may use it, and where. It never blocks on a mount.
-func (h *Host) Standing(p *v1.Pod, v *v1.Volume) (path string, ok bool) {
-	switch plugin := content.Plugin(v); {
-	case plugin == content.EmptyDir:
-		dir := h.Dir(p.UID, plugin, v.Name)
-		return dir, h.emptyDirStands(p.UID, v, dir)
-	case content.HasFiles(plugin):
-		dir := h.Dir(p.UID, plugin, v.Name)
-		return dir, atomic.Written(dir)
-	case plugin == content.NFS, plugin == content.ISCSI, plugin == content.FC:
-		dir := h.Dir(p.UID, plugin, v.Name)
-		there, err := mounted(dir)
-		return dir, err == nil && there
-	case plugin == content.Claim:
-		return h.noted(p.UID, v.Name)
-	}
-	return "", false
+// StandingFiles reports whether a volume of files was written before, and where.
+func (h *Host) StandingFiles(p *v1.Pod, v *v1.Volume) (path string, ok bool) {
+	dir := h.Dir(p.UID, volumetype.Of(v).Plugin, v.Name)
+	return dir, atomic.Written(dir)
 }
 
 // Files makes a volume of files, in memory where it must be, and returns its
 // path.
 func (h *Host) Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (string, error) {
-	dir := h.Dir(p.UID, content.Plugin(v), v.Name)
+	dir := h.Dir(p.UID, volumetype.Of(v).Plugin, v.Name)
 	if err := h.makeDirs(p.UID, dir); err != nil {
 		return "", err
 	}

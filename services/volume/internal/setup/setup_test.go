@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup_test
 
 import (
@@ -18,7 +20,7 @@ import (
 
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -73,7 +75,7 @@ func TestEmptyDir(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, p, v := host(t), newPod(test.group), emptyDir(test.medium)
-			if _, ok := h.Standing(p, v); ok {
+			if _, ok := h.StandingEmptyDir(p, v); ok {
 				t.Error("stands before it was made")
 			}
 			dir, err := h.EmptyDir(p, v, 1<<20)
@@ -94,7 +96,7 @@ func TestEmptyDir(t *testing.T) {
 			if err := os.Chmod(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if at, ok := h.Standing(p, v); !ok || at != dir {
+			if at, ok := h.StandingEmptyDir(p, v); !ok || at != dir {
 				t.Errorf("standing: %q, %v", at, ok)
 			}
 			if _, err := h.EmptyDir(p, v, 1<<20); err != nil {
@@ -124,7 +126,7 @@ func TestEmptyDirHalfMade(t *testing.T) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := h.Standing(p, v); ok {
+	if _, ok := h.StandingEmptyDir(p, v); ok {
 		t.Error("stands without its mark")
 	}
 	if _, err := h.EmptyDir(p, v, 0); err != nil {
@@ -159,7 +161,7 @@ func TestMemoryIsMountedAgainAfterAReboot(t *testing.T) {
 	if err := unix.Unmount(dir, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := h.Standing(p, v); ok {
+	if _, ok := h.StandingEmptyDir(p, v); ok {
 		t.Error("stands without its mount")
 	}
 	if _, err := h.EmptyDir(p, v, 0); err != nil {
@@ -277,7 +279,7 @@ func TestFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, p := host(t), newPod(test.group)
 			v := &v1.Volume{Name: "v", VolumeSource: test.source}
-			if _, ok := h.Standing(p, v); ok {
+			if _, ok := h.StandingFiles(p, v); ok {
 				t.Error("stands before it was made")
 			}
 			dir, err := h.Files(p, v, set, noon)
@@ -292,7 +294,7 @@ func TestFiles(t *testing.T) {
 			if memory := fsType(t, dir) == unix.TMPFS_MAGIC; memory != (test.source.Secret != nil) {
 				t.Errorf("in memory: %v", memory)
 			}
-			if at, ok := h.Standing(p, v); !ok || at != dir {
+			if at, ok := h.StandingFiles(p, v); !ok || at != dir {
 				t.Errorf("standing: %q, %v", at, ok)
 			}
 			// Again: the same mount, the same files.
@@ -320,94 +322,6 @@ func TestPodFolderBelongsToTheOwnerOfPods(t *testing.T) {
 	}
 	if got := look(t, h.Layout.Pod("u")); got != "4711:4712 750" {
 		t.Errorf("the pod's folder is %s", got)
-	}
-}
-
-func TestRemove(t *testing.T) {
-	h, p := host(t), newPod(nil)
-	secret := &v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}}
-	memory, disk := emptyDir(v1.StorageMediumMemory), emptyDir("")
-	memory.Name = "m"
-	if _, err := h.Files(p, secret, &content.Set{Files: map[string]content.File{"a": {}}}, noon); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.EmptyDir(p, memory, 0); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := h.EmptyDir(p, disk, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "data"), "x")
-	if _, err := h.Subpath("u", "v", "c", 0, dir, "data"); err != nil {
-		t.Fatal(err)
-	}
-	// What podworker has there is podworker's to remove.
-	write(t, filepath.Join(h.Layout.Pod("u"), "etc-hosts"), "x")
-	for range 2 {
-		if err := h.Remove("u"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if points := volumetest.Mounts(t, h.Layout.Root); len(points) > 0 {
-		t.Errorf("mounts left: %v", points)
-	}
-	entries, err := os.ReadDir(h.Layout.Pod("u"))
-	if err != nil || len(entries) != 1 || entries[0].Name() != "etc-hosts" {
-		t.Errorf("left: %v, %v", entries, err)
-	}
-	if err := h.Remove("never-there"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestRemoveDoesNotGoBehindAMount(t *testing.T) {
-	other := t.TempDir()
-	write(t, filepath.Join(other, "data"), "precious")
-	h, p := host(t), newPod(nil)
-	dir, err := h.EmptyDir(p, emptyDir(""), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A mount in use cannot be unmounted.
-	inner := filepath.Join(dir, "inner")
-	if err := os.Mkdir(inner, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount(other, inner, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	open, err := os.Open(filepath.Join(inner, "data"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Remove("u"); err == nil || !strings.Contains(err.Error(), "unmount "+inner) {
-		t.Errorf("a busy mount: %v", err)
-	}
-	open.Close()
-	if err := h.Remove("u"); err != nil {
-		t.Error(err)
-	}
-	if got := read(t, filepath.Join(other, "data")); got != "precious" {
-		t.Errorf("what was behind the mount: %q", got)
-	}
-}
-
-func TestRemoveUnmountsBelowARootThatIsALink(t *testing.T) {
-	real := volumetest.Root(t)
-	link := filepath.Join(t.TempDir(), "kubelet")
-	if err := os.Symlink(real, link); err != nil {
-		t.Fatal(err)
-	}
-	h := setup.NewHost(link)
-	if _, err := h.EmptyDir(newPod(nil), emptyDir(v1.StorageMediumMemory), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Remove("u"); err != nil {
-		t.Error(err)
-	}
-	if points := volumetest.Mounts(t, real); len(points) > 0 {
-		t.Errorf("mounts left: %v", points)
 	}
 }
 

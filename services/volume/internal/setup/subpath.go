@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
@@ -47,23 +49,27 @@ func (h *Host) Subpath(uid types.UID, volume, container string, index int, volum
 	return target, nil
 }
 
-// boundAlready tells whether the part is bound to the target. Another one, of an
+// boundAlready reports whether the part is bound to the target. Another one, of an
 // earlier container, is taken away: what it ran with was replaced since.
 func boundAlready(target string, part fs.FileInfo) (bool, error) {
-	there, err := mounted(target)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !there {
-		return false, nil
+	for {
+		bound, err := there(target)
+		if err != nil {
+			return false, err
+		}
+		if !bound {
+			if was, err := os.Lstat(target); err == nil && was.IsDir() != part.IsDir() {
+				return false, removeTarget(target)
+			}
+			return false, nil
+		}
+		if at, err := os.Stat(target); err == nil && os.SameFile(at, part) {
+			return true, nil
+		}
+		if err := unmount(target); err != nil { // one of those that are mounted there
+			return false, err
+		}
 	}
-	if err != nil {
-		return false, err
-	}
-	if bound, err := os.Stat(target); err == nil && os.SameFile(bound, part) {
-		return true, nil
-	}
-	if err := unmount(target); err != nil {
-		return false, err
-	}
-	return false, os.RemoveAll(target) // it may have been a file, and now be a folder
 }
 
 // makeSubpath makes missing folders with the rights of the volume's own.

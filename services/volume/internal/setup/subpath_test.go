@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +15,7 @@ import (
 
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
-	"github.com/sextant-node/sextant/services/volume/internal/volumetest"
+	"github.com/sextant-node/sextant/test/volumetest"
 )
 
 func bind(t *testing.T, h *setup.Host, dir, sub string) string {
@@ -62,6 +65,54 @@ func TestSubpathOfReplacedFiles(t *testing.T) {
 		}
 		if got := read(t, bind(t, h, dir, "a")); got != text {
 			t.Errorf("reads %q, want %q", got, text)
+		}
+	}
+}
+
+// TestSubpathOfASwitchedLink: of all that is bound to a target only the right part stays,
+// and what was behind the others is untouched.
+func TestSubpathOfASwitchedLink(t *testing.T) {
+	h, volume := host(t), t.TempDir()
+	for _, dir := range []string{"releases/1", "releases/2"} {
+		if err := os.MkdirAll(filepath.Join(volume, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(volume, dir, "precious"), dir)
+	}
+	link := filepath.Join(volume, "current")
+	if err := os.Symlink("releases/1", link); err != nil {
+		t.Fatal(err)
+	}
+	target := bind(t, h, volume, "current")
+	for range 2 { // what two services at the same time would do
+		if err := unix.Mount(filepath.Join(volume, "releases/1"), target, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink("releases/2", link)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := read(t, filepath.Join(bind(t, h, volume, "current"), "precious")); got != "releases/2" {
+			t.Errorf("bound is %q", got)
+		}
+	}
+	if n := len(volumetest.Mounts(t, target)); n != 1 {
+		t.Errorf("%d mounts at the target, want 1", n)
+	}
+	if got := read(t, filepath.Join(volume, "releases/1/precious")); got != "releases/1" {
+		t.Errorf("what was bound before: %q", got)
+	}
+}
+
+// TestSubpathOfAnotherKind: what is left of a target that nothing is mounted on, as after
+// a reboot, is no hindrance, be the part a file now or a folder.
+func TestSubpathOfAnotherKind(t *testing.T) {
+	h, volume := host(t), t.TempDir()
+	write(t, filepath.Join(volume, "file"), "x")
+	for _, sub := range []string{"file", "folder", "file"} {
+		if err := unix.Unmount(bind(t, h, volume, sub), 0); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package setup
 
 import (
@@ -10,55 +12,35 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // What is here asks the kernel's mount table alone, never a file system: it
 // cannot hang.
 
-// mounted tells whether something is mounted on a folder.
-func mounted(dir string) (bool, error) {
-	parent, name := filepath.Split(filepath.Clean(dir))
-	at, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false, fmt.Errorf("is %s a mount point: %w", dir, err)
+// there reports whether something is mounted on a path, which need not exist.
+func there(path string) (bool, error) {
+	is, err := mounts.On(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	defer unix.Close(at) //nolint:errcheck // opened by path only
-	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV})
-	switch {
-	case err == nil:
-		return false, unix.Close(fd)
-	case errors.Is(err, unix.EXDEV):
-		return true, nil
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // Linux before 5.6, or a filter that does not know it
-		return inTable(dir)
-	}
-	return false, fmt.Errorf("is %s a mount point: %w", dir, err)
+	return is, err
 }
 
-func inTable(dir string) (bool, error) {
-	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
-	if err != nil {
-		return false, err
-	}
-	table, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(dir))))
-	return len(table) > 0, err
-}
-
-// mountsBelow lists mount points at and below a folder, the newest first.
-func mountsBelow(dir string) ([]string, error) {
-	table, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
-		return nil, fmt.Errorf("mount table: %w", err)
-	}
+// below lists the mount points below a folder, the newest first: one for each time that
+// something is mounted there.
+func below(table []*mountinfo.Info, dir string) []string {
 	var points []string
-	for _, m := range table {
-		points = append(points, m.Mountpoint)
+	for _, m := range slices.Backward(table) {
+		if m.Mountpoint != dir && holds(dir, m.Mountpoint) {
+			points = append(points, m.Mountpoint)
+		}
 	}
-	slices.Reverse(points)
-	return points, nil
+	return points
 }
 
-// holds tells whether path is dir or below it.
+// holds reports whether path is dir or below it.
 func holds(dir, path string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
@@ -72,6 +54,22 @@ func mountOf(table []*mountinfo.Info, path string) *mountinfo.Info {
 		}
 	}
 	return of
+}
+
+// sameAs lists the mount points where what has a real path is mounted again.
+func sameAs(table []*mountinfo.Info, path string) []string {
+	of := mountOf(table, path)
+	if of == nil {
+		return nil
+	}
+	root := filepath.Join(of.Root, strings.TrimPrefix(path, of.Mountpoint))
+	var points []string
+	for _, m := range table {
+		if m.Major == of.Major && m.Minor == of.Minor && m.Root == root && m.Mountpoint != path {
+			points = append(points, m.Mountpoint)
+		}
+	}
+	return points
 }
 
 // foreign lists the mount points at and below a folder of the root directory, the

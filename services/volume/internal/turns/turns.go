@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package turns is locks by name: one at a time for a volume, whatever others wait for.
 package turns
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package figures
 
 import (
@@ -33,7 +35,7 @@ func (r Request) Kind() string {
 	return r.Verb + " " + what
 }
 
-// AboutNode tells whether a request is about the node and not about its pods.
+// AboutNode reports whether a request is about the node and not about its pods.
 func (r Request) AboutNode() bool {
 	switch r.ObjectRef.Resource {
 	case "nodes", "leases", "csinodes", "csidrivers", "runtimeclasses", "services", "certificatesigningrequests", "resourceslices", "tokenreviews", "subjectaccessreviews", "":

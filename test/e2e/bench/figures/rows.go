@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package figures
 
 // Samples of a run, in seconds, percent of a core, MiB or counts.

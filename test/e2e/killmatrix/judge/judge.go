@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package judge is what the kill matrix thinks of what the API server and the
 // runtime showed: values in, verdicts out.
 package judge

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package judge
 
 import (
@@ -75,7 +77,7 @@ var phases = map[corev1.PodPhase]int{"": 0, corev1.PodPending: 0, corev1.PodRunn
 
 func started(c corev1.ContainerStatus) bool { return c.Started != nil && *c.Started }
 
-// begun tells whether a container ran: one that was only made may be made again.
+// begun reports whether a container ran: one that was only made may be made again.
 func begun(c corev1.ContainerStatus) bool {
 	return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shell is the small shell that the processes of the fake runtime speak.
 //
 // It is a subset of what busybox sh understands, plus a few verbs for what a

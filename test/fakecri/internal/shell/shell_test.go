@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package shell_test
 
 import (
@@ -104,6 +106,7 @@ func TestScripts(t *testing.T) {
 		{"hostname; echo on $(hostname)", 0, "host\non host\n", ""},
 		{"printenv COLOUR; printenv NONE", 1, "blue\n", ""},
 		{`printf 'a\nb %s %d' x 5`, 0, "a\nb x 5", ""},
+		{`printf 'a\\nb\351\101'`, 0, "a\\nb\xe9A", ""},
 		{"log lines 2; log lines 1 every 1ms", 0, "line 1\nline 2\nline 1\n", ""},
 		{"sh -c 'echo in $1; exit 7' name arg; echo out", 0, "in arg\nout\n", ""},
 		{"/bin/server ready || exit 9", 9, "serving ready\n", ""},

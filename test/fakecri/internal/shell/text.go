@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package shell
 
 import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -17,12 +20,25 @@ func (p *Proc) echo(_ context.Context, args []string, out io.Writer) (int32, err
 	return 0, ignoreWrite(err)
 }
 
-// printf expands \n, \t and \\ and replaces each %s or %d by the next argument.
+// escape is what printf's format has in place of a byte: \n, \t, \\ or octal, \351.
+var escape = regexp.MustCompile(`\\([nt\\]|[0-3][0-7]{2})`)
+
+func unescape(text string) string {
+	return escape.ReplaceAllStringFunc(text, func(found string) string {
+		if code, err := strconv.ParseUint(found[1:], 8, 8); err == nil {
+			return string([]byte{byte(code)})
+		}
+		return map[string]string{`\n`: "\n", `\t`: "\t", `\\`: `\`}[found]
+	})
+}
+
+// printf expands \n, \t, \\ and octal bytes, and replaces each %s or %d by the next
+// argument.
 func (p *Proc) printf(_ context.Context, args []string, out io.Writer) (int32, error) {
 	if len(args) == 0 {
 		return p.usage("printf needs a format")
 	}
-	text := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`).Replace(args[0])
+	text := unescape(args[0])
 	for _, a := range args[1:] {
 		text = replaceFirst(text, a)
 	}

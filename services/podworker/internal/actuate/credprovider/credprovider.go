@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package credprovider asks credential provider plugins for what images may be
 // pulled with (KEP-2133): programs of cloud vendors that speak
 // credentialprovider.kubelet.k8s.io/v1 on standard input and output.
@@ -28,14 +30,22 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sextant-node/sextant/pkg/quiet"
+	"github.com/sextant-node/sextant/pkg/yamlsize"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
 )
 
-// Bounds of one plugin run.
+// Bounds of one plugin run, and of what is kept of runs. A plugin may have an answer
+// kept for each image, and which images there are is for pods to say.
 const (
-	maxRun    = time.Minute
-	maxAnswer = 1 << 20 // bytes
+	maxRun     = time.Minute
+	maxAnswer  = 1 << 20 // bytes
+	maxMessage = 1 << 10 // bytes of standard error in an error
+	maxCached  = 1000    // answers
 )
+
+// maxExpanded bounds a configuration with its aliases written out, in bytes.
+const maxExpanded = 10 << 20
 
 // apiVersions are those whose messages are the same as v1's.
 var apiVersions = []string{
@@ -69,6 +79,9 @@ func Load(path string) ([]kubeletv1.CredentialProvider, error) {
 			return nil, fmt.Errorf("image-credential-provider-config: %w", err)
 		}
 		var config kubeletv1.CredentialProviderConfig
+		if err := yamlsize.Check(raw, maxExpanded); err != nil {
+			return nil, fmt.Errorf("image-credential-provider-config: %s: %w", file, err)
+		}
 		if err := yaml.UnmarshalStrict(raw, &config); err != nil {
 			return nil, fmt.Errorf("image-credential-provider-config: %s: %w", file, err)
 		}
@@ -201,7 +214,7 @@ func (p *Plugins) providers(cfg Config) []kubeletv1.CredentialProvider {
 		err = errors.New("image-credential-provider-config: tokenAttributes: the feature gate KubeletServiceAccountTokenForCredentialProviders is off")
 	}
 	if err != nil {
-		// Whoever repairs the file need not restart anything.
+		// After the file is repaired nothing needs a restart.
 		p.log.Error("credential providers not used", "error", err.Error())
 		return nil
 	}
@@ -243,20 +256,35 @@ func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.Creden
 		key += " " + image
 	case credentialproviderv1.RegistryPluginCacheKeyType:
 		key += " " + registry
-	case credentialproviderv1.GlobalPluginCacheKeyType:
-	default:
-		return pullauth.Keyring{}, fmt.Errorf("cacheKeyType %q: want Image, Registry or Global", resp.CacheKeyType)
 	}
 	keep := provider.DefaultCacheDuration.Duration
 	if resp.CacheDuration != nil {
 		keep = resp.CacheDuration.Duration
 	}
 	if keep > 0 {
-		p.mu.Lock()
-		p.cache[key] = cached{ring, p.clock.Now().Add(keep)}
-		p.mu.Unlock()
+		p.keep(key, ring, keep)
 	}
 	return ring, nil
+}
+
+// keep keeps an answer, and drops those whose time is over; when there are maxCached all
+// the same, that which would be the first.
+func (p *Plugins) keep(key string, ring pullauth.Keyring, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, first := p.clock.Now(), ""
+	delete(p.cache, key)
+	for k, c := range p.cache {
+		if !now.Before(c.expires) {
+			delete(p.cache, k)
+		} else if first == "" || c.expires.Before(p.cache[first].expires) {
+			first = k
+		}
+	}
+	if len(p.cache) >= maxCached {
+		delete(p.cache, first)
+	}
+	p.cache[key] = cached{ring, now.Add(d)}
 }
 
 // run runs a plugin for one image.
@@ -283,16 +311,25 @@ func (p *Plugins) run(ctx context.Context, cfg Config, provider kubeletv1.Creden
 	err = cmd.Run()
 	p.seconds.WithLabelValues(provider.Name).Observe(p.clock.Since(began).Seconds())
 	if err != nil {
-		return nil, fmt.Errorf("run: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, fmt.Errorf("run: %w: %s", err, quiet.Cut(string(bytes.TrimSpace(stderr.Bytes())), maxMessage))
 	}
+	return parse(stdout.Bytes(), provider.APIVersion)
+}
+
+// parse reads the answer of a plugin. What it says may be secret and is not quoted.
+func parse(answer []byte, apiVersion string) (*credentialproviderv1.CredentialProviderResponse, error) {
 	resp := &credentialproviderv1.CredentialProviderResponse{}
-	if err := json.Unmarshal(stdout.Bytes(), resp); err != nil {
-		return nil, errors.New("its answer is not a CredentialProviderResponse") // what it said may hold secrets
+	if err := json.Unmarshal(answer, resp); err != nil {
+		return nil, errors.New("its answer is not a CredentialProviderResponse")
 	}
-	if resp.Kind != "CredentialProviderResponse" || resp.APIVersion != provider.APIVersion {
-		return nil, fmt.Errorf("it answered with %s %s, want CredentialProviderResponse %s", resp.Kind, resp.APIVersion, provider.APIVersion)
+	if resp.Kind != "CredentialProviderResponse" || resp.APIVersion != apiVersion {
+		return nil, fmt.Errorf("it answered with %s %s, want CredentialProviderResponse %s", quiet.Cut(resp.Kind, 64), quiet.Cut(resp.APIVersion, 64), apiVersion)
 	}
-	return resp, nil
+	switch resp.CacheKeyType {
+	case credentialproviderv1.ImagePluginCacheKeyType, credentialproviderv1.RegistryPluginCacheKeyType, credentialproviderv1.GlobalPluginCacheKeyType:
+		return resp, nil
+	}
+	return nil, fmt.Errorf("cacheKeyType %q: want Image, Registry or Global", quiet.Cut(string(resp.CacheKeyType), 64))
 }
 
 // capped keeps the first maxAnswer bytes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package credprovider
 
 import (
@@ -34,7 +36,7 @@ type Accounts interface {
 	Token(ctx context.Context, who Subject, accountUID, audience string) (string, error)
 }
 
-// grant is what a plugin is told of a pod. The zero value tells nothing.
+// grant is what a plugin gets of a pod. The zero value has nothing.
 type grant struct {
 	token       string
 	annotations map[string]string
@@ -123,7 +125,7 @@ func (p *Plugins) Account(ctx context.Context, cfg Config, who Subject, reposito
 	return nil
 }
 
-// echoed tells whether a plugin answers with the token it was given although its
+// echoed reports whether a plugin answers with the token it was given although its
 // answers are kept longer than that.
 func (g *grant) echoed(provider kubeletv1.CredentialProvider, password string) bool {
 	return g.token != "" && password == g.token && provider.TokenAttributes.CacheType != kubeletv1.TokenServiceAccountTokenCacheType

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package criconfig
 
 import (
@@ -62,12 +64,16 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	if ns := security.NamespaceOptions; in.TargetID != "" && ns.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		ns.Pid, ns.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
 	}
-	vars := append(in.allocatedVars(), in.Vars...)
+	vars := in.AllVars()
+	command, args, err := env.CommandLine(c.Command, c.Args, vars)
+	if err != nil {
+		return nil, err
+	}
 	out := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
 		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
-		Command:     env.ExpandAll(c.Command, vars),
-		Args:        env.ExpandAll(c.Args, vars),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(vars),
 		Mounts:      in.Mounts,
@@ -101,12 +107,13 @@ func Resources(in ContainerInput) *runtimeapi.LinuxContainerResources {
 	return out
 }
 
-func (in ContainerInput) allocatedVars() []env.Var {
+// AllVars is the whole environment: what device plugins add comes first.
+func (in ContainerInput) AllVars() []env.Var {
 	var vars []env.Var
 	for _, name := range slices.Sorted(maps.Keys(in.Allocated.Envs)) {
 		vars = append(vars, env.Var{Name: name, Value: in.Allocated.Envs[name]})
 	}
-	return vars
+	return append(vars, in.Vars...)
 }
 
 func keyValues(vars []env.Var) []*runtimeapi.KeyValue {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package criconfig makes the runtime's configuration of a pod: the
 // PodSandboxConfig of its sandbox, the mounts and the ContainerConfig of each
 // container, field by field as the Kubernetes kubelet v1.36 makes them, so that

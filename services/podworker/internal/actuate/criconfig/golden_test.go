@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package criconfig
 
 import (
@@ -115,11 +117,11 @@ func build(t *testing.T, p *v1.Pod, n node) map[string][]byte {
 	if c == nil {
 		t.Fatalf("no container %q", n.Container)
 	}
-	if _, err := SubPaths(c, n.Volumes, n.Vars); err != nil {
+	if _, err := SubPaths(c, n.Volumes, env.Values(n.Vars)); err != nil {
 		return fail(err)
 	}
 	mounts, err := Mounts(MountInput{
-		Container: c, Vars: n.Vars, Volumes: n.Volumes, SubPaths: n.SubPaths, RecursiveReadOnly: n.RecursiveReadOnly,
+		Container: c, Vars: env.Values(n.Vars), Volumes: n.Volumes, SubPaths: n.SubPaths, RecursiveReadOnly: n.RecursiveReadOnly,
 		EtcHosts: n.EtcHosts, TerminationLog: n.TerminationLog, SELinux: n.SELinux, UserNamespace: n.Security.UserNamespace,
 	})
 	if err != nil {
@@ -167,7 +169,7 @@ func toYAML(t *testing.T, m proto.Message) []byte {
 
 func TestSubPaths(t *testing.T) {
 	volumes := map[string]Volume{"data": {HostPath: "/v/data"}, "img": {Image: "x"}}
-	vars := []env.Var{{Name: "POD", Value: "web-0"}}
+	vars := map[string]string{"POD": "web-0", "NONE": "", "LONG": strings.Repeat("x", 100)}
 	for _, tc := range []struct {
 		name  string
 		mount v1.VolumeMount
@@ -178,7 +180,9 @@ func TestSubPaths(t *testing.T) {
 		{"plain", v1.VolumeMount{Name: "data", SubPath: "a/b"}, "a/b", ""},
 		{"expression", v1.VolumeMount{Name: "data", SubPathExpr: "logs/$(POD)"}, "logs/web-0", ""},
 		{"escaped", v1.VolumeMount{Name: "data", SubPathExpr: "$$(POD)"}, "$(POD)", ""},
-		{"unknown variable", v1.VolumeMount{Name: "data", SubPathExpr: "$(NOPE)"}, "", `missing value for "NOPE"`},
+		{"unknown variable", v1.VolumeMount{Name: "data", SubPathExpr: "$(NOPE)"}, "", "missing value for NOPE"},
+		{"unknown and empty variables", v1.VolumeMount{Name: "data", SubPathExpr: "$(NOPE)$(POD)$(NONE)$(NOPE)"}, "", "missing value for NONE, NOPE"},
+		{"too long for a path", v1.VolumeMount{Name: "data", SubPathExpr: strings.Repeat("$(LONG)", 41)}, "", `subPathExpr of volumeMount "data": longer than 4096 bytes`},
 		{"upwards", v1.VolumeMount{Name: "data", SubPath: "a/../../b"}, "", "unable to provision SubPath `a/../../b`: must not contain '..'"},
 		{"absolute", v1.VolumeMount{Name: "data", SubPath: "/etc"}, "", "error SubPath `/etc` must not be an absolute path"},
 		{"dots in a name", v1.VolumeMount{Name: "data", SubPath: "a..b"}, "a..b", ""},

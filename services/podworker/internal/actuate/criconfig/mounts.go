@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package criconfig
 
 import (
@@ -7,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod/env"
@@ -38,8 +41,8 @@ type SubPath struct {
 }
 
 // SubPaths lists the parts of volumes a container mounts. Those of image volumes
-// are the runtime's business and not listed.
-func SubPaths(c *v1.Container, volumes map[string]Volume, vars []env.Var) ([]SubPath, error) {
+// are the runtime's business and not listed. Vars are the container's, by name.
+func SubPaths(c *v1.Container, volumes map[string]Volume, vars map[string]string) ([]SubPath, error) {
 	var out []SubPath
 	for i, m := range c.VolumeMounts {
 		sub, err := subPath(m, vars)
@@ -54,20 +57,27 @@ func SubPaths(c *v1.Container, volumes map[string]Volume, vars []env.Var) ([]Sub
 	return out, nil
 }
 
-func subPath(m v1.VolumeMount, vars []env.Var) (string, error) {
+// maxPath is PATH_MAX of Linux, which takes no longer path, in bytes.
+const maxPath = 4096
+
+// subPath expands subPathExpr: a reference to a variable that is not there, or empty, is
+// an error, as by the kubelet.
+func subPath(m v1.VolumeMount, vars map[string]string) (string, error) {
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
-		var missing []string
-		sub = env.Expand(m.SubPathExpr, func(name string) (string, bool) {
-			i := slices.IndexFunc(vars, func(v env.Var) bool { return v.Name == name })
-			if i < 0 {
-				missing = append(missing, name)
-				return "", false
+		missing := sets.New[string]()
+		var err error
+		sub, err = env.Expand(m.SubPathExpr, maxPath, func(name string) (string, bool) {
+			if vars[name] == "" {
+				missing.Insert(name)
 			}
-			return vars[i].Value, true
+			return vars[name], true
 		})
-		if len(missing) > 0 {
-			return "", fmt.Errorf("missing value for %q", missing[0])
+		switch {
+		case len(missing) > 0:
+			return "", fmt.Errorf("missing value for %s", strings.Join(sets.List(missing), ", "))
+		case err != nil:
+			return "", fmt.Errorf("subPathExpr of volumeMount %q: %w", m.Name, err)
 		}
 	}
 	switch {
@@ -82,8 +92,8 @@ func subPath(m v1.VolumeMount, vars []env.Var) (string, error) {
 // MountInput is everything the mounts of a container depend on.
 type MountInput struct {
 	Container *v1.Container
-	// Vars of the container, for subPathExpr.
-	Vars    []env.Var
+	// Vars of the container by name, for subPathExpr.
+	Vars    map[string]string
 	Volumes map[string]Volume
 	// SubPaths holds the host path of each SubPath by its index.
 	SubPaths map[int]string

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package criconfig
 
 import (
@@ -8,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/pkg/pod/netfile"
+	"github.com/sextant-node/sextant/services/podworker/internal/netfile"
 )
 
 // SandboxInput is everything a sandbox's configuration depends on.

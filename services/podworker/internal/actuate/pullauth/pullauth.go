@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pullauth finds the credentials an image may be pulled with among
 // docker configurations: those in a pod's imagePullSecrets and the node's own.
 //
@@ -10,12 +12,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
 // Auth is one set of credentials.
@@ -121,12 +126,13 @@ func ParseAuths(data []byte) (Keyring, error) {
 		return Keyring{}, fmt.Errorf("docker config: auths: %w", unquoted(err))
 	}
 	var entries []entry
-	for registry, a := range auths {
+	for _, registry := range slices.Sorted(maps.Keys(auths)) { // the same error each time
+		a := auths[registry]
 		auth := Auth{Username: a.Username, Password: a.Password}
 		if a.Auth != "" {
 			var err error
 			if auth, err = decode(a.Auth); err != nil {
-				return Keyring{}, fmt.Errorf("docker config: auths[%q].auth: %w", registry, err)
+				return Keyring{}, fmt.Errorf("docker config: auths[%q].auth: %w", quiet.Cut(registry, 256), err)
 			}
 		}
 		auth.Email = a.Email
@@ -190,7 +196,7 @@ func New(auths map[string]Auth) Keyring {
 	return newRing(entries)
 }
 
-// Matches tells whether an address pattern, host labels of which may be globs,
+// Matches reports whether an address pattern, host labels of which may be globs,
 // covers a repository.
 func Matches(pattern, repository string) bool {
 	location, err := locationOf(pattern)

@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pullrecord
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -171,6 +174,48 @@ func TestStore(t *testing.T) {
 	}
 	if record, _ := lookup(s); record != nil {
 		t.Error("the record of an image that is gone was kept")
+	}
+}
+
+// TestAPullThatIsNotRecorded: the intent of an image that was pulled with credentials that
+// are not known stays, through pulls that fail and a kill, until a pull is recorded.
+func TestAPullThatIsNotRecorded(t *testing.T) {
+	dir, now := t.TempDir(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	inTheWay := filepath.Join(dir, pulledDir)
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := NewStore(dir)
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.Begin("app:1"))
+	if err := s.Done("app:1", "sha256:a", Used(nil), now); err == nil {
+		t.Fatal("recorded all the same")
+	}
+	must(os.Remove(inTheWay))
+	want := func(when string, want bool) {
+		t.Helper()
+		if _, intent, err := s.Lookup("app:1", "sha256:a"); err != nil || intent != want {
+			t.Errorf("%s: intent %v, %v", when, intent, err)
+		}
+	}
+	want("not recorded", true)
+	must(s.Begin("app:1"), s.Failed("app:1"))
+	want("the next pull failed", true)
+	s = NewStore(dir)
+	must(s.Begin("app:1"), s.Failed("app:1"))
+	want("the next pull after a kill failed", true)
+	must(s.Begin("app:1"), s.Done("app:1", "sha256:a", Used(nil), now))
+	if intents, records := s.Count(); intents != 0 || records != 1 {
+		t.Errorf("%d intents and %d records once one is recorded", intents, records)
+	}
+	must(s.Begin("app:2"), s.Failed("app:2"))
+	if intents, _ := s.Count(); intents != 0 {
+		t.Errorf("%d intents after a pull that only failed", intents)
 	}
 }
 

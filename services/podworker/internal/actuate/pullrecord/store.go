@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pullrecord
 
 import (
@@ -27,10 +29,16 @@ type Store struct {
 
 	mu      sync.Mutex
 	pulling map[string]int // pulls under way by image
+	// unknown are images that may have been pulled with credentials that are not known:
+	// the record was not written, or the process was killed before. Their intent stays
+	// until a pull is recorded: without it the image would count as preloaded.
+	unknown map[string]bool
 }
 
 // NewStore makes a store; its folders are made when first needed.
-func NewStore(dir string) *Store { return &Store{dir: dir, pulling: map[string]int{}} }
+func NewStore(dir string) *Store {
+	return &Store{dir: dir, pulling: map[string]int{}, unknown: map[string]bool{}}
+}
 
 func (s *Store) path(kind, name string) string {
 	sum := sha256.Sum256([]byte(name))
@@ -77,7 +85,7 @@ func (s *Store) read(ref string) (*kubeletv1beta1.ImagePulledRecord, error) {
 	if json.Unmarshal(raw, record) == nil {
 		return record, nil
 	}
-	// Damaged: it was pulled, and nobody knows with what.
+	// Damaged: it was pulled, with unknown credentials.
 	return &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}, nil
 }
 
@@ -85,6 +93,9 @@ func (s *Store) read(ref string) (*kubeletv1beta1.ImagePulledRecord, error) {
 func (s *Store) Begin(image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, err := os.Stat(s.path(pullingDir, image)); err == nil && s.pulling[image] == 0 {
+		s.unknown[image] = true // of a former life
+	}
 	if err := s.write(s.path(pullingDir, image), kubeletv1beta1.ImagePullIntent{TypeMeta: meta("ImagePullIntent"), Image: image}); err != nil {
 		return fmt.Errorf("record image pull intent: %w", err)
 	}
@@ -94,11 +105,13 @@ func (s *Store) Begin(image string) error {
 
 // Done records what an image was pulled with, and takes the intent back.
 func (s *Store) Done(image, ref string, used kubeletv1beta1.ImagePullCredentials, now time.Time) error {
-	if err := s.Learn(image, ref, used, now); err != nil {
-		// The intent stays: pulled, with credentials nobody knows.
-		return err
+	err := s.Learn(image, ref, used, now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unknown[image] = err != nil; err != nil {
+		return errors.Join(err, s.over(image))
 	}
-	return s.Failed(image)
+	return s.over(image)
 }
 
 // Learn adds credentials to an image's record.
@@ -131,10 +144,20 @@ func (s *Store) Learn(image, ref string, used kubeletv1beta1.ImagePullCredential
 func (s *Store) Failed(image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.over(image)
+}
+
+// over counts a pull as over and takes the intent back with the last one, unless it
+// has to stay; callers hold mu.
+func (s *Store) over(image string) error {
 	if s.pulling[image]--; s.pulling[image] > 0 {
 		return nil
 	}
 	delete(s.pulling, image)
+	if s.unknown[image] {
+		return nil
+	}
+	delete(s.unknown, image)
 	if err := os.Remove(s.path(pullingDir, image)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove image pull intent: %w", err)
 	}
@@ -167,7 +190,7 @@ func (s *Store) Prune(present map[string]bool, before time.Time) error {
 	return failed
 }
 
-// Count tells how many intents and records are on the disk.
+// Count says how many intents and records are on the disk.
 func (s *Store) Count() (intents, records int) {
 	count := func(kind string) (n int) {
 		entries, err := os.ReadDir(filepath.Join(s.dir, kind))

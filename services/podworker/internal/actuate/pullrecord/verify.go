@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pullrecord remembers with which credentials images were pulled, so
 // that a pod cannot use an image that lies on the node for another pod's
 // credentials (KEP-2535).
@@ -5,7 +7,7 @@
 // MustPull is the pure judgement; Store keeps the kubelet's records in the
 // kubelet's files: an intent while an image is pulled, a record of what was used
 // afterwards. A kill in between leaves the intent, and the image counts as
-// pulled with credentials nobody knows: every pod has to show its own.
+// pulled with unknown credentials: every pod has to show its own.
 package pullrecord
 
 import (
@@ -44,7 +46,7 @@ type Question struct {
 	Account *pullauth.Account
 }
 
-// Answer tells whether an image must be pulled although it is present, for the
+// Answer reports whether an image must be pulled although it is present, for the
 // registry to judge the pod's credentials.
 type Answer struct {
 	MustPull bool
@@ -104,7 +106,7 @@ func Decide(q Question) Answer {
 	return Answer{MustPull: true, Result: MustAuthenticate}
 }
 
-// applies tells whether an image needs proof at all. pulled is whether this node
+// applies reports whether an image needs proof at all. pulled is whether this node
 // pulled it.
 func (p Policy) applies(image string, pulled bool) bool {
 	switch p.Name {
@@ -179,7 +181,7 @@ func hash(auth pullauth.Auth) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// merge adds credentials to those known for an image; changed tells whether that
+// merge adds credentials to those known for an image; changed reports whether that
 // made a difference. What every pod may use needs no secrets.
 func merge(known, more kubeletv1beta1.ImagePullCredentials) (merged kubeletv1beta1.ImagePullCredentials, changed bool) {
 	switch {

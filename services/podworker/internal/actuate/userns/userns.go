@@ -1,19 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package userns gives each pod with hostUsers: false a range of user and group
 // ids of its own (KEP-127).
 //
 // It owns the file pods/<uid>/userns, in the kubelet's form: writing it is how a
 // range is taken, removing it (with the pod's directory) how it is given back.
-// There is no other state, so after kill -9 the files are read again.
+// There is no other state, so after kill -9 the files are read again. For a file that
+// cannot be read the runtime is asked: what its sandbox has stays that pod's. A range that
+// neither tells is not known; then ranges are taken from the upper end, as long as it
+// lasts, since all others were taken from the lower one.
 package userns
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +32,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
 // Range is host ids [First, First+Length).
@@ -40,38 +50,51 @@ type mapping struct {
 	Length      uint32 `json:"length"`
 }
 
+// Sandbox is the mapping of a pod's sandbox that is there, as the runtime has it: nil where
+// there is no sandbox. The error is that the runtime does not tell.
+type Sandbox func(ctx context.Context, uid types.UID) (*runtimeapi.UserNamespace, error)
+
 // Manager hands ranges out. Safe for concurrent use.
 type Manager struct {
-	layout pod.Layout
-	ids    func() (Range, error)
+	layout  pod.Layout
+	sandbox Sandbox
+	log     *slog.Logger
+	ids     func() (Range, error)
 
 	mu sync.Mutex
 }
 
 // New makes a manager for the pods below a layout.
-func New(layout pod.Layout) *Manager {
-	return &Manager{layout: layout, ids: subordinate}
+func New(layout pod.Layout, sandbox Sandbox, log *slog.Logger) *Manager {
+	return &Manager{layout: layout, sandbox: sandbox, log: log, ids: subordinate}
 }
 
-// Get is the mapping of a pod: the recorded one, or else a new range of length
-// ids, aligned to that length, which no other pod on the disk holds.
-func (m *Manager) Get(uid types.UID, length uint32) (*runtimeapi.UserNamespace, error) {
+// Get is the mapping of a pod: the recorded one, that of its sandbox where the record
+// cannot be read, or else a new range of length ids, aligned to that length, which no
+// other pod on the disk holds.
+func (m *Manager) Get(ctx context.Context, uid types.UID, length uint32) (*runtimeapi.UserNamespace, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r, err := m.read(uid); err == nil {
-		return namespace(r), nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	own, state := m.known(ctx, uid)
+	if state == recorded {
+		return namespace(own), nil
+	}
+	if state == running {
+		return namespace(own), m.write(uid, own)
 	}
 	all, err := m.host(length)
 	if err != nil {
 		return nil, err
 	}
-	taken, err := m.taken()
+	taken, whole, err := m.taken(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
-	free, err := Free(all, length, taken)
+	from := lowest
+	if !whole || state == unknown {
+		from = highest
+	}
+	free, err := free(all, length, taken, from)
 	if err != nil {
 		return nil, err
 	}
@@ -83,29 +106,72 @@ func (m *Manager) Get(uid types.UID, length uint32) (*runtimeapi.UserNamespace, 
 	return namespace(r), nil
 }
 
+// knowledge is what is known of a pod's range.
+type knowledge int
+
+const (
+	none     knowledge = iota // it has none
+	recorded                  // its record says it
+	running                   // its sandbox says it, and its record does not
+	unknown                   // it may have one
+)
+
+// known is the range of a pod, where it is known.
+func (m *Manager) known(ctx context.Context, uid types.UID) (record, knowledge) {
+	r, err := m.read(uid)
+	if err == nil {
+		return r, recorded
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, none
+	}
+	ns, runtimeErr := m.sandbox(ctx, uid)
+	if runtimeErr != nil {
+		m.log.Error("user namespace of a pod is not known", "uid", string(uid), "error", errors.Join(err, runtimeErr).Error())
+		return record{}, unknown
+	}
+	m.log.Warn("record of a user namespace cannot be read", "uid", string(uid), "running", ns != nil, "error", err.Error())
+	if ns == nil {
+		return record{}, none // nothing runs with it
+	}
+	return record{UIDs: mappings(ns.GetUids()), GIDs: mappings(ns.GetGids())}, running
+}
+
 func (m *Manager) host(length uint32) (Range, error) {
 	r, err := m.ids()
 	if err != nil {
 		return r, err
 	}
 	if r == (Range{}) {
-		// Nobody set ids aside: all above the node's own.
+		// No ids are set aside: all above the node's own.
 		return Range{First: length, Length: ^uint32(0) - length + 1}, nil
 	}
 	return r, nil
 }
 
-// Free finds the lowest block of length ids, aligned to length, inside all and
+// end is where the search for a free range begins.
+type end int
+
+const (
+	lowest end = iota
+	highest
+)
+
+// free finds the lowest or highest block of length ids, aligned to length, inside all and
 // apart from what is taken.
-func Free(all Range, length uint32, taken []Range) (Range, error) {
+func free(all Range, length uint32, taken []Range, from end) (Range, error) {
 	if length == 0 {
 		return Range{}, errors.New("userNamespaces.idsPerPod: must not be 0")
 	}
-	end := uint64(all.First) + uint64(all.Length)
-	first := (uint64(all.First) + uint64(length) - 1) / uint64(length) * uint64(length)
-	for ; first+uint64(length) <= end; first += uint64(length) {
-		candidate := Range{uint32(first), length}
-		if !overlapsAny(candidate, taken) {
+	size := uint64(length)
+	first := (uint64(all.First) + size - 1) / size
+	after := (uint64(all.First) + uint64(all.Length)) / size // of the last block
+	for i := first; i < after; i++ {
+		block := i
+		if from == highest {
+			block = after - 1 - (i - first)
+		}
+		if candidate := (Range{uint32(block * size), length}); !overlapsAny(candidate, taken) {
 			return candidate, nil
 		}
 	}
@@ -121,38 +187,68 @@ func overlapsAny(r Range, others []Range) bool {
 	return false
 }
 
-func (m *Manager) taken() ([]Range, error) {
+// taken are the ranges of all pods but one; whole says that none is unknown.
+func (m *Manager) taken(ctx context.Context, but types.UID) (taken []Range, whole bool, err error) {
 	dirs, err := os.ReadDir(m.layout.Pods())
 	if err != nil {
-		return nil, fmt.Errorf("user namespaces in use: %w", err)
+		return nil, false, fmt.Errorf("user namespaces in use: %w", err)
 	}
-	var taken []Range
+	whole = true
 	for _, d := range dirs {
-		r, err := m.read(types.UID(d.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
+		if d.Name() == string(but) {
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
+		r, state := m.known(ctx, types.UID(d.Name()))
+		whole = whole && state != unknown
 		for _, one := range append(r.UIDs, r.GIDs...) {
 			taken = append(taken, Range{one.HostID, one.Length})
 		}
 	}
-	return taken, nil
+	return taken, whole, nil
 }
 
 func (m *Manager) read(uid types.UID) (record, error) {
-	var r record
-	data, err := os.ReadFile(m.layout.UserNamespace(uid))
+	f, err := os.Open(m.layout.UserNamespace(uid))
 	if err != nil {
-		return r, err
+		return record{}, err
 	}
+	defer func() { _ = f.Close() }() // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	if err != nil {
+		return record{}, err
+	}
+	r, err := parseRecord(data)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return r, nil
+}
+
+const (
+	// maxRecord is how much of a record is read, in bytes; it has some 150.
+	maxRecord = 64 << 10
+	// unit of ranges: idsPerPod is a multiple of it, and the node's own ids are below it.
+	unit = 1 << 16
+)
+
+// parseRecord reads a record. It has the one form that is written, here and by the
+// kubelet: another could make a pod's root the node's.
+func parseRecord(data []byte) (record, error) {
+	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("%s: %w", m.layout.UserNamespace(uid), err)
+		return record{}, errors.New("not the JSON of user namespace mappings")
 	}
-	if len(r.UIDs) == 0 || len(r.GIDs) == 0 {
-		return r, fmt.Errorf("%s: no mappings", m.layout.UserNamespace(uid))
+	if len(r.UIDs) != 1 || !slices.Equal(r.UIDs, r.GIDs) {
+		return record{}, errors.New("want one mapping of uids, and the same of gids")
+	}
+	m := r.UIDs[0]
+	switch {
+	case m.ContainerID != 0:
+		return record{}, fmt.Errorf("containerId: %d, must be 0", m.ContainerID)
+	case m.Length == 0 || m.Length%unit != 0:
+		return record{}, fmt.Errorf("length: %d, must be a multiple of %d", m.Length, unit)
+	case m.HostID == 0 || m.HostID%unit != 0 || uint64(m.HostID)+uint64(m.Length) > 1<<32:
+		return record{}, fmt.Errorf("hostId: %d, must be a multiple of %d, with room for %d ids", m.HostID, unit, m.Length)
 	}
 	return r, nil
 }
@@ -173,6 +269,14 @@ func namespace(r record) *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(r.UIDs), Gids: ids(r.GIDs)}
 }
 
+func mappings(list []*runtimeapi.IDMapping) []mapping {
+	var out []mapping
+	for _, m := range list {
+		out = append(out, mapping{HostID: m.GetHostId(), ContainerID: m.GetContainerId(), Length: m.GetLength()})
+	}
+	return out
+}
+
 func ids(list []mapping) []*runtimeapi.IDMapping {
 	var out []*runtimeapi.IDMapping
 	for _, m := range list {
@@ -185,7 +289,7 @@ func ids(list []mapping) []*runtimeapi.IDMapping {
 const owner = "kubelet"
 
 // subordinate asks the system for the ids set aside for pods; the zero Range
-// when nobody set any aside.
+// when none are set aside.
 func subordinate() (Range, error) {
 	if _, err := user.Lookup(owner); err != nil {
 		var unknown user.UnknownUserError
@@ -219,15 +323,18 @@ func subordinate() (Range, error) {
 func parse(output string) (Range, error) {
 	fields := strings.Fields(output)
 	if strings.Count(strings.TrimSpace(output), "\n") > 0 || len(fields) != 4 {
-		return Range{}, fmt.Errorf("subordinate ids %q: want one line of four fields", output)
+		return Range{}, fmt.Errorf("subordinate ids %q: want one line of four fields", quiet.Cut(output, 256))
 	}
 	first, err := strconv.ParseUint(fields[2], 10, 32)
 	if err != nil {
-		return Range{}, fmt.Errorf("subordinate ids %q: %w", output, err)
+		return Range{}, fmt.Errorf("subordinate ids %q: want numbers of 32 bits", quiet.Cut(output, 256))
 	}
 	length, err := strconv.ParseUint(fields[3], 10, 32)
 	if err != nil {
-		return Range{}, fmt.Errorf("subordinate ids %q: %w", output, err)
+		return Range{}, fmt.Errorf("subordinate ids %q: want numbers of 32 bits", quiet.Cut(output, 256))
+	}
+	if first+length > 1<<32 {
+		return Range{}, fmt.Errorf("subordinate ids %q: they end above 32 bits", quiet.Cut(output, 256))
 	}
 	return Range{uint32(first), uint32(length)}, nil
 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the judgements of testdata again")
+
+// TestJudge: the facts of each node in testdata are judged as its .txt says.
+func TestJudge(t *testing.T) {
+	nodes, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(nodes) == 0 {
+		t.Fatalf("no nodes: %v", err)
+	}
+	for _, path := range nodes {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			facts := &Facts{}
+			decoder := json.NewDecoder(strings.NewReader(string(data)))
+			decoder.DisallowUnknownFields()
+			if err := decoder.Decode(facts); err != nil {
+				t.Fatal(err)
+			}
+			found := Judge(facts)
+			got := fmt.Sprintf("worst: %s\n", Worst(found))
+			for _, f := range found {
+				got += fmt.Sprintf("%s: %s: %s\n", f.Level, f.Subject, f.Message)
+			}
+			golden := strings.TrimSuffix(path, ".json") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestKubeadmArgs: the flags are those of kubeadm's unit with its files.
+func TestKubeadmArgs(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/c.sock --node-ip=10.0.0.1\"\n")
+	write("etc/default/kubelet", "# KUBELET_EXTRA_ARGS=--no\nKUBELET_EXTRA_ARGS='--v=2'\n")
+	got, err := kubeadmArgs(root)
+	want := []string{
+		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint=unix:///run/c.sock", "--node-ip=10.0.0.1", "--v=2",
+	}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// TestRunningAgent: a process called kubelet that has a kubelet's arguments, and no other.
+func TestRunningAgent(t *testing.T) {
+	proc := t.TempDir()
+	process := func(pid, exe string, args ...string) {
+		t.Helper()
+		dir := filepath.Join(proc, pid)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cmdline"), []byte(strings.Join(args, "\x00")+"\x00"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(exe, filepath.Join(dir, "exe")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	process("1", "/sbin/init", "/sbin/init")
+	process("20", "/usr/bin/vi", "vi", "kubelet")
+	process("30", "/usr/bin/sextant", "kubelet", "start", "podworker")
+	if agent, _ := runningAgent(proc); agent.PID != 0 {
+		t.Errorf("process %d is no kubelet", agent.PID)
+	}
+	process("40", "/usr/bin/kubelet", "/usr/bin/kubelet", "--config=/x", "--v=2")
+	agent, args := runningAgent(proc)
+	if d := cmp.Diff([]string{"--config=/x", "--v=2"}, args); d != "" || agent != (Agent{PID: 40}) {
+		t.Errorf("%+v (-want +got):\n%s", agent, d)
+	}
+}

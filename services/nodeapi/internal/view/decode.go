@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	"github.com/sextant-node/sextant/services/nodeapi/internal/stats"
+)
+
+// desired is an item of config.pods.
+type desired struct {
+	pod *v1.Pod
+	// static: the pod is not from the API server.
+	static bool
+	// mirror is the UID of a static pod's mirror pod at the API server.
+	mirror string
+	// apart: the pod's status is in config.statuses.
+	apart bool
+}
+
+func decodeDesired(_ string, value []byte) (*desired, error) {
+	m := &configv1.DesiredPod{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	d := &desired{pod: &v1.Pod{}, static: m.GetSource() != "api", apart: m.GetStatusApart()}
+	if data := m.GetMirror(); len(data) > 0 {
+		mirror := &v1.Pod{}
+		if err := mirror.Unmarshal(data); err != nil {
+			return nil, fmt.Errorf("mirror: %w", err)
+		}
+		d.mirror = string(mirror.UID)
+	}
+	return d, d.pod.Unmarshal(m.GetPod())
+}
+
+// decodeStatus reads an item of config.statuses.
+func decodeStatus(_ string, value []byte) (*v1.Pod, error) {
+	m := &configv1.Object{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, err
+	}
+	p := &v1.Pod{}
+	return p, p.Unmarshal(m.GetObject())
+}
+
+// decodeRunning reads of an item of pleg.pods what runs, newest first.
+func decodeRunning(uid string, value []byte) (*stats.Pod, error) {
+	record := &plegv1.PodRecord{}
+	if err := proto.Unmarshal(value, record); err != nil {
+		return nil, err
+	}
+	p := &stats.Pod{UID: uid, Namespace: record.GetNamespace(), Name: record.GetName()}
+	for _, data := range record.GetSandboxes() {
+		s := &runtimeapi.PodSandboxStatus{}
+		if err := proto.Unmarshal(data, s); err != nil {
+			return nil, fmt.Errorf("sandbox: %w", err)
+		}
+		if created := time.Unix(0, s.GetCreatedAt()); created.After(p.Created) {
+			p.Created = created
+		}
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			p.Sandboxes = append(p.Sandboxes, s.GetId())
+		}
+	}
+	for _, data := range record.GetContainers() {
+		c := &runtimeapi.ContainerStatus{}
+		if err := proto.Unmarshal(data, c); err != nil {
+			return nil, fmt.Errorf("container: %w", err)
+		}
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			p.Containers = append(p.Containers, stats.Container{
+				ID: c.GetId(), Name: c.GetMetadata().GetName(), Image: c.GetImage().GetImage(), Created: time.Unix(0, c.GetCreatedAt()),
+			})
+		}
+	}
+	return p, nil
+}

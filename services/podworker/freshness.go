@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podworker
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/podworker/internal/observe"
+	"github.com/sextant-node/sextant/services/podworker/internal/step"
+)
+
+// generation counts acts, and how many of them the newest record reflects, as
+// generation and observedGeneration of an API object do.
+type generation struct{ made, observed uint64 }
+
+func (g generation) current() bool { return g.made == g.observed }
+
+// refreshState is how far a request to pleg for a newer record is.
+type refreshState int
+
+const (
+	noRefresh refreshState = iota
+	refreshing
+	// refreshAgain: the record under way will be too old.
+	refreshAgain
+)
+
+// freshness reads what other services publish about one pod, and knows whether that
+// reflects what its worker did to them: a worker reads its writes.
+type freshness struct {
+	in  *Inputs
+	uid types.UID
+	// changes counts acts on the runtime, and a terminal phase seen at the API server;
+	// creates those that add a sandbox or a container.
+	changes, creates generation
+	// terminal: the API server has the pod as finished.
+	terminal bool
+	// record is the answer to the last refresh, until the replica has passed since.
+	record *observe.Record
+	since  feed.Barrier
+	// commands to volume and resource, by kind.
+	commands map[step.Kind]feed.Barrier
+
+	refresh refreshState
+	// failure is why the last refresh failed, retryAt when it is tried again.
+	failure string
+	retryAt time.Time
+}
+
+// changed notes that an act on the runtime has ended.
+func (f *freshness) changed(kind step.Kind) {
+	f.changes.made++
+	if kind.Creates() {
+		f.creates.made++
+	}
+}
+
+// finished notes that the API server has the pod as finished.
+func (f *freshness) finished() {
+	if !f.terminal {
+		f.terminal = true
+		f.changes.made++
+	}
+}
+
+// commanded notes the answer to a command; before is position as it was then.
+func (f *freshness) commanded(kind step.Kind, answer, before feed.Revision) {
+	if answer == (feed.Revision{}) {
+		return
+	}
+	f.commands[kind] = feed.NewBarrier(answer, before)
+	switch kind {
+	case step.Declare, step.Withdraw:
+		f.in.Volumes.LookFor(answer)
+	default:
+		f.in.Allocations.LookFor(answer)
+	}
+}
+
+// position is where the replica stands that will show what a command does.
+func (f *freshness) position(kind step.Kind) (at feed.Revision, complete bool) {
+	switch kind {
+	case step.Declare, step.Withdraw:
+		at, complete, _, _ = f.in.Volumes.State()
+	case step.Admit, step.Resize, step.Settle, step.Release:
+		at, complete, _, _ = f.in.Allocations.State()
+	}
+	return at, complete
+}
+
+// behind reports whether a replica has not come to the revision that a command answered
+// with, or that a source of pods names. Reaching it need not change an item of the pod.
+func (f *freshness) behind() bool {
+	for kind, command := range f.commands {
+		if !command.Passed(f.position(kind)) {
+			return true
+		}
+	}
+	for source := range f.in.Sources.Items() {
+		if !f.in.reachedSource(source) {
+			return true
+		}
+	}
+	return false
+}
+
+// current is the newest record there is: the replica's, or that of the last refresh
+// while the replica has not come so far.
+func (f *freshness) current() (record *observe.Record, known bool) {
+	revision, complete, _, _ := f.in.Records.State()
+	if !f.since.Passed(revision, complete) {
+		return f.record, true
+	}
+	if record, ok := f.in.Records.Get(string(f.uid)); ok {
+		return record, true
+	}
+	return nil, complete || f.since != (feed.Barrier{})
+}
+
+// observed is the newest record as a step wants it.
+func (f *freshness) observed() step.Observed {
+	record, known := f.current()
+	o := step.Observed{Known: known, Verified: f.creates.current(), Current: f.changes.current(), RefreshError: f.failure}
+	if record != nil {
+		o.Error, o.Sandboxes, o.Containers = record.Error, record.Sandboxes, record.Containers
+	}
+	return o
+}
+
+// volumes is the state of the pod's volumes. What was said before the last command does
+// not count.
+func (f *freshness) volumes() step.Volumes {
+	revision, complete, _, _ := f.in.Volumes.State()
+	item, listed := f.in.Volumes.Get(string(f.uid))
+	current := f.commands[step.Declare].Passed(revision, complete) && f.commands[step.Withdraw].Passed(revision, complete)
+	v := step.Volumes{Gone: !listed && complete && current, Listed: listed}
+	if listed {
+		v.Ready, v.Withdrawing = item.GetReady() && current && !item.GetWithdrawing(), item.GetWithdrawing()
+		v.Waiting = waitingVolumes(item)
+	}
+	return v
+}
+
+// resources is what the pod holds. It was admitted once it is syncing.
+func (f *freshness) resources(state step.State, desired *step.Desired) step.Resources {
+	revision, complete, _, _ := f.in.Allocations.State()
+	item, listed := f.in.Allocations.Get(string(f.uid))
+	passed := func(kind step.Kind) bool { return f.commands[kind].Passed(revision, complete) }
+	r := step.Resources{
+		Held: !passed(step.Admit) || listed && !item.GetReleasing() && item.GetUnready() == "",
+		Read: passed(step.Admit) && listed,
+		Lost: !listed && complete && state == step.Syncing && passed(step.Admit),
+		Gone: !listed && complete && passed(step.Release),
+	}
+	if listed {
+		r.Error, r.Unready = item.GetError(), item.GetUnready()
+		r.OwnCPUs, r.SharedCPUs = ownCPUs(item), item.GetSharedCpus()
+		r.Asked, r.Blocked = item.GetAsked(), item.GetBlocked()
+		r.Allocation, r.Settled, r.Generation = item.GetAllocation(), item.GetSettled(), item.GetGeneration()
+		// What it accepted is not in the replica at once.
+		if desired != nil && r.Asked != "" && !passed(step.Resize) {
+			r.Asked = desired.Asks
+		}
+		if !passed(step.Settle) {
+			r.Settled = r.Allocation
+		}
+		r.Eviction = eviction(item.GetEviction())
+	}
+	return r
+}
+
+// refreshDue reports whether a refresh that failed is to be tried again, although
+// nothing waits for its answer: the runtime has changed since the last record.
+func (f *freshness) refreshDue(now time.Time) bool {
+	return !f.retryAt.IsZero() && !now.Before(f.retryAt)
+}
+
+// refresh asks pleg for a record of now; one request at a time.
+func (w *worker) refresh(ctx context.Context) {
+	f := &w.fresh
+	if f.refresh != noRefresh {
+		f.refresh = refreshAgain
+		return
+	}
+	if w.l.clock.Now().Before(f.retryAt) {
+		return
+	}
+	f.refresh, f.retryAt = refreshing, time.Time{}
+	changes, creates := f.changes.made, f.creates.made
+	before, _, _, _ := w.l.in.Records.State()
+	go func() {
+		record, revision, err := refreshed(ctx, w.l.pleg, w.l.in.Records, w.uid)
+		w.post(func() {
+			again := f.refresh == refreshAgain
+			f.refresh = noRefresh
+			if ctx.Err() != nil {
+				return
+			}
+			f.failure = ""
+			if err != nil {
+				f.failure = err.Error()
+				f.retryAt = w.l.clock.Now().Add(retryPeriod)
+				if rpc.Is(err, rpc.Denied) {
+					w.l.log.Error("record refused", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+				}
+				return
+			}
+			if f.creates.observed == 0 && creates > 0 && (record == nil || !record.Alive()) {
+				w.l.suspect(ctx, w.uid) // what was begun last, perhaps by a former process, may be under way
+			}
+			f.record, f.since = record, feed.NewBarrier(revision, before)
+			f.changes.observed, f.creates.observed = changes, creates
+			if again {
+				w.refresh(ctx)
+			}
+		})
+	}()
+}

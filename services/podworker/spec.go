@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podworker
+
+import (
+	"hash/fnv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/podworker/internal/journal"
+	"github.com/sextant-node/sextant/services/podworker/internal/observe"
+	"github.com/sextant-node/sextant/services/podworker/internal/step"
+)
+
+// specification is what a worker knows of its pod's specification.
+type specification struct {
+	// source is where the pod came from, empty while only the runtime knows it.
+	source string
+	// identity is the pod with no more than its names, once known.
+	identity *v1.Pod
+	// accepted is the specification config listed last; id tells two of them apart, and
+	// packed is its wire form. Nil when config never listed the pod.
+	accepted *v1.Pod
+	id       uint64
+	packed   []byte
+	// sized is the pod that config lists with the resources that are allocated.
+	sized struct {
+		from, pod *v1.Pod
+		sizes     string
+	}
+}
+
+// identify keeps the names of the pod.
+func (s *specification) identify(namespace, name string, uid types.UID) {
+	s.identity = &v1.Pod{}
+	s.identity.Namespace, s.identity.Name, s.identity.UID = namespace, name, uid
+}
+
+// named takes the names from a record of the runtime while nothing else gives them.
+func (s *specification) named(record *observe.Record, _ bool) {
+	if record != nil && (s.identity == nil || s.identity.Name == "") {
+		s.identity = record.Pod()
+	}
+}
+
+// restore takes over what the journal has. The error is about its pod alone.
+func (s *specification) restore(uid types.UID, record journal.Record) error {
+	s.source, s.packed = record.Source, record.Pod
+	s.identify(record.Namespace, record.Name, uid)
+	var err error
+	s.accepted, err = record.Decode()
+	return err
+}
+
+// accept takes over the specification that config lists; changed reports whether it is
+// another one.
+func (s *specification) accept(d *step.Desired) (changed bool, err error) {
+	s.source = d.Source
+	id := d.Fingerprint
+	if d.Pod == s.sized.pod && d.Pod != s.sized.from {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(s.sized.sizes))
+		id ^= h.Sum64()
+	}
+	if at := d.Pod.DeletionTimestamp; at != nil {
+		id ^= uint64(at.Unix())
+		if g := d.Pod.DeletionGracePeriodSeconds; g != nil {
+			id ^= uint64(*g) << 40
+		}
+	}
+	if s.accepted != nil && s.id == id {
+		return false, nil
+	}
+	kept := *d.Pod
+	kept.Status = v1.PodStatus{}
+	kept.ManagedFields, kept.ResourceVersion = nil, ""
+	packed, err := kept.Marshal()
+	if err != nil {
+		return false, err
+	}
+	s.accepted, s.id, s.packed = &kept, id, packed
+	s.identify(kept.Namespace, kept.Name, kept.UID)
+	return true, nil
+}
+
+// withSizes is a pod that config lists with other resources.
+func (s *specification) withSizes(p *v1.Pod, sizes []byte) (*v1.Pod, error) {
+	if s.sized.from == p && s.sized.sizes == string(sizes) {
+		return s.sized.pod, nil
+	}
+	spec := &v1.PodSpec{}
+	if err := spec.Unmarshal(sizes); err != nil {
+		return p, err
+	}
+	s.sized.from, s.sized.sizes, s.sized.pod = p, string(sizes), pod.WithSizes(p, spec)
+	return s.sized.pod, nil
+}
+
+// static reports whether the pod is known to be a static one.
+func (s *specification) static() bool { return s.accepted != nil && pod.IsStatic(s.accepted) }
+
+// accept takes over the specification that config lists.
+func (w *worker) accept(d *step.Desired) {
+	changed, err := w.spec.accept(d)
+	if err != nil {
+		w.l.log.Error("pod does not marshal", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+	}
+	if changed {
+		names := named(w.spec.accepted)
+		w.l.mu.Lock()
+		w.names = names
+		w.l.mu.Unlock()
+	}
+}
+
+// allocated is the pod with the resources it is allocated: as resource says, or while
+// resource does not say it, those of the specification accepted last. A pod that was not
+// admitted has what it asks for.
+func (w *worker) allocated(p *v1.Pod) *v1.Pod {
+	item, _ := w.l.in.Allocations.Get(string(w.uid))
+	sizes, err := item.GetSizes(), error(nil)
+	if len(sizes) == 0 {
+		if w.facts.Admitted == nil || w.spec.accepted == nil {
+			return p
+		}
+		sizes, err = pod.Sizes(w.spec.accepted).Marshal()
+	}
+	sized := p
+	if err == nil {
+		sized, err = w.spec.withSizes(p, sizes)
+	}
+	if err != nil {
+		w.l.log.Error("allocation is of no use", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+	}
+	return sized
+}
+
+// pod is the pod as far as it is known.
+func (w *worker) pod() *v1.Pod {
+	if d, _ := w.l.in.desired(w.uid, w.spec.source); d != nil {
+		return w.allocated(d.Pod)
+	}
+	if w.spec.accepted != nil {
+		return w.spec.accepted
+	}
+	if w.spec.identity != nil {
+		return w.spec.identity
+	}
+	p := &v1.Pod{}
+	p.UID = w.uid
+	return p
+}

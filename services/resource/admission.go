@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/pkg/wire"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/admit"
+	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/services/resource/internal/dra"
+	"github.com/sextant-node/sextant/services/resource/internal/preempt"
+)
+
+// admission gives pods what they need: it judges, has allocators choose, journals, and
+// acts, in this order (package allocate).
+type admission struct {
+	ledger     *ledger
+	node       *node
+	tree       *tree
+	evictor    *evictor
+	claims     *claims
+	events     *events
+	metrics    *metrics
+	allocators []allocate.Allocator
+	wake       signal.Signal
+	pinned     *pinMetrics
+	clock      func() time.Time
+	devices    *podDevices
+	files      *stateFiles
+	identities house.Identities
+}
+
+// decision is an allocation to be carried out, or the answer to a pod that has none.
+type decision struct {
+	held   *held
+	now    *settings
+	answer *resourcev1.AdmitResponse
+	// victims make room for the pod; missing is the first resource that there is too little of.
+	victims []*v1.Pod
+	missing v1.ResourceName
+}
+
+// admit answers for a pod. Victims go after the pod's turn, each in its own.
+func (a *admission) admit(ctx context.Context, p *v1.Pod, running bool) (*resourcev1.AdmitResponse, error) {
+	d, err := a.try(ctx, p, running)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range d.victims {
+		grace := int64(v1.DefaultTerminationGracePeriodSeconds)
+		if own := v.Spec.TerminationGracePeriodSeconds; own != nil {
+			grace = *own
+		}
+		if a.evictor.sentence(ctx, v, evicting{Reason: preempt.Reason, Message: preempt.Message, Grace: grace}) {
+			a.metrics.preemptions.WithLabelValues(string(d.missing)).Inc()
+		}
+	}
+	return d.answer, nil
+}
+
+// try decides and, where the pod is to have something, acts.
+func (a *admission) try(ctx context.Context, p *v1.Pod, running bool) (d decision, err error) {
+	defer a.ledger.turn(string(p.UID))()
+	if now, _ := a.node.now(); now != nil && !running && a.ledger.get(string(p.UID)) == nil {
+		defer a.devices.consult(p, now)()
+	}
+	if d, err = a.decide(p, running); err == nil && d.held != nil {
+		d.answer, err = a.act(ctx, d.held, p, d.now, running)
+	}
+	return d, err
+}
+
+// decide answers, or returns the allocation to carry out: a pod that fits is
+// counted from here on. It writes nothing.
+func (a *admission) decide(p *v1.Pod, running bool) (decision, error) {
+	now, waiting := a.node.now()
+	a.ledger.mu.Lock()
+	defer a.ledger.mu.Unlock()
+	uid := string(p.UID)
+	h := a.ledger.held[uid]
+	switch {
+	case h != nil && h.Releasing:
+		return decision{}, rpc.Conflict.Errorf("pod %s: what it holds is being released", uid)
+	case now == nil && h != nil && running:
+		return decision{answer: a.admitted(h)}, nil
+	case now == nil:
+		return decision{answer: notYet("", "the node's resources are not known yet: "+waiting)}, nil
+	case h != nil:
+		return decision{held: h, now: now}, nil
+	}
+	if !running {
+		if d := a.judge(p, now); d.answer != nil {
+			a.settle(uid, d.answer)
+			return d, nil
+		}
+	}
+	allocators := append(slices.Clone(a.allocators), pinner{a.pinned, now.pins, a.devices, a.clock})
+	chosen := allocate.Choose(allocators, allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid)})
+	if chosen.Decision != resourcev1.Decision_DECISION_ADMITTED {
+		answer := &resourcev1.AdmitResponse{Decision: chosen.Decision, Reason: chosen.Reason, Message: chosen.Message}
+		a.settle(uid, answer)
+		return decision{answer: answer}, nil
+	}
+	if chosen.Message != "" {
+		a.ledger.log.Warn("running pod", "uid", uid, "reason", chosen.Reason, "message", chosen.Message)
+	}
+	record := allocation{Cgroup: now.cgroupOf(p), Driver: now.driver, resizing: resizing{Asked: pod.SizesID(p)}}
+	var err error
+	if record.Pod, err = p.Marshal(); err != nil {
+		return decision{}, err
+	}
+	if record.Chosen, err = wire.Marshal(chosen.Chosen); err != nil {
+		return decision{}, err
+	}
+	h = newHeld(record, p)
+	h.chosen = chosen.Chosen
+	a.ledger.held[uid] = h
+	a.ledger.debts.settle(uid)
+	return decision{held: h, now: now}, nil
+}
+
+// withoutDevices is the answer to a pod that holds its place, and whose claims are not
+// prepared. The reason and the words are the kubelet's.
+func withoutDevices(err error) *resourcev1.AdmitResponse {
+	if errors.Is(err, dra.ErrPending) {
+		return notYet("", err.Error())
+	}
+	return notYet("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+}
+
+// judge returns the answer to a pod that is not admitted now, or none; callers hold
+// ledger.mu.
+func (a *admission) judge(p *v1.Pod, now *settings) decision {
+	node, missing := a.node.judged(p, now)
+	if missing != nil {
+		return decision{answer: missing}
+	}
+	uid := string(p.UID)
+	a.ledger.debts.sweep(a.claims.expects)
+	owed := a.ledger.debts.before(p)
+	r := admit.Judge(p, a.ledger.others(uid), node)
+	if r == nil && len(owed) > 0 { // once those are gone that make room for others
+		staying, _ := a.ledger.staying(uid)
+		r = admit.Judge(p, append(staying, owed...), node)
+	}
+	switch {
+	case r == nil:
+	case len(r.Short) > 0 && pod.IsCritical(p):
+		return a.makeRoom(p, owed, node)
+	default:
+		return decision{answer: rejected(r.Reason, r.Message)}
+	}
+	return decision{}
+}
+
+// makeRoom answers for a critical pod that only resources keep away: it waits for pods
+// that are on their way out, if that is enough beside the pods that are owed room before
+// it, and else for victims.
+func (a *admission) makeRoom(p *v1.Pod, owed []*v1.Pod, node admit.Node) decision {
+	staying, leaving := a.ledger.staying(string(p.UID))
+	r := admit.Judge(p, slices.Concat(staying, owed), node)
+	if r == nil {
+		a.ledger.debts.owe(p)
+		return decision{answer: notYet("", "waiting for pods to end: "+strings.Join(leaving, ", "))}
+	}
+	victims, err := preempt.Victims(p, staying, r.Short)
+	if err != nil {
+		return decision{answer: rejected("UnexpectedAdmissionError",
+			"Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: "+err.Error())}
+	}
+	a.ledger.debts.owe(p)
+	for _, v := range victims {
+		leaving = append(leaving, v.Namespace+"/"+v.Name)
+	}
+	return decision{answer: notYet("", "waiting for pods to end: "+strings.Join(leaving, ", ")), victims: victims, missing: r.Short[0].Name}
+}
+
+func rejected(reason, message string) *resourcev1.AdmitResponse {
+	return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: reason, Message: message}
+}
+
+// settle counts an answer that refuses: the pod is owed nothing any more. Callers hold
+// ledger.mu.
+func (a *admission) settle(uid string, answer *resourcev1.AdmitResponse) {
+	if answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED {
+		a.ledger.debts.settle(uid)
+		a.count(answer)
+	}
+}
+
+// count counts an answer that refuses.
+func (a *admission) count(answer *resourcev1.AdmitResponse) {
+	if answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED {
+		a.metrics.rejections.WithLabelValues(rejectionLabel(answer.GetReason())).Inc()
+	}
+}
+
+// act writes the checkpoint, then makes the cgroup; callers have the pod's turn. A pod
+// that runs is never refused, nor is one that was admitted before.
+func (a *admission) act(ctx context.Context, h *held, p *v1.Pod, now *settings, running bool) (*resourcev1.AdmitResponse, error) {
+	before := h.stored
+	if !h.stored {
+		if err := a.ledger.put(h, h.allocation); err != nil {
+			a.ledger.forget(h.uid())
+			return nil, err
+		}
+		changed, err := a.ledger.share(now)
+		if err != nil {
+			a.ledger.log.Error("shared CPUs", "error", err.Error()) // the loop does it again
+		}
+		a.files.write(now)
+		if changed || err != nil { // the items of others have the former
+			a.wake.Send()
+		}
+	}
+	if !running {
+		if answer, err := a.devices.prepare(ctx, h); answer != nil || err != nil {
+			if answer != nil {
+				a.count(answer)
+				a.wake.Send() // it may not have its CPUs any more
+			}
+			return answer, err
+		}
+	}
+	if err := a.tree.ensurePod(h, now); err != nil {
+		a.ledger.log.Error("pod cgroup", "uid", h.uid(), "error", err.Error())
+		if !before && !running {
+			if err := a.ledger.remove(ctx, h.uid()); err != nil {
+				a.ledger.forget(h.uid())
+				a.ledger.log.Error("checkpoint", "uid", h.uid(), "error", err.Error())
+			}
+			return notYet("", err.Error()), nil
+		}
+	}
+	a.tree.change(now, h)
+	if err := a.warn(ctx, h); err != nil {
+		return nil, err
+	}
+	unprepared := a.claims.ask(ctx, h, p, running)
+	if err := a.ledger.publish(ctx, h); err != nil {
+		return nil, err
+	}
+	if unprepared != nil {
+		return withoutDevices(unprepared), nil
+	}
+	return a.admitted(h), nil
+}
+
+// warn emits an event, once, about a pod that runs as a user of the node; callers have
+// the pod's turn.
+func (a *admission) warn(ctx context.Context, h *held) error {
+	if h.Warned {
+		return nil
+	}
+	shared := admit.SharedUser(h.pod, a.identities)
+	if shared == "" {
+		return nil
+	}
+	a.events.pod(ctx, h.pod, v1.EventTypeWarning, "UserOfNodeService", shared)
+	next := h.allocation
+	next.Warned = true
+	return a.ledger.put(h, next)
+}
+
+func (a *admission) admitted(h *held) *resourcev1.AdmitResponse {
+	return &resourcev1.AdmitResponse{
+		Decision: resourcev1.Decision_DECISION_ADMITTED, CgroupParent: h.parent(), Revision: a.ledger.revision().Proto(),
+	}
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/resource/internal/eviction"
+	"github.com/sextant-node/sextant/services/resource/internal/gauge"
+	"github.com/sextant-node/sextant/services/resource/internal/notify"
+)
+
+// alarm has the kernel hurry the next pass when memory gets short; the loop's alone.
+type alarm struct {
+	host gauge.Host
+	log  *slog.Logger
+	call func()
+	// notifier is nil while nothing is set; at is when it was.
+	notifier *notify.Notifier
+	at       time.Time
+	failed   string
+}
+
+// set sets the thresholds of a configuration that wants that, again when those that are
+// set are as old as a pass: what usage they stand for follows what is inactive.
+func (a *alarm) set(at time.Time, now *settings, in eviction.Input) {
+	if !now.conf.Kubelet.KernelMemcgNotification {
+		a.stop()
+		return
+	}
+	if a.notifier != nil && at.Sub(a.at) < period && !at.Before(a.at) {
+		return
+	}
+	var all []notify.Threshold
+	for signal, usages := range eviction.Usages(in.Config.Thresholds, in.Observed) {
+		cgroup := "/"
+		if signal == eviction.AllocatableMemory {
+			cgroup = pod.KubepodsCgroup(now.root).Path(now.driver)
+		}
+		for _, usage := range usages {
+			all = append(all, notify.Threshold{Cgroup: cgroup, Usage: usage})
+		}
+	}
+	next, err := notify.New(a.host.Root, a.host.Version, all, a.call)
+	if err != nil {
+		if a.failed != err.Error() {
+			a.log.Warn("no notifications of memory from the kernel", "error", err.Error())
+		}
+		a.failed = err.Error()
+		return
+	}
+	a.stop()
+	a.notifier, a.at, a.failed = next, at, ""
+}
+
+// stop ends the calls.
+func (a *alarm) stop() {
+	if a.notifier == nil {
+		return
+	}
+	if err := a.notifier.Close(); err != nil {
+		a.log.Error("notifications of memory", "error", err.Error())
+	}
+	a.notifier = nil
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/pkg/wire"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/services/resource/internal/devices"
+	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
+	"github.com/sextant-node/sextant/services/resource/internal/topology"
+)
+
+// podDevices gives devices of plugins to pods. Which, pinner decides, with the CPUs; plugins
+// are called before that (consult) and after it is in the journal (prepare).
+type podDevices struct {
+	manager *devices.Manager
+	ledger  *ledger
+	tree    *tree
+	node    *node
+	events  *events
+	log     *slog.Logger
+
+	mu sync.Mutex
+	// kept is what the kubelet's file has of pods that are not in the ledger, by UID: they
+	// may run, and not have been taken over yet.
+	kept map[string][]checkpoint.PodDevicesEntry
+	// preferences are answers of plugins for an admission under way, by UID.
+	preferences map[string]map[string][]string
+	// calls are the calls of Allocate under way, by UID.
+	calls map[string]*preparing
+	// seen is the inventory that was acted on last; only the loop has it.
+	seen devices.Inventory
+}
+
+func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *node, events *events) *podDevices {
+	d := &podDevices{
+		manager: manager, ledger: ledger, tree: tree, node: node, events: events, log: ledger.log, seen: manager.Inventory(),
+		kept: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]map[string][]string{}, calls: map[string]*preparing{},
+	}
+	for _, e := range manager.Kept() {
+		if ledger.get(e.PodUID) == nil {
+			d.kept[e.PodUID] = append(d.kept[e.PodUID], e)
+		}
+	}
+	return d
+}
+
+// choice is a choice for a pod beside what the others hold.
+func (d *podDevices) choice(uid types.UID, held []allocate.Held, prefer devices.Preference) *devices.Choice {
+	used := map[string]sets.Set[string]{}
+	for _, h := range held {
+		devices.Use(used, h.Chosen.GetContainers())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for other, entries := range d.kept {
+		if other != string(uid) {
+			devices.Use(used, adopted(entries))
+		}
+	}
+	return &devices.Choice{Inventory: d.manager.Inventory(), Used: used, Prefer: prefer}
+}
+
+// decided is a choice that has the answers of consult.
+func (d *podDevices) decided(r allocate.Request) *devices.Choice {
+	d.mu.Lock()
+	preferences := d.preferences[string(r.Pod.UID)]
+	d.mu.Unlock()
+	return d.choice(r.Pod.UID, r.Held, func(q devices.Question) []string { return preferences[q.Key()] })
+}
+
+// adopted is what the kubelet's file says that the containers of a pod have.
+func adopted(entries []checkpoint.PodDevicesEntry) []*resourcev1.ContainerAllocation {
+	chosen := &resourcev1.Chosen{}
+	for _, e := range entries {
+		c, record := allocate.Container(chosen, e.ContainerName), devices.FromEntry(e)
+		c.PluginDevices = append(c.PluginDevices, record)
+		_ = devices.Answer(c, record, e.AllocResp) // what is damaged says nothing
+	}
+	return chosen.GetContainers()
+}
+
+// keep notes the devices that a running pod had with a kubelet.
+func (d *podDevices) keep(uid types.UID, chosen *resourcev1.Chosen) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range adopted(d.kept[string(uid)]) {
+		proto.Merge(allocate.Container(chosen, c.GetName()), c)
+	}
+}
+
+// consult puts to plugins the questions that the choice of a pod's devices raises; callers
+// have the pod's turn. The answers hold until forget. Where the choice is another by then,
+// or a plugin does not answer, it is made without them.
+func (d *podDevices) consult(p *v1.Pod, now *settings) (forget func()) {
+	uid, answers := string(p.UID), map[string][]string{}
+	for {
+		var open *devices.Question
+		d.ledger.mu.Lock()
+		held := d.ledger.chosen(uid)
+		d.ledger.mu.Unlock()
+		choice := d.choice(p.UID, held, func(q devices.Question) []string {
+			if _, known := answers[q.Key()]; !known && open == nil {
+				open = &q
+			}
+			return answers[q.Key()]
+		})
+		if !choice.Consults(p) || choice.Waits(p) != nil {
+			break
+		}
+		// What it comes to is decided again, with the answers.
+		now.pins.Decide(allocate.Request{Pod: p, Config: now.conf, Held: held, Chosen: &resourcev1.Chosen{}}, choice)
+		if open == nil {
+			break
+		}
+		asked := d.manager.Prefer(*open)
+		select {
+		case <-asked.Done:
+			if asked.Err != nil {
+				d.log.Warn("device plugin has no preference", "resource", open.Resource, "error", asked.Err.Error())
+			}
+			answers[open.Key()] = asked.Answer
+		case <-asked.Late:
+			answers[open.Key()] = nil
+			go func() {
+				<-asked.Done
+				asked.Over()
+			}()
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.preferences[uid] = answers
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.preferences, uid)
+	}
+}
+
+// preparing are the calls of Allocate for a pod.
+type preparing struct {
+	done, late chan struct{}
+	chosen     *resourcev1.Chosen
+	err        error
+}
+
+// prepare has plugins prepare what was chosen for a pod, and journals what they answer; nil
+// when that is done. Callers have the pod's turn. A call that takes long goes on: the next
+// admission of the pod has its result.
+func (d *podDevices) prepare(ctx context.Context, h *held) (*resourcev1.AdmitResponse, error) {
+	if answered(h.chosen) {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	d.mu.Lock()
+	call := d.calls[h.uid()]
+	if call == nil {
+		call = &preparing{done: make(chan struct{}), late: make(chan struct{}), chosen: proto.CloneOf(h.chosen)}
+		d.calls[h.uid()] = call
+		go d.allocate(call)
+	}
+	d.mu.Unlock()
+	select {
+	case <-call.done:
+	case <-call.late:
+		select {
+		case <-call.done:
+		default:
+			return d.waits(h), nil
+		}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	d.forget(h.uid())
+	switch {
+	case errors.Is(call.err, devices.ErrAway):
+		return notYet("", "waiting for a device plugin: "+call.err.Error()), d.ledger.remove(ctx, h.uid())
+	case call.err != nil:
+		refused := topology.Refused(call.err)
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: refused.Reason, Message: refused.Message},
+			d.ledger.remove(ctx, h.uid())
+	}
+	next := h.allocation
+	var err error
+	if next.Chosen, err = wire.Marshal(call.chosen); err != nil {
+		return nil, err
+	}
+	if err := fault.Hit(ctx, "resource.devices.answered"); err != nil {
+		return nil, err
+	}
+	if err := d.ledger.put(h, next); err != nil {
+		return nil, err
+	}
+	d.ledger.set(func() { h.chosen = call.chosen })
+	d.save()
+	return nil, nil //nolint:nilnil // as documented
+}
+
+// waits is the answer to a pod while a plugin does not answer.
+func (d *podDevices) waits(h *held) *resourcev1.AdmitResponse {
+	if w := (&devices.Choice{Inventory: d.manager.Inventory()}).Waits(h.pod); w != nil {
+		return notYet("", w.String())
+	}
+	return notYet("", "waiting for a device plugin to answer")
+}
+
+// forget drops the result of calls for a pod.
+func (d *podDevices) forget(uid string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.calls, uid)
+}
+
+func answered(chosen *resourcev1.Chosen) bool {
+	for _, c := range chosen.GetContainers() {
+		if slices.ContainsFunc(c.GetPluginDevices(), func(one *resourcev1.PluginDevices) bool { return !one.GetAnswered() }) {
+			return false
+		}
+	}
+	return true
+}
+
+// allocate calls the plugins, one after the other.
+func (d *podDevices) allocate(call *preparing) {
+	var over []func()
+	late := sync.OnceFunc(func() { close(call.late) })
+	defer func() {
+		close(call.done)
+		for _, f := range over {
+			f()
+		}
+	}()
+	for _, c := range call.chosen.GetContainers() {
+		for _, one := range c.GetPluginDevices() {
+			if one.GetAnswered() {
+				continue
+			}
+			asked := d.manager.Allocate(one.GetResource(), devices.RecordIDs(one))
+			select {
+			case <-asked.Done:
+			case <-asked.Late:
+				late()
+				over = append(over, asked.Over)
+				<-asked.Done
+			}
+			if call.err = asked.Err; call.err != nil {
+				return
+			}
+			answer, err := wire.Marshal(asked.Answer)
+			if err == nil {
+				err = devices.Answer(c, one, answer)
+			}
+			if call.err = err; err != nil {
+				return
+			}
+		}
+	}
+}
+
+// released takes what the kubelet's file has of a pod that holds nothing any more.
+func (d *podDevices) released(h *held) {
+	d.forget(h.uid())
+	d.mu.Lock()
+	_, kept := d.kept[h.uid()]
+	delete(d.kept, h.uid())
+	d.mu.Unlock()
+	if kept || len(devices.Entries(h.uid(), h.chosen.GetContainers())) > 0 {
+		d.save()
+	}
+}
+
+// save writes the kubelet's file.
+func (d *podDevices) save() {
+	err := d.manager.Save(func() []checkpoint.PodDevicesEntry {
+		var entries []checkpoint.PodDevicesEntry
+		inLedger := map[string]bool{}
+		d.ledger.mu.Lock()
+		for _, h := range d.ledger.chosen("") {
+			inLedger[string(h.Pod.UID)] = true
+			entries = append(entries, devices.Entries(string(h.Pod.UID), h.Chosen.GetContainers())...)
+		}
+		d.ledger.mu.Unlock()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for uid, kept := range d.kept {
+			if !inLedger[uid] {
+				entries = append(entries, kept...)
+			}
+		}
+		slices.SortStableFunc(entries, func(a, b checkpoint.PodDevicesEntry) int { return strings.Compare(a.PodUID, b.PodUID) })
+		return entries
+	})
+	if err != nil {
+		d.log.Error("devices of pods not written for a kubelet", "error", err.Error())
+	}
+}
+
+// pass acts on what has changed of the plugins since the last.
+func (d *podDevices) pass(ctx context.Context, now *settings, wake signal.Signal) {
+	if next := d.manager.Expire(); !next.IsZero() {
+		time.AfterFunc(max(next.Sub(d.events.now()), time.Second), wake.Send)
+	}
+	d.drop(now)
+	before, inventory := d.seen, d.manager.Inventory()
+	changed := len(before) != len(inventory)
+	for name, r := range inventory {
+		was := before[name]
+		changed = changed || was != r
+		if was == nil || was.State == r.State {
+			continue
+		}
+		switch r.State {
+		case devices.Away, devices.Hung:
+			d.events.node(ctx, now, v1.EventTypeWarning, "DevicePluginNotReady", "The device plugin of "+name+" is not ready: "+r.Why)
+		case devices.Serving:
+			d.events.node(ctx, now, v1.EventTypeNormal, "DevicePluginReady", "The device plugin of "+name+" is ready")
+		case devices.Gone:
+		}
+	}
+	if !changed {
+		return
+	}
+	d.seen = inventory
+	d.save()
+	d.ledger.each(func(h *held) {
+		if !h.Releasing && len(devices.Health(h.chosen.GetContainers(), inventory)) > 0 && answered(h.chosen) {
+			d.ledger.show(ctx, h)
+		}
+	})
+}
+
+// drop forgets what the kubelet's file has of pods that have no cgroup: they ended while
+// nothing watched.
+func (d *podDevices) drop(now *settings) {
+	if !now.qos() {
+		return
+	}
+	d.mu.Lock()
+	uids := slices.Collect(maps.Keys(d.kept))
+	d.mu.Unlock()
+	for _, uid := range uids {
+		if pod.CheckUID(types.UID(uid)) == nil && d.ledger.get(uid) == nil && d.tree.find(now, types.UID(uid)) != nil {
+			continue
+		}
+		d.mu.Lock()
+		delete(d.kept, uid)
+		d.mu.Unlock()
+	}
+}
+
+// devicePatience is how long a call to a plugin may take before pods that need it wait.
+const devicePatience = 5 * time.Second

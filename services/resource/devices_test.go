@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/test/deviceplugin"
+)
+
+const gpu = "example.com/gpu"
+
+// plugins is a rig with device plugins; their folder is a short path, as sockets need.
+func plugins(t *testing.T) (*rig, string) {
+	t.Helper()
+	r := newRig(t, nil)
+	r.settle()
+	return r, filepath.Join(r.machine, "device-plugins")
+}
+
+// wanting is a pod whose container asks for n devices.
+func wanting(uid string, n int64) *v1.Pod {
+	p := burstable(uid, "1")
+	c := &p.Spec.Containers[0]
+	c.Resources.Limits = v1.ResourceList{gpu: *resource.NewQuantity(n, resource.DecimalSI)}
+	c.Resources.Requests[gpu] = c.Resources.Limits[gpu]
+	return p
+}
+
+func (r *rig) counts(capacity, allocatable string) {
+	r.Helper()
+	r.Eventually("capacity "+capacity+", allocatable "+allocatable, func() bool {
+		item, _ := r.node.Get("node")
+		return item.GetCapacity()[gpu] == capacity && item.GetAllocatable()[gpu] == allocatable
+	})
+}
+
+// devices are those of a pod's container, as published.
+func (r *rig) devices(uid string) string {
+	item, _ := r.pods.Get(uid)
+	var ids []string
+	for _, c := range item.GetContainers() {
+		for _, d := range c.GetPluginDevices() {
+			for _, one := range d.GetDevices() {
+				ids = append(ids, one.GetId())
+			}
+		}
+	}
+	return strings.Join(ids, ",")
+}
+
+func (r *rig) health(uid string) string {
+	item, _ := r.pods.Get(uid)
+	var all []string
+	for _, h := range item.GetDeviceHealth() {
+		all = append(all, h.GetId()+" "+h.GetHealth())
+	}
+	return strings.Join(all, ", ")
+}
+
+// admitted has a pod admitted, and returns its devices.
+func (r *rig) admitted(p *v1.Pod) string {
+	r.Helper()
+	r.decided(p, "admitted")
+	r.Eventually("the pod's item", func() bool { _, ok := r.pods.Get(string(p.UID)); return ok })
+	return r.devices(string(p.UID))
+}
+
+func (r *rig) decided(p *v1.Pod, want string) {
+	r.Helper()
+	if got := decision(r.admit(p, false)); !strings.HasPrefix(got, want) {
+		r.Fatalf("pod %s: %s, want %s", p.UID, got, want)
+	}
+}
+
+// TestDevicesOfAPlugin: a pod has its devices before it is admitted, with all that the
+// plugin says of them; no other pod gets them until the pod is gone.
+func TestDevicesOfAPlugin(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b", "c"))
+	r.counts("3", "3")
+	if got := r.admitted(wanting("one", 2)); got != "a,b" {
+		t.Errorf("devices %s", got)
+	}
+	item, _ := r.pods.Get("one")
+	c := item.GetContainers()[0]
+	if c.GetName() != "c" || c.GetEnvs()["DEVICES"] != "a,b" || len(c.GetMounts()) != 1 || len(c.GetDevices()) != 2 ||
+		!slices.Equal(c.GetCdiDevices(), []string{gpu + "=a", gpu + "=b"}) || len(c.GetAnnotations()) != 1 {
+		t.Errorf("%v", c)
+	}
+	r.decided(wanting("two", 2), "rejected OutOf"+gpu)
+	if got := r.admitted(wanting("three", 1)); got != "c" {
+		t.Errorf("devices %s", got)
+	}
+	r.release("one")
+	r.Eventually("released", func() bool { _, ok := r.pods.Get("one"); return !ok })
+	if got := r.admitted(wanting("two", 2)); got != "a,b" {
+		t.Errorf("devices %s", got)
+	}
+	if got := len(p.Allocated()); got != 3 {
+		t.Errorf("%d calls of Allocate", got)
+	}
+}
+
+// TestAPluginThatPrefers is asked which devices are best.
+func TestAPluginThatPrefers(t *testing.T) {
+	r, dir := plugins(t)
+	deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b", "c"), deviceplugin.Prefers)
+	r.counts("3", "3")
+	if got := r.admitted(wanting("one", 2)); got != "b,c" {
+		t.Errorf("devices %s", got)
+	}
+}
+
+// TestDevicesAndCPUsAreAligned: CPUs come from the NUMA node of the device that is free, and
+// a pod whose device and CPUs have no node in common is refused, and holds nothing.
+func TestDevicesAndCPUsAreAligned(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	edit := static(r)
+	r.file("sys/devices/system/node/node0/cpulist", "0-1")
+	r.file("sys/devices/system/node/node1/cpulist", "2-3")
+	r.start(nil)
+	r.configure(func(c *kubeletconfig.Config) {
+		edit(c)
+		c.Kubelet.TopologyManagerPolicy = "restricted"
+	})
+	r.answers()
+	p := deviceplugin.Start(t, filepath.Join(r.machine, "device-plugins"), gpu, []*pluginapi.Device{
+		deviceplugin.Device("a", 0), deviceplugin.Device("b", 1), deviceplugin.Device("c", 1), deviceplugin.Device("d", 1),
+	})
+	r.counts("4", "4")
+	whole := func(uid string, devices int64) *v1.Pod {
+		pod := guaranteed(uid, "1")
+		list := pod.Spec.Containers[0].Resources.Limits.DeepCopy()
+		list[gpu] = *resource.NewQuantity(devices, resource.DecimalSI)
+		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+		return pod
+	}
+	if got := r.admitted(whole("one", 1)); got != "a" { // of the node with the lowest number, as its CPU
+		t.Errorf("devices %s", got)
+	}
+	r.has("one", "1", "0,2-3")
+	if got := r.admitted(whole("two", 2)); got != "b,c" {
+		t.Errorf("devices %s", got)
+	}
+	r.has("two", "2", "0,3")
+	p.Set(deviceplugin.Device("a", 0), deviceplugin.Device("b", 1), deviceplugin.Device("c", 1), deviceplugin.Device("d", 0))
+	r.counts("4", "4")
+	r.Eventually("refused once the plugin says that the device is elsewhere", func() bool {
+		answer := decision(r.admit(whole("three", 1), false))
+		if strings.HasPrefix(answer, "admitted") { // with the device where it was
+			r.release("three")
+		}
+		return answer == "rejected TopologyAffinityError: Resources cannot be allocated with Topology locality"
+	})
+	r.has("two", "2", "0,3")
+	if got := len(r.pods.Items()); got != 2 {
+		t.Errorf("%d pods hold something", got)
+	}
+}
+
+// TestAPluginThatPrestarts is called before each start of a container that has its devices,
+// also after a restart, when it is to be waited for. One that does not answer keeps no pod
+// from being released.
+func TestAPluginThatPrestarts(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"), deviceplugin.Prestarts)
+	r.counts("2", "2")
+	r.admitted(wanting("one", 1))
+	start := func(ctx context.Context, uid, container string) error {
+		_, err := r.client.PreStart(ctx, &resourcev1.PreStartRequest{Uid: uid, Container: container})
+		return err
+	}
+	for range 2 {
+		if err := start(t.Context(), "one", "c"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(start(t.Context(), "one", "other"), start(t.Context(), "other", "c")); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(p.Started()); got != "[[a] [a]]" {
+		t.Errorf("calls of PreStartContainer: %s", got)
+	}
+	p.Refuse(os.ErrInvalid)
+	if err := start(t.Context(), "one", "c"); err == nil || !strings.Contains(err.Error(), "device plugin PreStartContainer rpc failed with err: ") {
+		t.Errorf("refused: %v", err)
+	}
+	p.Refuse(nil)
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	if err := start(t.Context(), "one", "c"); err == nil || !strings.Contains(err.Error(), "waiting for the device plugin of "+gpu) {
+		t.Errorf("away: %v", err)
+	}
+	if err := p.Come(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.counts("2", "2")
+	if err := start(t.Context(), "one", "c"); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Hang()()
+	hung, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- start(hung, "one", "c") }()
+	r.Eventually("the plugin is hung", func() bool {
+		item, _ := r.node.Get("node")
+		return item.GetDevicePlugins()[0].GetState() == "hung"
+	})
+	r.release("one")
+	r.Eventually("released", func() bool { _, ok := r.pods.Get("one"); return !ok })
+	stop()
+	if err := <-ended; err == nil {
+		t.Error("a plugin that hangs has answered")
+	}
+}
+
+// TestAPluginThatRefuses: the pod fails with the plugin's words, and holds nothing.
+func TestAPluginThatRefuses(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a"))
+	r.counts("1", "1")
+	p.Refuse(os.ErrInvalid)
+	r.decided(wanting("one", 1), "rejected UnexpectedAdmissionError: Allocate failed due to rpc error: code = Internal desc = invalid argument, which is unexpected")
+	p.Refuse(nil)
+	if got := r.admitted(wanting("two", 1)); got != "a" {
+		t.Errorf("devices %s", got)
+	}
+}
+
+// TestRunningPodsKeepTheirDevices while the plugin is away and after a restart, no other
+// pod is given them, and pods that ask for devices wait, until the plugin is there again.
+func TestRunningPodsKeepTheirDevices(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"))
+	r.counts("2", "2")
+	r.admitted(wanting("one", 1))
+	r.Eventually("healthy", func() bool { return r.health("one") == "a Healthy" })
+	p.Set(&pluginapi.Device{ID: "a", Health: pluginapi.Unhealthy}, deviceplugin.Device("b"))
+	r.Eventually("unhealthy", func() bool { return r.health("one") == "a Unhealthy" })
+	p.Stop()
+	r.counts("2", "0")
+	r.Eventually("unknown", func() bool { return r.health("one") == "a Unknown" })
+	r.Eventually("an event of the node", func() bool {
+		for _, e := range r.events.Items() {
+			if e.GetReason() == "DevicePluginNotReady" && e.GetObject().GetKind() == "Node" {
+				return true
+			}
+		}
+		return false
+	})
+	waits := "not yet: waiting for the device plugin of " + gpu
+	r.decided(wanting("two", 1), waits)
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	r.Eventually("admitted again", func() bool { return strings.HasPrefix(decision(r.admit(wanting("one", 1), true)), "admitted") })
+	if got := r.devices("one"); got != "a" {
+		t.Errorf("devices %s", got)
+	}
+	r.Eventually("still waiting", func() bool { return strings.HasPrefix(decision(r.admit(wanting("two", 1), false)), waits) })
+	r.counts("2", "0")
+	p.Set(deviceplugin.Devices("a", "b", "z")...)
+	if err := p.Come(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.counts("3", "3")
+	if got := r.admitted(wanting("two", 1)); got != "b" {
+		t.Errorf("devices %s", got)
+	}
+	r.Eventually("healthy again", func() bool { return r.health("one") == "a Healthy" })
+}
+
+// TestAPluginThatHangs holds up the pods that need it, and no other; they start when it
+// answers, with the devices that were chosen.
+func TestAPluginThatHangs(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"))
+	r.counts("2", "2")
+	resume := p.Hang()
+	r.decided(wanting("one", 1), "not yet: waiting for the device plugin of "+gpu+": it has not answered Allocate since ")
+	r.decided(wanting("two", 1), "not yet: waiting for the device plugin of "+gpu)
+	r.decided(burstable("other", "1"), "admitted")
+	state := func(want string) {
+		r.Eventually("the plugin is "+want, func() bool {
+			item, _ := r.node.Get("node")
+			return item.GetDevicePlugins()[0].GetState() == want
+		})
+	}
+	state("hung")
+	resume()
+	state("serving")
+	if one, two := r.admitted(wanting("one", 1)), r.admitted(wanting("two", 1)); one != "a" || two != "b" {
+		t.Errorf("devices %s, %s", one, two)
+	}
+	if got := p.Allocated(); len(got) != 2 {
+		t.Errorf("calls of Allocate: %v", got)
+	}
+}
+
+// TestAKubeletsDevices: a pod that a kubelet started has the devices that the kubelet's file
+// says; no other pod is given them before, and the file has all that a kubelet reads.
+func TestAKubeletsDevices(t *testing.T) {
+	r := newRig(t, nil)
+	dir := filepath.Join(r.machine, "device-plugins")
+	r.settle()
+	deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"))
+	r.counts("2", "2")
+	r.admitted(wanting("one", 1))
+	r.stop()
+	// As if a kubelet had written the file: the journal knows nothing of the pod.
+	if err := os.RemoveAll(r.Paths.StateOf("resource")); err != nil {
+		t.Fatal(err)
+	}
+	before, _, _, _ := r.pods.State()
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"))
+	r.counts("2", "2")
+	r.Eventually("the second is admitted", func() bool { return strings.HasPrefix(decision(r.admit(wanting("two", 1), false)), "admitted") })
+	r.Eventually("it has the other device", func() bool { return r.devices("two") == "b" })
+	if got := decision(r.admit(wanting("one", 1), true)); !strings.HasPrefix(got, "admitted") {
+		t.Fatal(got)
+	}
+	r.Eventually("its devices", func() bool { return r.devices("one") == "a" })
+	var item *resourcev1.PodAllocation
+	if item, _ = r.pods.Get("one"); item.GetContainers()[0].GetEnvs()["DEVICES"] != "a" {
+		t.Errorf("%v", item)
+	}
+}
+
+// gets has a pod admitted whatever is killed meanwhile; the plugin registers again, as
+// plugins do whose socket is removed.
+func (s *siege) gets(p *deviceplugin.Plugin, uid string) {
+	s.Helper()
+	data, err := wanting(uid, 1).Marshal()
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Eventually(uid+" admitted", func() bool {
+		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
+		defer cancel()
+		if s.call(ctx, &resourcev1.AdmitRequest{Pod: data}) == nil {
+			return true
+		}
+		_ = p.Come(ctx) // it may be killed in the middle
+		return false
+	})
+}
+
+// TestKillWhileDevicesAreGiven kills the service at each write while a pod gets a device:
+// the pod has one in the end, another pod has the other, and both are free when the pods
+// are gone.
+func TestKillWhileDevicesAreGiven(t *testing.T) {
+	s := newSiege(t, 16)
+	p := deviceplugin.Start(t, filepath.Join(s.machine, "device-plugins"), gpu, deviceplugin.Devices("a", "b"))
+	s.counts("2", "2") // a life that knows nothing of the plugin admits without devices
+	kills := 0
+	for _, faults := range []string{
+		"resource.devices.answered=kill", "store.write=kill", "store.write=1*off->kill", "store.written=kill", "store.written=1*off->kill",
+		"file.write=kill", "file.write=1*off->kill",
+	} {
+		if s.killedIn(faults, func() { s.gets(p, "one") }, func() bool { return s.devices("one") != "" }) {
+			kills++
+		}
+		s.gets(p, "one")
+		s.gets(p, "two")
+		s.Eventually("each has a device", func() bool {
+			both := []string{s.devices("one"), s.devices("two")}
+			slices.Sort(both)
+			return fmt.Sprint(both) == "[a b]"
+		})
+		for _, uid := range []string{"one", "two"} {
+			s.insist(&resourcev1.ReleaseRequest{Uid: uid})
+			s.gone(uid)
+		}
+	}
+	if kills < 5 {
+		t.Errorf("only %d kills", kills)
+	}
+}

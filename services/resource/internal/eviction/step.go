@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eviction
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
+)
+
+// immediate is the grace, in seconds, of a pod that goes at once.
+const immediate = 1
+
+// Step is one pass.
+func Step(in Input) Output {
+	out := Output{History: History{Reclaim: in.History.Reclaim}}
+	acting := judge(in, &out.History)
+	if in.Leaving || out.History.Reclaim != nil && !in.Reclaimed {
+		// Time passes for thresholds and conditions, but nothing is decided: these
+		// observations count again.
+		out.History.Observed = in.History.Observed
+		return out
+	}
+	out.History.Reclaim = nil
+	if in.Config.Isolation {
+		if out.Verdicts = overLimits(in); len(out.Verdicts) > 0 {
+			return out
+		}
+	}
+	if r := in.History.Reclaim; r != nil {
+		i := slices.IndexFunc(in.Config.Thresholds, func(t kubeletconfig.Threshold) bool { return keyOf(t) == r.For })
+		if i < 0 || len(met(in.Config.Thresholds, in.Observed, true)) == 0 {
+			return out // enough was freed, or the configuration is another
+		}
+		out.evict(in, in.Config.Thresholds[i], acting, r.Short)
+		return out
+	}
+	if len(acting) == 0 {
+		return out
+	}
+	t := acting[0]
+	out.Reclaiming = resources[t.Signal]
+	if r := reclaim(t.Signal, in.Config.Layout); r.Containers || r.Images {
+		r.For, r.Asked, r.Short = keyOf(t), in.Now, short(out.Reclaiming, acting, in.Observed)
+		out.History.Reclaim = &r
+		return out
+	}
+	out.evict(in, t, acting, short(out.Reclaiming, acting, in.Observed))
+	return out
+}
+
+// Ranks reports whether [Step] may look at what pods use for the node's sake. What
+// they use matters for limits of their own ([Limited]) in every pass.
+func Ranks(in Input) bool {
+	switch {
+	case in.Leaving:
+		return false
+	case in.History.Reclaim != nil:
+		return in.Reclaimed
+	}
+	return len(judge(in, &History{})) > 0
+}
+
+// reclaim is what of the node's own is on the file system of a signal.
+func reclaim(signal string, layout Layout) Reclaim {
+	if conditionOf(signal) != v1.NodeDiskPressure {
+		return Reclaim{}
+	}
+	images, nodefs := signal == ImageFSAvailable || signal == ImageFSInodes, signal == NodeFSAvailable || signal == NodeFSInodes
+	switch layout {
+	case Dedicated:
+		return Reclaim{Containers: !nodefs, Images: !nodefs}
+	case Split:
+		return Reclaim{Containers: !images, Images: images}
+	}
+	return Reclaim{Containers: true, Images: true}
+}
+
+// evict chooses the first pod of the ranking that may go.
+func (out *Output) evict(in Input, t kubeletconfig.Threshold, acting []kubeletconfig.Threshold, available string) {
+	ranked := Rank(in.Pods, t.Signal, in.Config.Layout)
+	if len(ranked) > 0 {
+		out.Ages = map[string]time.Duration{}
+		for _, t := range acting {
+			out.Ages[t.Signal] = in.Now.Sub(in.Observed[t.Signal].Time)
+		}
+	}
+	for _, p := range ranked {
+		if pod.IsCritical(p.Pod) {
+			continue
+		}
+		v := Verdict{Pod: p.Pod, Signal: t.Signal, Grace: immediate}
+		if !t.Hard {
+			v.Grace = in.Config.MaxPodGrace
+			if own := p.Spec.TerminationGracePeriodSeconds; own != nil {
+				v.Grace = min(v.Grace, *own)
+			}
+		}
+		v.Message, v.Annotations = shortage(p, resources[t.Signal], available)
+		out.Verdicts = []Verdict{v}
+		return
+	}
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pinning has pods get devices, CPUs and memory where the topology policy wants
+// them: it is the allocator of what NUMA nodes have. It is pure: a configuration, the machine's layout,
+// plugins' devices and what pods hold in, what a pod is to have out.
+package pinning
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
+	"github.com/sextant-node/sextant/services/resource/internal/devices"
+	"github.com/sextant-node/sextant/services/resource/internal/layout"
+	"github.com/sextant-node/sextant/services/resource/internal/memorymanager"
+	"github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
+	"github.com/sextant-node/sextant/services/resource/internal/topology"
+)
+
+// Policies are those of a configuration on a machine. The zero value pins nothing.
+type Policies struct {
+	machine  *layout.Layout
+	topology *topology.Policy
+	cpus     *cpumanager.Policy    // nil: the policy none
+	memory   *memorymanager.Policy // nil: the policy None
+	noQuota  bool
+	found    Found
+}
+
+// Found is what containers had with the agent before, by its files: pods that run keep it.
+type Found struct {
+	CPUs   cpumanager.Assignments
+	Memory state.ContainerMemoryAssignments
+}
+
+// Pins reports whether a configuration asks for a layout at all.
+func Pins(conf *kubeletconfig.Config) bool {
+	k := &conf.Kubelet
+	return k.CPUManagerPolicy == cpumanager.Static || k.MemoryManagerPolicy == memorymanager.Static ||
+		k.TopologyManagerPolicy != topology.None && k.TopologyManagerPolicy != ""
+}
+
+// New returns the policies of a configuration; reserved is what pods never get of the node.
+// An error names the field, or what the machine lacks for it.
+func New(conf *kubeletconfig.Config, machine *layout.Layout, reserved v1.ResourceList, found Found) (*Policies, error) {
+	k := &conf.Kubelet
+	p := &Policies{machine: machine, noQuota: conf.Gate("DisableCPUQuotaWithExclusiveCPUs"), found: found}
+	var nodes []topology.Node
+	for _, m := range machine.Memory {
+		nodes = append(nodes, topology.Node{ID: m.Node, Distances: m.Distances})
+	}
+	var err error
+	p.topology, err = topology.New(topology.Settings{
+		Policy: k.TopologyManagerPolicy, Scope: k.TopologyManagerScope, Options: k.TopologyManagerPolicyOptions,
+	}, nodes)
+	if err != nil {
+		return nil, err
+	}
+	if k.MemoryManagerPolicy == memorymanager.Static {
+		if p.memory, err = memorymanager.New(machine, k.ReservedMemory, reserved); err != nil {
+			return nil, fmt.Errorf("reservedMemory: %w", err)
+		}
+	}
+	if k.CPUManagerPolicy != cpumanager.Static {
+		return p, nil
+	}
+	options, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, cpumanager.Gates{
+		Alpha: conf.Gate("CPUManagerPolicyAlphaOptions"), Beta: conf.Gate("CPUManagerPolicyBetaOptions"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cpuManagerPolicyOptions: %w", err)
+	}
+	system, kube := conf.SystemReserved(), conf.KubeReserved()
+	milli := system.Cpu().MilliValue() + kube.Cpu().MilliValue()
+	p.cpus, err = cpumanager.New(machine, options, int(milli+999)/1000, conf.ReservedCPUs(), p.topology)
+	return p, err
+}
+
+// Tally is what metrics count of a decision.
+type Tally struct {
+	// Scope is that of the topology policy, "" with the policy none.
+	Scope   string
+	Refused bool
+	// Aligned and Misaligned are topology.Outcome's.
+	Aligned, Misaligned int
+	CPUs                cpumanager.Counts
+	Memory              memorymanager.Counts
+}
+
+// Decide chooses for a pod, its devices of plugins among them. One that runs keeps the CPUs
+// and the memory it was found with, and gets nothing else.
+func (p *Policies) Decide(r allocate.Request, plugins *devices.Choice) (answer allocate.Answer, tally Tally) {
+	answer = allocate.Answer{Decision: resourcev1.Decision_DECISION_ADMITTED, Chosen: r.Chosen}
+	if r.Running {
+		p.keep(answer.Chosen, r)
+		p.keepMemory(answer.Chosen, r)
+		return answer, tally
+	}
+	providers := []topology.Provider{plugins}
+	var cpus *cpumanager.Admission
+	if p.cpus != nil {
+		cpus = p.cpus.Admission(Assigned(r.Held))
+		providers = append(providers, cpus)
+	}
+	var memory *memorymanager.Admission
+	if p.memory != nil {
+		memory = p.memory.Admission(memoryOf(r.Held))
+		providers = append(providers, memory)
+	}
+	o := cmp.Or(p.topology, &topology.Policy{}).Admit(r.Pod, providers)
+	tally.Scope, tally.Refused, tally.Aligned, tally.Misaligned = o.Scope, o.Refusal != nil, o.Aligned, o.Misaligned
+	if cpus != nil {
+		tally.CPUs = cpus.Counts
+	}
+	if memory != nil {
+		tally.Memory = memory.Counts
+	}
+	if o.Refusal != nil {
+		return allocate.Answer{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: o.Refusal.Reason, Message: o.Refusal.Message}, tally
+	}
+	for _, g := range plugins.Given() {
+		c := allocate.Container(answer.Chosen, g.Container)
+		c.PluginDevices = append(c.PluginDevices, g.Record())
+	}
+	for _, list := range [][]v1.Container{r.Pod.Spec.InitContainers, r.Pod.Spec.Containers} {
+		for i := range list {
+			name := list[i].Name
+			if cpus != nil && !cpus.CPUs[name].IsEmpty() {
+				p.record(answer.Chosen, name, cpus.CPUs[name].String())
+			}
+			if memory != nil {
+				recordMemory(answer.Chosen, name, memory.Blocks[name])
+			}
+		}
+	}
+	return answer, tally
+}
+
+// keep records the CPUs that a running pod's containers had, unless another pod has them.
+func (p *Policies) keep(chosen *resourcev1.Chosen, r allocate.Request) {
+	if p.cpus == nil {
+		return
+	}
+	taken := Assigned(r.Held).Union()
+	had := p.found.CPUs[string(r.Pod.UID)]
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		if cpus := had[name]; !cpus.IsEmpty() && cpus.Intersection(taken).IsEmpty() {
+			p.record(chosen, name, cpus.String())
+		}
+	}
+}
+
+// record notes the CPUs that a container has of its own.
+func (p *Policies) record(chosen *resourcev1.Chosen, container, cpus string) {
+	c := allocate.Container(chosen, container)
+	c.CpusetCpus, c.ExclusiveCpus = cpus, p.noQuota
+}
+
+// Shared are the CPUs of containers that have none of their own, as text; empty when
+// containers are not pinned.
+func (p *Policies) Shared(held []allocate.Held) string {
+	if p.cpus == nil {
+		return ""
+	}
+	return p.cpus.Shared(Assigned(held)).String()
+}
+
+// Allocatable are the CPUs that containers can have of their own.
+func (p *Policies) Allocatable() cpuset.CPUSet {
+	if p.cpus == nil {
+		return cpuset.New()
+	}
+	return p.cpus.Available(nil)
+}
+
+// Usage is what metrics show of CPUs.
+type Usage struct {
+	// SharedMilli is the size of what is shared and not reserved, Exclusive the number of
+	// CPUs that containers have of their own, by NUMA node too.
+	SharedMilli, Exclusive int
+	Nodes                  map[int]int
+}
+
+// Usage is what pods have; nothing when containers are not pinned.
+func (p *Policies) Usage(held []allocate.Held) Usage {
+	if p.cpus == nil {
+		return Usage{}
+	}
+	assigned := Assigned(held)
+	u := Usage{SharedMilli: 1000 * p.cpus.Available(assigned).Size(), Exclusive: assigned.Union().Size(), Nodes: map[int]int{}}
+	for _, id := range p.machine.Units(layout.Node) {
+		u.Nodes[id] = 0
+	}
+	for _, c := range p.machine.Of(assigned.Union()) {
+		u.Nodes[c.Node]++
+	}
+	return u
+}
+
+// Assigned are the CPUs that containers have of their own. What is not a list of CPUs
+// counts as none.
+func Assigned(held []allocate.Held) cpumanager.Assignments {
+	all := cpumanager.Assignments{}
+	for _, h := range held {
+		for _, c := range h.Chosen.GetContainers() {
+			set, err := cpuset.Parse(c.GetCpusetCpus())
+			if err != nil || set.IsEmpty() {
+				continue
+			}
+			uid := string(h.Pod.UID)
+			if all[uid] == nil {
+				all[uid] = map[string]cpuset.CPUSet{}
+			}
+			all[uid][c.GetName()] = set
+		}
+	}
+	return all
+}
+
+// Unlimited reports whether a container of the pod has CPUs of its own and no CFS quota:
+// the pod's cgroup has none then either.
+func Unlimited(chosen *resourcev1.Chosen) bool {
+	for _, c := range chosen.GetContainers() {
+		if c.GetExclusiveCpus() {
+			return true
+		}
+	}
+	return false
+}

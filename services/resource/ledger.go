@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/keymutex"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/store"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/services/resource/internal/devices"
+)
+
+// schema of the checkpoint.
+const schema = 1
+
+// ledger is what pods hold: in memory, in the checkpoint, and in the feed.
+type ledger struct {
+	log   *slog.Logger
+	file  *store.Store
+	table *store.Table[allocation]
+	pools *store.Table[string]
+	pods  *feed.Owner[*resourcev1.PodAllocation]
+	turns keymutex.KeyMutex // one command at a time for a pod
+	// devices say how the devices of pods are.
+	devices *devices.Manager
+
+	// mu guards held and what is in it. What is judged by all pods together is judged and
+	// noted under it.
+	mu   sync.Mutex
+	held map[string]*held // by UID
+	// debts of room to pods that hold nothing yet.
+	debts debts
+	// shared are the CPUs of containers that have none of their own; shown is what all items
+	// have of them.
+	shared, shown string
+}
+
+// openLedger reads the checkpoint. What is lost with a damaged file podworker asks for
+// again.
+func openLedger(kit *service.Kit, plugins *devices.Manager) (*ledger, error) {
+	l := &ledger{log: kit.Log, devices: plugins, pods: service.Owner(kit, house.ResourcePods), turns: keymutex.NewHashed(64), held: map[string]*held{}}
+	file := kit.StoreConfig("state.db")
+	file.Schema = schema
+	var err error
+	if l.file, _, err = store.Open(file); err != nil {
+		return nil, err
+	}
+	if l.table, err = store.NewTable(l.file, "allocations", store.JSON[allocation]()); err != nil {
+		return nil, err
+	}
+	all, err := l.table.All()
+	if err != nil {
+		return nil, err
+	}
+	for uid, a := range all {
+		h, err := kept(a)
+		if err != nil {
+			l.log.Error("not read from the checkpoint", "uid", uid, "error", err.Error())
+		}
+		if h != nil {
+			l.held[uid] = h
+		}
+	}
+	if l.pools, err = store.NewTable(l.file, "pools", store.JSON[string]()); err != nil {
+		return nil, err
+	}
+	pools, err := l.pools.All()
+	if err != nil {
+		return nil, err
+	}
+	l.shared, l.shown = pools[sharedPool], pools[sharedPool]
+	ctx := context.Background()
+	for uid, h := range l.held {
+		if err := l.publish(ctx, h); err != nil {
+			return nil, fmt.Errorf("publish %s: %w", uid, err)
+		}
+	}
+	l.pods.SetComplete(ctx, true)
+	return l, nil
+}
+
+// turn waits for a pod's turn, and returns what ends it.
+func (l *ledger) turn(uid string) (end func()) {
+	l.turns.LockKey(uid)
+	return func() { _ = l.turns.UnlockKey(uid) } // it is locked
+}
+
+// get is what a pod holds, or nil.
+func (l *ledger) get(uid string) *held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held[uid]
+}
+
+// uids of all pods that hold something.
+func (l *ledger) uids() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.held))
+}
+
+// each calls do in the turn of each pod that holds something.
+func (l *ledger) each(do func(h *held)) {
+	for _, uid := range l.uids() {
+		end := l.turn(uid)
+		if h := l.get(uid); h != nil {
+			do(h)
+		}
+		end()
+	}
+}
+
+// set changes what is in memory only.
+func (l *ledger) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
+// put writes a pod's allocation, to the checkpoint first; callers have the pod's turn.
+func (l *ledger) put(h *held, next allocation) error {
+	if err := l.table.Put(h.uid(), next); err != nil {
+		return err
+	}
+	h.stored = true
+	l.set(func() { h.allocation = next })
+	return nil
+}
+
+// forget takes a pod out of memory.
+func (l *ledger) forget(uid string) { l.set(func() { delete(l.held, uid) }) }
+
+// remove takes a pod out of the checkpoint, memory and the feed.
+func (l *ledger) remove(ctx context.Context, uid string) error {
+	if err := l.table.Delete(uid); err != nil {
+		return err
+	}
+	l.forget(uid)
+	l.pods.Delete(ctx, uid)
+	return nil
+}
+
+// publish writes a pod's item; callers have the pod's turn or are alone.
+func (l *ledger) publish(ctx context.Context, h *held) error {
+	item, err := h.item()
+	if err != nil {
+		return err
+	}
+	item.DeviceHealth = devices.Health(item.GetContainers(), l.devices.Inventory())
+	l.set(func() { item.SharedCpus, item.DeviceHealth = l.shared, append(item.DeviceHealth, h.health...) })
+	_, err = l.pods.Set(ctx, h.uid(), item)
+	return err
+}
+
+// sharedPool is the key of the CPUs of containers that have none of their own.
+const sharedPool = "cpus"
+
+// share computes the CPUs of containers that have none of their own, and writes them to
+// the checkpoint: a container that starts while they are computed again after a restart
+// must not get CPUs of another's.
+func (l *ledger) share(now *settings) (changed bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	shared := now.pins.Shared(l.chosen(""))
+	if shared == l.shared {
+		return false, nil
+	}
+	if err := l.pools.Put(sharedPool, shared); err != nil {
+		return false, err
+	}
+	l.shared = shared
+	return true, nil
+}
+
+// showShared publishes all items when the CPUs in them are not the shared ones any more.
+func (l *ledger) showShared(ctx context.Context, now *settings) error {
+	if _, err := l.share(now); err != nil {
+		return fmt.Errorf("shared CPUs: %w", err)
+	}
+	l.mu.Lock()
+	shared, same := l.shared, l.shared == l.shown
+	l.mu.Unlock()
+	if same {
+		return nil
+	}
+	l.each(func(h *held) { l.show(ctx, h) })
+	l.set(func() { l.shown = shared })
+	return nil
+}
+
+// show publishes where an error can only be logged.
+func (l *ledger) show(ctx context.Context, h *held) {
+	if err := l.publish(ctx, h); err != nil {
+		l.log.Error("publish", "uid", h.uid(), "error", err.Error())
+	}
+}
+
+func (l *ledger) revision() feed.Revision {
+	revision, _, _ := l.pods.State()
+	return revision
+}
+
+// others are the pods that hold something beside one; callers hold mu.
+func (l *ledger) others(uid string) []*v1.Pod {
+	var all []*v1.Pod
+	for other, h := range l.held {
+		if other != uid {
+			all = append(all, h.pod)
+		}
+	}
+	return all
+}
+
+// staying are those of the others, by UID, that are not on their way out, and leaving the
+// names of those that are; callers hold mu.
+func (l *ledger) staying(uid string) (staying []*v1.Pod, leaving []string) {
+	for other, h := range l.held {
+		switch {
+		case other == uid:
+		case h.Releasing || h.Evicting != nil:
+			leaving = append(leaving, h.pod.Namespace+"/"+h.pod.Name)
+		default:
+			staying = append(staying, h.pod)
+		}
+	}
+	slices.SortFunc(staying, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	slices.Sort(leaving)
+	return staying, leaving
+}
+
+// chosen is what was chosen for the pods beside one, by UID; callers hold mu.
+func (l *ledger) chosen(uid string) []allocate.Held {
+	var all []allocate.Held
+	for other, h := range l.held {
+		if other != uid {
+			all = append(all, allocate.Held{Pod: h.pod, Chosen: h.chosen})
+		}
+	}
+	slices.SortFunc(all, func(a, b allocate.Held) int { return cmp.Compare(a.Pod.UID, b.Pod.UID) })
+	return all
+}

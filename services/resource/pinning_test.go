@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource_test
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/test/measure"
+)
+
+// static is a configuration of the static CPU manager on the rig's machine of four CPUs,
+// of which CPU 0 is reserved.
+func static(r *rig) func(*kubeletconfig.Config) {
+	for cpu, id := range []string{"0", "1", "2", "3"} {
+		dir := "sys/devices/system/cpu/cpu" + string(rune('0'+cpu)) + "/topology/"
+		r.file(dir+"core_id", id)
+		r.file(dir+"physical_package_id", "0")
+	}
+	return func(c *kubeletconfig.Config) {
+		c.Kubelet.CPUManagerPolicy = "static"
+		c.Kubelet.ReservedSystemCPUs = "0"
+		c.Kubelet.FeatureGates = map[string]bool{}
+	}
+}
+
+// guaranteed is a pod whose only container asks for whole CPUs.
+func guaranteed(uid, cpus string) *v1.Pod {
+	p := burstable(uid, cpus)
+	list := v1.ResourceList{v1.ResourceCPU: apiresource.MustParse(cpus), v1.ResourceMemory: apiresource.MustParse("16Mi")}
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+	return p
+}
+
+// pinned is a rig with the static policy that admits pods.
+func pinned(t *testing.T) *rig {
+	r := newRig(t, nil)
+	r.stop()
+	edit := static(r)
+	r.start(nil)
+	r.configure(edit)
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	return r
+}
+
+// has waits until a pod's item shows these CPUs: its own and the shared ones.
+func (r *rig) has(uid, own, shared string) {
+	r.Helper()
+	r.Eventually(uid+" has "+own+" of its own, and shares "+shared, func() bool {
+		item, ok := r.pods.Get(uid)
+		return ok && ownOf(item) == own && item.GetSharedCpus() == shared
+	})
+}
+
+func ownOf(item *resourcev1.PodAllocation) string {
+	var own []string
+	for _, c := range item.GetContainers() {
+		own = append(own, c.GetCpusetCpus())
+	}
+	return strings.Join(own, " ")
+}
+
+// TestPinnedCPUs: what a pod has of its own is shared by no other, also not after a restart,
+// until it is released; a pod too many is refused.
+func TestPinnedCPUs(t *testing.T) {
+	r := pinned(t)
+	shares := burstable("shares", "0")
+	shares.Spec.Containers[0].Resources = v1.ResourceRequirements{}
+	r.admit(shares, false)
+	r.has("shares", "", "0-3")
+	r.admit(guaranteed("one", "1"), false)
+	r.has("one", "1", "0,2-3")
+	r.has("shares", "", "0,2-3")
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	r.has("shares", "", "0,2-3")
+	r.Eventually("the other CPUs are given", func() bool {
+		return r.admit(guaranteed("two", "2"), false).GetDecision() == resourcev1.Decision_DECISION_ADMITTED
+	})
+	r.has("two", "2-3", "0")
+	r.has("one", "1", "0")
+	refused := decision(r.admit(guaranteed("three", "1"), false))
+	if !strings.HasPrefix(refused, "rejected ") {
+		t.Errorf("a pod too many: %s", refused)
+	}
+	for metric, want := range map[string]float64{
+		"kubelet_cpu_manager_shared_pool_size_millicores":        0,
+		"kubelet_cpu_manager_exclusive_cpu_allocation_count":     3,
+		`kubelet_cpu_manager_allocation_per_numa{numa_node="0"}`: 3,
+		"kubelet_cpu_manager_pinning_requests_total":             1,
+		"kubelet_cpu_manager_pinning_errors_total":               0,
+		"kubelet_topology_manager_admission_requests_total":      1,
+		"kubelet_topology_manager_admission_errors_total":        0,
+	} {
+		if got := measure.Value(t, r.kit.Metrics, metric); got != want {
+			t.Errorf("%s is %v, want %v", metric, got, want)
+		}
+	}
+	r.release("one")
+	r.has("two", "2-3", "0-1")
+	r.has("shares", "", "0-1")
+}
+
+// TestARunningPodKeepsAKubeletsCPUs: the file that a kubelet left says what a pod that runs
+// has; a pod that is not in it gets none while it runs.
+func TestARunningPodKeepsAKubeletsCPUs(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	edit := static(r)
+	r.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0-1,3","entries":{"was":{"c":"2"}},"checksum":0}`)
+	r.start(nil)
+	r.configure(edit)
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	r.admit(guaranteed("was", "1"), true)
+	r.admit(guaranteed("shared", "1"), true)
+	r.has("was", "2", "0-1,3")
+	r.has("shared", "", "0-1,3")
+}
+
+// TestNoCPUsWithoutALayout: a machine whose CPUs cannot be read admits nothing that would
+// have to be pinned, and says which field wants it.
+func TestNoCPUsWithoutALayout(t *testing.T) {
+	r := newRig(t, nil)
+	r.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.CPUManagerPolicy = "static"
+		c.Kubelet.ReservedSystemCPUs = "0"
+	})
+	r.answers()
+	r.Eventually("says why", func() bool {
+		return strings.Contains(decision(r.admit(guaranteed("a", "1"), false)), "cpuManagerPolicy, memoryManagerPolicy, topologyManagerPolicy: the machine's CPUs are not known: cpu 0: core_id: ")
+	})
+}
+
+// TestPinnedCPUsAtEachWrite kills the service at each write of its checkpoint while a pod
+// with CPUs of its own comes and goes: the pod beside it keeps its own, no CPU is given
+// twice, and what the other had is shared again when it is gone.
+func TestPinnedCPUsAtEachWrite(t *testing.T) {
+	s := newSiege(t, 20)
+	s.process.Kill()
+	s.configure(static(s.rig))
+	s.live("")
+	whole := func(uid string) []byte {
+		data, err := guaranteed(uid, "1").Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	s.insist(&resourcev1.AdmitRequest{Pod: whole("stays")})
+	s.has("stays", "1", "0,2-3")
+	kills := s.eachWrite([]any{&resourcev1.AdmitRequest{Pod: whole("u")}, &resourcev1.ReleaseRequest{Uid: "u"}}, func() {
+		s.insist(&resourcev1.AdmitRequest{Pod: whole("u")})
+		s.has("u", "2", "0,3")
+		s.has("stays", "1", "0,3")
+		s.insist(&resourcev1.ReleaseRequest{Uid: "u"})
+		s.has("stays", "1", "0,2-3")
+	})
+	if kills < 8 {
+		t.Errorf("only %d kills: the checkpoint has more writes", kills)
+	}
+}

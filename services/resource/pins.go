@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/services/resource/internal/pinning"
+)
+
+// pinMetrics count what becomes of pods that are to be pinned; the kubelet's names.
+type pinMetrics struct {
+	requests, errors           prometheus.Counter // CPUs, by container
+	memory, noMemory           prometheus.Counter // memory, by container
+	admissions, refusals       prometheus.Counter // topology, by pod
+	duration                   prometheus.Histogram
+	aligned, misaligned        *prometheus.CounterVec
+	alignedCores, alignedCache prometheus.Counter
+	misalignedCores            prometheus.Counter
+}
+
+func newPinMetrics(r prometheus.Registerer) *pinMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	m := &pinMetrics{
+		requests:   counter("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs of their own."),
+		errors:     counter("kubelet_cpu_manager_pinning_errors_total", "Containers that could not have CPUs of their own."),
+		memory:     counter("kubelet_memory_manager_pinning_requests_total", "Containers that were to have memory of their own."),
+		noMemory:   counter("kubelet_memory_manager_pinning_errors_total", "Containers that could not have memory of their own."),
+		admissions: counter("kubelet_topology_manager_admission_requests_total", "Pods that the topology manager was asked to admit."),
+		refusals:   counter("kubelet_topology_manager_admission_errors_total", "Pods that the topology manager refused."),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration of an admission by the topology manager, in milliseconds.",
+			Buckets: prometheus.ExponentialBuckets(.05, 2, 15),
+		}),
+		aligned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_container_aligned_compute_resources_count", Help: "Containers or pods whose resources are aligned, by the boundary.",
+		}, []string{"scope", "boundary"}),
+		misaligned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "Containers or pods whose resources could not be aligned, by the boundary.",
+		}, []string{"scope", "boundary"}),
+	}
+	m.alignedCores, m.alignedCache = m.aligned.WithLabelValues("container", "physical_cpu"), m.aligned.WithLabelValues("container", "uncore_cache")
+	m.misalignedCores = m.misaligned.WithLabelValues("container", "physical_cpu")
+	r.MustRegister(m.duration, m.aligned, m.misaligned)
+	return m
+}
+
+// pinner has the policies choose devices, CPUs and memory, and counts what they come to.
+type pinner struct {
+	*pinMetrics
+	pins    *pinning.Policies
+	devices *podDevices
+	now     func() time.Time
+}
+
+// Choose implements allocate.Allocator.
+func (p pinner) Choose(r allocate.Request) allocate.Answer {
+	if r.Running {
+		p.devices.keep(r.Pod.UID, r.Chosen)
+		answer, _ := p.pins.Decide(r, nil)
+		return answer
+	}
+	choice := p.devices.decided(r)
+	if w := choice.Waits(r.Pod); w != nil {
+		return allocate.Answer{Decision: resourcev1.Decision_DECISION_NOT_YET, Message: w.String()}
+	}
+	began := p.now()
+	answer, tally := p.pins.Decide(r, choice)
+	p.admissions.Inc()
+	p.duration.Observe(float64(p.now().Sub(began).Milliseconds()))
+	if tally.Scope != "" && tally.Refused {
+		p.refusals.Inc()
+	}
+	if tally.Scope != "" {
+		p.aligned.WithLabelValues(tally.Scope, "numa_node").Add(float64(tally.Aligned))
+		p.misaligned.WithLabelValues(tally.Scope, "numa_node").Add(float64(tally.Misaligned))
+	}
+	p.requests.Add(float64(tally.CPUs.Requests))
+	p.errors.Add(float64(tally.CPUs.Errors))
+	p.memory.Add(float64(tally.Memory.Requests))
+	p.noMemory.Add(float64(tally.Memory.Errors))
+	p.alignedCores.Add(float64(tally.CPUs.Cores))
+	p.misalignedCores.Add(float64(tally.CPUs.NoCores))
+	p.alignedCache.Add(float64(tally.CPUs.Caches))
+	return answer
+}
+
+// pinCensus counts the CPUs that pods have, when it is asked for.
+type pinCensus struct {
+	ledger *ledger
+	node   *node
+}
+
+var (
+	sharedPoolDesc = prometheus.NewDesc("kubelet_cpu_manager_shared_pool_size_millicores",
+		"CPUs that containers share and that are not reserved, in thousandths.", nil, nil)
+	exclusiveDesc = prometheus.NewDesc("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have of their own.", nil, nil)
+	perNUMADesc   = prometheus.NewDesc("kubelet_cpu_manager_allocation_per_numa", "CPUs that containers have of their own, by NUMA node.", []string{"numa_node"}, nil)
+)
+
+func (pinCensus) Describe(to chan<- *prometheus.Desc) {
+	to <- sharedPoolDesc
+	to <- exclusiveDesc
+	to <- perNUMADesc
+}
+
+func (c pinCensus) Collect(to chan<- prometheus.Metric) {
+	now, _ := c.node.now()
+	usage := pinning.Usage{}
+	if now != nil {
+		c.ledger.mu.Lock()
+		held := c.ledger.chosen("")
+		c.ledger.mu.Unlock()
+		usage = now.pins.Usage(held)
+	}
+	to <- prometheus.MustNewConstMetric(sharedPoolDesc, prometheus.GaugeValue, float64(usage.SharedMilli))
+	to <- prometheus.MustNewConstMetric(exclusiveDesc, prometheus.GaugeValue, float64(usage.Exclusive))
+	for id, n := range usage.Nodes {
+		to <- prometheus.MustNewConstMetric(perNUMADesc, prometheus.GaugeValue, float64(n), strconv.Itoa(id))
+	}
+}

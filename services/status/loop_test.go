@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/pkg/store"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
+	"github.com/sextant-node/sextant/services/status/internal/journal"
+	"github.com/sextant-node/sextant/services/status/internal/plan"
+	"github.com/sextant-node/sextant/services/status/internal/report"
+	"github.com/sextant-node/sextant/test/feedtest"
+)
+
+// rounds is the loop of pods on synthetic time, between the owners of what it reads.
+type rounds struct {
+	*home // its makers of pods and records
+	loop  *podLoop
+	node  *knownNode
+	way   *way
+
+	pods     *feed.Owner[*configv1.DesiredPod]
+	workers  *feed.Owner[*podworkerv1.PodState]
+	records  *feed.Owner[*plegv1.PodRecord]
+	verdicts *feed.Owner[*proberv1.PodVerdicts]
+	health   *feed.Owner[*resourcev1.PodAllocation]
+}
+
+// knownNode is a node that is registered.
+type knownNode struct {
+	mu sync.Mutex
+	ip string
+}
+
+func (n *knownNode) HostIPs() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return []string{n.ip}
+}
+func (*knownNode) Owner() plan.Node { return plan.Node{Name: "n1", UID: "n"} }
+func (*knownNode) Standalone() bool { return false }
+func (*knownNode) Known() bool      { return true }
+
+// way is the way to the owners; those that hang are connected and do not answer.
+type way struct {
+	feedtest.Local
+	mu    sync.Mutex
+	hangs map[string]bool
+	pulls map[string]int
+}
+
+func (w *way) Pull(ctx context.Context, req *feedv1.ChangesRequest) (*feedv1.ChangesResponse, error) {
+	name := req.GetFeed()
+	w.mu.Lock()
+	hangs := w.hangs[name]
+	w.pulls[name]++
+	w.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return w.Local.Pull(ctx, req)
+}
+
+func (w *way) hang(name string, hangs bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hangs[name] = hangs
+}
+
+func (w *way) pulled(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pulls[name]
+}
+
+// reads makes an owner that is complete, and a replica of it that is run.
+func reads[M proto.Message, T any](ctx context.Context, w *way, f house.FeedOf[M], decode func(string, []byte) (T, error)) (*feed.Owner[M], *feed.Replica[T]) {
+	owner := feed.NewOwner[M](f.Name, "e1", nil)
+	owner.SetComplete(ctx, true)
+	w.Local[f.Name] = owner
+	return owner, feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: w, Poll: 50 * time.Millisecond}, decode)
+}
+
+func inRounds(t *testing.T, test func(r *rounds)) {
+	t.Helper()
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &rounds{
+			home: &home{t: t}, node: &knownNode{ip: "192.0.2.1"},
+			way: &way{Local: feedtest.Local{}, hangs: map[string]bool{}, pulls: map[string]int{}},
+		}
+		in := &inputs{}
+		r.pods, in.pods = reads(ctx, r.way, house.ConfigPods, decodeDesired)
+		r.workers, in.workers = reads(ctx, r.way, house.PodWorkerPods, decodeWorker)
+		r.records, in.records = reads(ctx, r.way, house.PlegPods, decodeRecord)
+		r.verdicts, in.verdicts = reads(ctx, r.way, house.ProberVerdicts, decodeVerdicts)
+		r.health, in.health = reads(ctx, r.way, house.ResourcePods, decodeHealth)
+		_, in.statuses = reads(ctx, r.way, house.ConfigStatuses, decodeMirror)
+		_, in.mirrors = reads(ctx, r.way, house.ConfigMirrors, decodeMirror)
+		_, in.kubelet = reads(ctx, r.way, house.ConfigKubelet, decodeKubelet)
+		sources, heard := reads(ctx, r.way, house.ConfigSources, feed.Message[*configv1.Source])
+		runtime, named := reads(ctx, r.way, house.PlegRuntime, decodeRuntime)
+		in.sources, in.runtime = heard, named
+		r.must(sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: true}))
+		r.must(runtime.Set(ctx, runtimeKey, &plegv1.RuntimeState{Name: "containerd"}))
+
+		kept, _, err := journal.Open(store.Config{Path: filepath.Join(folder, "status.db"), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		zero := func() float64 { return 0 }
+		r.loop = newPodLoop(&podLoop{
+			Keys: signal.NewKeys(),
+			in:   in, journal: kept, reports: feed.NewOwner[*statusv1.PodReport](house.StatusPods.Name, "e1", nil), node: r.node,
+			desk:    report.NewDesk(time.Now, func(string) {}),
+			started: newStartTimes(time.Now(), newMetrics(prometheus.NewRegistry(), zero, zero)),
+			beat:    func() {}, log: slog.New(slog.DiscardHandler), now: time.Now,
+		}, nil)
+		r.loop.watch()
+		var group sync.WaitGroup
+		for _, run := range []func(context.Context) error{
+			in.pods.Run, in.workers.Run, in.records.Run, in.verdicts.Run, in.health.Run, in.statuses.Run, in.mirrors.Run, in.kubelet.Run, in.sources.Run, in.runtime.Run, r.loop.Run,
+		} {
+			group.Go(func() {
+				if err := run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		test(r)
+		cancel()
+		group.Wait()
+		if err := kept.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *rounds) must(_ feed.Revision, err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// pass lets time go by.
+func (r *rounds) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// runs makes a pod that runs here.
+func (r *rounds) runs(uid string) *v1.Pod {
+	r.t.Helper()
+	p := spec(uid, uid)
+	data, err := p.Marshal()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx := r.t.Context()
+	r.must(r.pods.Set(ctx, uid, &configv1.DesiredPod{Pod: data, Source: "api", SeenAt: timestamppb.Now()}))
+	r.must(r.workers.Set(ctx, uid, &podworkerv1.PodState{
+		Uid: uid, Namespace: p.Namespace, Name: p.Name, Pod: data, Source: "api",
+		Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_SYNCING, AdmittedAt: timestamppb.Now(),
+	}))
+	r.must(r.records.Set(ctx, uid, r.container(p, "c-"+uid, runtimeapi.ContainerState_CONTAINER_RUNNING, 0)))
+	return p
+}
+
+// probed makes the container of a pod ready, or not.
+func (r *rounds) probed(uid string, ready bool) {
+	r.t.Helper()
+	result := proberv1.Result_RESULT_FAILURE
+	if ready {
+		result = proberv1.Result_RESULT_SUCCESS
+	}
+	r.must(r.verdicts.Set(r.t.Context(), uid, &proberv1.PodVerdicts{Uid: uid, Verdicts: []*proberv1.Verdict{{
+		Container: "c", ContainerId: "c-" + uid, Kind: proberv1.ProbeKind_PROBE_KIND_READINESS, Result: result,
+	}}}))
+}
+
+// status is what status.pods says of a pod; nil for nothing.
+func (r *rounds) status(uid string) *v1.PodStatus {
+	r.t.Helper()
+	item, ok := r.loop.reports.Get(uid)
+	if !ok {
+		return nil
+	}
+	s := &v1.PodStatus{}
+	if err := s.Unmarshal(item.GetStatus()); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// TestANeighbourThatHangs: podworker, or pleg, is stopped while containers of 200 pods
+// end, and does not say what became of them. Their statuses are held, and told when it
+// goes on. Those of others follow their readiness all the time.
+func TestANeighbourThatHangs(t *testing.T) {
+	for _, tt := range []struct {
+		name, feed string
+		end        func(r *rounds, p *v1.Pod)
+		back       func(r *rounds, p *v1.Pod)
+	}{
+		{
+			"podworker", house.PodWorkerPods.Name,
+			func(r *rounds, p *v1.Pod) {
+				r.must(r.records.Set(t.Context(), string(p.UID), r.container(p, "c-"+string(p.UID), runtimeapi.ContainerState_CONTAINER_EXITED, 0)))
+			},
+			func(*rounds, *v1.Pod) {},
+		},
+		{
+			"pleg", house.PlegPods.Name,
+			func(r *rounds, p *v1.Pod) {
+				r.must(r.workers.Set(t.Context(), string(p.UID), &podworkerv1.PodState{
+					Uid: string(p.UID), Namespace: p.Namespace, Name: p.Name, Source: "api", Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_TERMINATED,
+				}))
+			},
+			func(r *rounds, p *v1.Pod) {
+				r.must(r.records.Set(t.Context(), string(p.UID), r.container(p, "c-"+string(p.UID), runtimeapi.ContainerState_CONTAINER_EXITED, 0)))
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inRounds(t, func(r *rounds) {
+				var ending []*v1.Pod
+				for i := range 200 {
+					p := r.runs(fmt.Sprint("e", i))
+					ending = append(ending, p)
+				}
+				r.runs("web")
+				r.probed("web", true)
+				r.pass(5 * time.Second)
+				r.way.hang(tt.feed, true)
+				for _, p := range ending {
+					tt.end(r, p)
+				}
+				r.pass(5 * time.Second)
+				before := r.way.pulled(tt.feed)
+				for i := range 60 {
+					r.probed("web", i%2 == 1)
+					r.pass(200 * time.Millisecond)
+					if got := isReady(&v1.Pod{Status: *r.status("web")}); got != (i%2 == 1) {
+						t.Fatalf("change %d: Ready is %t after 200 ms", i, got)
+					}
+					r.pass(300 * time.Millisecond)
+				}
+				if n := r.way.pulled(tt.feed) - before; n > 40 {
+					t.Errorf("it was asked %d times in 30 s", n)
+				}
+				for _, p := range ending {
+					if got := r.status(string(p.UID)).Phase; got != v1.PodRunning {
+						t.Fatalf("%s is %s on a guess", p.Name, got)
+					}
+					tt.back(r, p)
+				}
+				r.way.hang(tt.feed, false)
+				r.pass(retryHeld + askLimit)
+				for _, p := range ending {
+					if s := r.status(string(p.UID)); s.ContainerStatuses[0].State.Terminated == nil {
+						t.Fatalf("%s: %+v after its neighbour is back", p.Name, s.ContainerStatuses)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTheHealthOfDevices follows what resource says of them.
+func TestTheHealthOfDevices(t *testing.T) {
+	inRounds(t, func(r *rounds) {
+		r.runs("web")
+		for _, health := range []string{"Healthy", "Unhealthy", "Unknown"} {
+			r.must(r.health.Set(t.Context(), "web", &resourcev1.PodAllocation{Uid: "web", DeviceHealth: []*resourcev1.DeviceHealth{
+				{Container: "c", Resource: "example.com/gpu", Id: "a", Health: health}, {Container: "c", Resource: "example.com/gpu", Id: "b", Health: "Healthy"},
+				{Container: "c", Resource: "claim:nic", Id: "a", Health: health, Message: "link of " + health},
+			}}))
+			r.pass(5 * time.Second)
+			want := []v1.ResourceStatus{
+				{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: v1.ResourceHealthStatus(health)}, {ResourceID: "b", Health: "Healthy"}}},
+				{Name: "claim:nic", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: v1.ResourceHealthStatus(health), Message: new("link of " + health)}}},
+			}
+			if d := cmp.Diff(want, r.status("web").ContainerStatuses[0].AllocatedResourcesStatus); d != "" {
+				t.Error(d)
+			}
+		}
+	})
+}
+
+// TestEveryPodIsLookedAtEachMinute: whatever else there is to do, and whoever is held.
+func TestEveryPodIsLookedAtEachMinute(t *testing.T) {
+	inRounds(t, func(r *rounds) {
+		r.runs("quiet")
+		held := r.runs("held")
+		r.runs("busy")
+		r.pass(5 * time.Second)
+		r.way.hang(house.PodWorkerPods.Name, true)
+		r.must(r.records.Set(t.Context(), "held", r.container(held, "c-held", runtimeapi.ContainerState_CONTAINER_EXITED, 0)))
+		r.node.mu.Lock()
+		r.node.ip = "192.0.2.2" // nothing is marked for that
+		r.node.mu.Unlock()
+		for i := range 2 * int(resync/time.Second) {
+			r.probed("busy", i%2 == 0)
+			r.pass(time.Second / 2)
+		}
+		if got := r.status("quiet").HostIP; got != "192.0.2.2" {
+			t.Errorf("a pod that nothing happened to was not looked at: %s", got)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os/user"
+	"strconv"
+
+	"github.com/sextant-node/sextant/pkg/house"
+)
+
+// Account is the uid and the group of one service.
+type Account struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// account of a service: its own, or the numbers from UIDBase on.
+func (p *Plan) account(s house.Service) Account {
+	if own, ok := p.Accounts[s]; ok {
+		return own
+	}
+	for i, each := range house.Services() {
+		if each == s {
+			return Account{UID: p.UIDBase + uint32(i), GID: p.UIDBase + uint32(i)}
+		}
+	}
+	return Account{}
+}
+
+// AccountName is the name of the account that the package makes for a service
+// (deploy/package/sysusers.conf).
+func AccountName(s house.Service) string { return "sextant-" + string(s) }
+
+// LookUpAccounts finds the accounts the package made.
+func LookUpAccounts() (map[house.Service]Account, error) {
+	accounts := map[house.Service]Account{}
+	var all []error
+	for _, s := range house.Services() {
+		found, err := user.Lookup(AccountName(s))
+		if err != nil {
+			all = append(all, err)
+			continue
+		}
+		uid, err := strconv.ParseUint(found.Uid, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("account %s: uid %q: %w", found.Username, found.Uid, err)
+		}
+		gid, err := strconv.ParseUint(found.Gid, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("account %s: gid %q: %w", found.Username, found.Gid, err)
+		}
+		accounts[s] = Account{UID: uint32(uid), GID: uint32(gid)}
+	}
+	return accounts, errors.Join(all...)
+}

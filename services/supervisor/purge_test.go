@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+)
+
+// TestPurgeRemovesPodsAlone: podworker says which pods there are, and may have been
+// taken over; a name that is no UID is nothing to remove by.
+func TestPurgeRemovesPodsAlone(t *testing.T) {
+	top := t.TempDir()
+	p := &Plan{Run: filepath.Join(top, "run"), RootDir: filepath.Join(top, "kubelet"), PodLogsDir: filepath.Join(top, "logs"), LinksDir: filepath.Join(top, "links")}
+	const api, static = "4be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e", "0123456789abcdef0123456789abcdef"
+	keep := []string{"kubelet/config", "kubelet/pki/x", "logs/ns_other_5be03a5a", "kubelet/pods/..x"}
+	gone := []string{"kubelet/pods/" + api + "/volumes/x", "kubelet/pods/" + static, "logs/ns_a_" + api, "logs/ns_b_" + static}
+	for _, dir := range append(slices.Clone(keep), gone...) {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	states := feed.NewOwner[*podworkerv1.PodState](house.PodWorkerPods.Name, "e", nil)
+	for _, uid := range []string{api, "", ".", "..", "../pki", "../../kubelet", "*", "?????????", "/etc", "a/../../config", "x\n", "[0-9]*"} {
+		if _, err := states.Set(t.Context(), uid, &podworkerv1.PodState{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	states.SetComplete(t.Context(), true)
+	server, err := rpc.NewServer(rpc.ServerConfig{Socket: p.Paths().Socket(house.PodWorker), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	feeds := feed.NewServer()
+	feeds.Add(states)
+	feedv1.RegisterFeedServiceServer(server, feeds)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- server.Run(ctx)
+		close(ended)
+	}()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-server.Listening():
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	uids := p.PodUIDs(t.Context())
+	if want := []string{static, api}; !slices.Equal(uids, want) {
+		t.Errorf("pods %q, want %q", uids, want)
+	}
+	if err := (purge{p}).removePodFiles(uids); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range keep {
+		if _, err := os.Stat(filepath.Join(top, dir)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, dir := range gone {
+		if _, err := os.Stat(filepath.Join(top, dir)); !os.IsNotExist(err) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// TestUnmountFollowsNoLink: between the mount table and the unmounting, who owns a
+// folder on the way may put a link there.
+func TestUnmountFollowsNoLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, link, last := filepath.Join(top, "other/m"), filepath.Join(top, "link"), filepath.Join(top, "last")
+	if err := errors.Join(os.MkdirAll(other, 0o755), os.Symlink("other", link), os.Symlink("other/m", last), unix.Mount("tmpfs", other, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	mounted := func() bool {
+		points, err := mountPoints()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(points, func(m mountPoint) bool { return m.path == other })
+	}
+	for _, path := range []string{filepath.Join(link, "m"), last} {
+		if err := unmount(path); err == nil || !mounted() {
+			t.Errorf("%s: %v; mounted %v", path, err, mounted())
+		}
+	}
+	if err := unmount(other); err != nil || mounted() {
+		t.Errorf("%v; mounted %v", err, mounted())
+	}
+}

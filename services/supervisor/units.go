@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/coreos/go-systemd/v22/dbus"
+
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+)
+
+// Slice is the unit that holds every unit of the node: starting and stopping it
+// starts and stops them.
+const Slice = "sextant.slice"
+
+// UnitOf is the unit of a service.
+func UnitOf(s house.Service) string { return "sextant-" + string(s) + ".service" }
+
+// keptPlan is the copy of the plan that outlives a reboot.
+func keptPlan(state string) string { return filepath.Join(state, filepath.Base(planFile(""))) }
+
+// Keep also stores the plan in the state directory, for a start with a configuration
+// that cannot be read. Only root can read it.
+func (p *Plan) Keep() error { return writeJSON(keptPlan(p.State), p, 0o600) }
+
+// ReadKeptPlan reads the plan of the last good start.
+func ReadKeptPlan(state string) (*Plan, error) { return readPlanFile(keptPlan(state)) }
+
+// planPause is how often a service that was started before the plan checks for it.
+const planPause = 500 * time.Millisecond
+
+// AwaitPlan reads the node's plan as soon as there is one, and reports whether it
+// had to wait for it.
+func AwaitPlan(ctx context.Context, run string, log *slog.Logger) (p *Plan, waited bool, err error) {
+	tick := time.NewTicker(planPause)
+	defer tick.Stop()
+	for ; ; waited = true {
+		p, err := ReadPlan(run)
+		if !errors.Is(err, ErrNoNode) {
+			return p, waited, err
+		}
+		if !waited {
+			log.Warn("waiting for sextant-prepare.service, which has not written the node's plan yet", "run-dir", run)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, waited, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// KeepGates is the root part while systemd runs the services: the gates to the system
+// bus, the reaper, and the kubeconfig after a bootstrap.
+func (p *Plan) KeepGates(ctx context.Context, log *slog.Logger) error {
+	k := &keeper{Plan: p, log: log}
+	tasks := []service.Task{
+		{Name: "gates", Run: k.keepGates},
+		{Name: "reaper", Run: k.keepReaper},
+		{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
+		{Name: "tidy", Run: service.Tidy},
+	}
+	if p.Bootstrap != "" && p.KubeConfig != "" {
+		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: k.keepKubeconfig})
+	}
+	return service.RunTasks(ctx, 10*time.Second, tasks...)
+}
+
+// notify reports to systemd: ready, the watchdog's heartbeat, stopping (sd_notify(3)).
+func notify(ctx context.Context, log *slog.Logger) error {
+	say := func(state string) {
+		if _, err := daemon.SdNotify(false, state); err != nil {
+			log.Warn("sd_notify", "error", err.Error())
+		}
+	}
+	say(daemon.SdNotifyReady)
+	defer say(daemon.SdNotifyStopping)
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval <= 0 {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			say(daemon.SdNotifyWatchdog)
+		}
+	}
+}
+
+// unitJob has systemd start, stop or restart a unit, and waits for the end of it.
+func unitJob(ctx context.Context, what func(*dbus.Conn, chan<- string) (int, error), unit string) error {
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", unit, err)
+	}
+	defer conn.Close()
+	done := make(chan string, 1)
+	if _, err := what(conn, done); err != nil {
+		return fmt.Errorf("%s: %w", unit, err)
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", unit, ctx.Err())
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("%s: the job ended as %s: see journalctl -u %s", unit, result, unit)
+		}
+		return nil
+	}
+}
+
+func stopUnit(ctx context.Context, unit string) error {
+	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, unit, "replace", done)
+	}, unit)
+}
+
+// RestartUnit has systemd restart a unit and waits until it is ready.
+func RestartUnit(ctx context.Context, unit string) error {
+	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.RestartUnitContext(ctx, unit, "replace", done)
+	}, unit)
+}
+
+// SliceActive reports whether systemd runs the services of the node with this run
+// directory.
+func SliceActive(ctx context.Context, run string) (bool, error) {
+	if p, err := ReadPlan(run); err != nil || !p.Units {
+		return false, nil // there is no node, or the supervisor runs it
+	}
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", Slice, err)
+	}
+	defer conn.Close()
+	state, err := conn.GetUnitPropertyContext(ctx, Slice, "ActiveState")
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", Slice, err)
+	}
+	return state.Value.Value() == "active", nil
+}
+
+// removePrepared removes the folders made for pods and plugins, if they are empty, and
+// the serving certificate that nodeapi signed itself. Certificates of the cluster stay:
+// they belong to the node, whichever agent it runs.
+func (p purge) removePrepared() error {
+	all := []error{certFolder{dir: p.CertDir}.remove()}
+	for _, dir := range []string{
+		filepath.Join(p.RootDir, "pods"), filepath.Join(p.RootDir, "image_manager"), filepath.Join(p.RootDir, "checkpoints"),
+		filepath.Join(p.RootDir, "plugins_registry"), filepath.Join(p.RootDir, "plugins"), filepath.Join(p.RootDir, "device-plugins"),
+		filepath.Join(p.RootDir, "pod-resources"),
+		p.CertDir, p.RootDir, p.PodLogsDir, p.LinksDir,
+	} {
+		empty, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) || len(empty) > 0 {
+			continue
+		}
+		all = append(all, err, os.Remove(dir))
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package versions keeps the versions of the program side by side and gives each
+// service the one it runs.
+//
+// It owns the library folder (/usr/lib/sextant): versions/<v>/sextant is a
+// program, <service> a link to the one the service runs, .previous/<service> to the
+// one it ran before. A link is replaced in one step, so a kill at any moment leaves
+// the old version or the new one.
+//
+// Trial judges a version after a switch to it: pure, time is an input.
+package versions

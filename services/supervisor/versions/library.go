@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package versions
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Library is the folder with the versions.
+type Library struct{ Dir string }
+
+// DefaultDir is where the package puts it.
+const DefaultDir = "/usr/lib/sextant"
+
+const program = "sextant"
+
+func (l Library) link(name string) string     { return filepath.Join(l.Dir, name) }
+func (l Library) previous(name string) string { return filepath.Join(l.Dir, ".previous", name) }
+
+// Installed lists the versions that are there.
+func (l Library) Installed() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(l.Dir, "versions"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no versions are installed in %s: they come with the package", l.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, e := range entries {
+		if info, err := os.Stat(filepath.Join(l.Dir, "versions", e.Name(), program)); err == nil && info.Mode()&0o111 != 0 && !strings.HasPrefix(e.Name(), ".") {
+			found = append(found, e.Name())
+		}
+	}
+	return found, nil
+}
+
+// Current is the version that a name's link points to; empty for none.
+func (l Library) Current(name string) string { return target(l.link(name)) }
+
+// Previous is the version before that one; empty for none.
+func (l Library) Previous(name string) string { return target(l.previous(name)) }
+
+func target(link string) string {
+	at, err := os.Readlink(link)
+	if err != nil || filepath.Base(at) != program {
+		return ""
+	}
+	return filepath.Base(filepath.Dir(at))
+}
+
+// Switch points a name's link to another version and records the one before.
+func (l Library) Switch(name, version string) error {
+	installed, err := l.Installed()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(installed, version) {
+		return fmt.Errorf("version %q is not installed: there are %v", version, installed)
+	}
+	before := l.Current(name)
+	if before == version {
+		return nil
+	}
+	if before != "" {
+		if err := os.MkdirAll(filepath.Join(l.Dir, ".previous"), 0o755); err != nil {
+			return err
+		}
+		if err := replace(filepath.Join("..", "versions", before, program), l.previous(name)); err != nil {
+			return err
+		}
+	}
+	return replace(filepath.Join("versions", version, program), l.link(name))
+}
+
+// replace replaces a link in one step.
+func replace(to, link string) error {
+	fresh := link + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.Symlink(to, fresh), os.Rename(fresh, link))
+}

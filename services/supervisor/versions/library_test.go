@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package versions
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func library(t *testing.T, versions ...string) Library {
+	t.Helper()
+	l := Library{Dir: t.TempDir()}
+	for _, v := range versions {
+		dir := filepath.Join(l.Dir, "versions", v)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "sextant"), []byte(v), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+func TestSwitch(t *testing.T) {
+	l := library(t, "1", "2")
+	for _, step := range []struct{ to, current, previous string }{
+		{"1", "1", ""}, {"2", "2", "1"}, {"2", "2", "1"}, {"1", "1", "2"},
+	} {
+		if err := l.Switch("pleg", step.to); err != nil {
+			t.Fatal(err)
+		}
+		if c, p := l.Current("pleg"), l.Previous("pleg"); c != step.current || p != step.previous {
+			t.Errorf("after %s: %q before it %q, want %q and %q", step.to, c, p, step.current, step.previous)
+		}
+		if text, err := os.ReadFile(filepath.Join(l.Dir, "pleg")); err != nil || string(text) != step.to {
+			t.Errorf("the link leads to %q, %v", text, err)
+		}
+	}
+	if l.Current("prober") != "" {
+		t.Error("another service was switched")
+	}
+}
+
+func TestSwitchToNothing(t *testing.T) {
+	l := library(t, "1")
+	if err := l.Switch("pleg", "3"); err == nil || !strings.Contains(err.Error(), `"3" is not installed: there are [1]`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := (Library{Dir: t.TempDir()}).Installed(); err == nil {
+		t.Error("an empty library has versions")
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
+)
+
+// slowPass is how long a pass may take before its pod's item says where it is.
+const slowPass = time.Second
+
+// The lanes of a pod. Each has some of its volumes, which are made sure of one after the
+// other; the lanes do not wait for each other. So what is renewed under running
+// containers is not held up by a volume that hangs, or takes half an hour to be given to
+// a group.
+const (
+	// fileLane has the volumes that are memory or folders of the root directory: files of
+	// the API, tokens, emptyDirs. A removal runs in it, while the other one is idle.
+	fileLane = iota
+	mountLane
+	lanes
+)
+
+func laneOf(v *v1.Volume) int {
+	if volumetype.Of(v).Origin == volumetype.Elsewhere {
+		return mountLane
+	}
+	return fileLane
+}
+
+// lane is what one lane of a pod does. Guarded by pods.mu.
+type lane struct {
+	stage laneStage
+	dirty bool      // there is a cause for another pass
+	due   time.Time // of the next pass without a cause; zero for none
+}
+
+// laneStage: idle -> running -> late -> idle, or past late.
+type laneStage int
+
+const (
+	idle laneStage = iota
+	running
+	late // it has run for slowPass
+)
+
+// touch is a cause for another pass of each lane.
+func (w *podWork) touch() {
+	for i := range w.lanes {
+		w.lanes[i].dirty = true
+	}
+}
+
+// next reports whether a pass of a lane is to begin, and after how long to ask again if
+// not; zero for no matter when. A removal begins when nothing else is under way.
+func (w *podWork) next(i int, now time.Time) (begins bool, wait time.Duration) {
+	l := &w.lanes[i]
+	if l.stage != idle || w.withdrawing && (i != fileLane || w.lanes[mountLane].stage != idle) {
+		return false, 0
+	}
+	if !l.due.IsZero() && !now.Before(l.due) {
+		l.dirty, l.due = true, time.Time{}
+	}
+	if l.dirty || l.due.IsZero() {
+		return l.dirty, 0
+	}
+	return false, max(l.due.Sub(now), time.Millisecond)
+}

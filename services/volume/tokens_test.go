@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/sextant-node/sextant/pkg/rpc"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume"
+	"github.com/sextant-node/sextant/services/volume/internal/setup"
+	"github.com/sextant-node/sextant/test/fakeclock"
+)
+
+// TestTokens: a token is renewed when four fifths of its life are over, by the time alone,
+// though another volume of its pod hangs.
+func TestTokens(t *testing.T) {
+	r, clock := newRig(t, nil), clocktesting.NewFakeClock(time.Now())
+	host := stuck{Host: setup.NewHost(r.root), hang: make(chan struct{})}
+	r.stop()
+	r.start(func(d *volume.Deps) { d.Host, d.Clock = host, clock })
+	r.tokens.now = clock.Now
+	t.Cleanup(func() { close(host.hang) })
+	r.tokens.fail(rpc.Unavailable.Errorf("no API server"))
+	r.declare(of(t, "u", `
+- {name: hang, hostPath: {path: /dev}}
+- {name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}
+`))
+	r.Eventually("waiting", func() bool { return strings.Contains(r.volume("u", "t").GetError(), "no API server") })
+	if events := r.messages(); len(events) > 0 {
+		t.Errorf("events while the API server is away: %v", events)
+	}
+	r.tokens.fail(nil)
+	mounted := func() bool { return r.volume("u", "t").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED }
+	fakeclock.Pass(t, clock, "the first token", mounted)
+	token := func() string { return r.read(r.path("u", "projected", "t", "token")) }
+	if asked := r.tokens.asked(); asked[0].GetExpiration().GetSeconds() != 3600 || len(asked[0].GetAudiences()) != 0 {
+		t.Errorf("asked for %v", asked[0])
+	}
+	const life = time.Hour
+	for range 3 {
+		had := token()
+		clock.Step(life*4/5 + time.Second)
+		r.Eventually("a new token", func() bool { return token() != had })
+	}
+	asked := len(r.tokens.asked())
+	clock.Step(life*4/5 - time.Minute)
+	r.roundTrip("other")
+	if n := len(r.tokens.asked()); n != asked {
+		t.Errorf("asked for %d tokens before the time", n-asked)
+	}
+	// A refusal is said; the token that is there stays.
+	r.tokens.fail(rpc.NotFound.Errorf(`serviceaccounts "default" not found`))
+	clock.Step(time.Minute + time.Second)
+	r.Eventually("the event", func() bool {
+		events := r.messages()
+		return len(events) == 1 && strings.HasSuffix(events[0], `service account token: serviceaccounts "default" not found`)
+	})
+	if !mounted() {
+		t.Error("a token that cannot be renewed made its volume go")
+	}
+}

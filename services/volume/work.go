@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+)
+
+const (
+	mounted = volumev1.VolumeState_VOLUME_STATE_MOUNTED
+	pending = volumev1.VolumeState_VOLUME_STATE_PENDING
+)
+
+// volumeWork is one volume's state. It is replaced, never changed.
+type volumeWork struct {
+	state   volumev1.VolumeState
+	path    string
+	relabel bool
+	step    string
+	err     error
+	said    string // the error of the last event, and when
+	saidAt  time.Time
+	since   time.Time
+	retry   time.Time
+	failed  int
+}
+
+// reports reports whether an event is due about an error: a new one, or one that lasts.
+func (w *volumeWork) reports(text string, now time.Time) bool {
+	if text == w.said && now.Sub(w.saidAt) < pod.EventReminder {
+		return false
+	}
+	w.said, w.saidAt = text, now
+	return true
+}
+
+// podWork is one pod's volumes. Its fields are guarded by pods.mu, but for failed, which
+// belongs to the removal: one goroutine per pod at a time.
+type podWork struct {
+	uid         types.UID
+	pod         *v1.Pod // nil: found on disk
+	found       []string
+	withdrawing bool
+	leaving     context.Context // ends when it is withdrawn
+	leave       context.CancelFunc
+	asked       time.Time // when pod was declared as it is
+	// binding is taken to bind parts of its volumes, or to remove them. Capacity 1.
+	binding chan struct{}
+
+	lanes [lanes]lane
+
+	volumes map[string]*volumeWork // by name
+	// needs are the objects each volume was last made of, by config's keys.
+	needs map[string]map[string]bool
+	// attach are the attach controller's names of the volumes that must be attached.
+	attach map[string]string
+	// expansions are what claims are to say of the volumes' sizes, and do not say yet.
+	expansions map[string]*volumev1.ClaimExpansion
+	stuck      *volumeWork // a removal that failed
+	failed     int         // removals that failed in a row
+}
+
+func newWork(uid types.UID) *podWork {
+	w := &podWork{
+		uid: uid, binding: make(chan struct{}, 1), volumes: map[string]*volumeWork{}, needs: map[string]map[string]bool{},
+		attach: map[string]string{}, expansions: map[string]*volumev1.ClaimExpansion{},
+	}
+	w.leaving, w.leave = context.WithCancel(context.Background())
+	return w
+}
+
+// need notes that a volume is made of an object.
+func (w *podWork) need(volume, key string) {
+	if w.needs[volume] == nil {
+		w.needs[volume] = map[string]bool{}
+	}
+	w.needs[volume][key] = true
+}
+
+// depends reports whether a pod has a volume made of an object.
+func (w *podWork) depends(key string) bool {
+	for _, needs := range w.needs {
+		if needs[key] {
+			return true
+		}
+	}
+	return false
+}
+
+// mountedAt is where a volume of a pod is mounted; empty if it is not, or is to go.
+func (w *podWork) mountedAt(volume string) string {
+	if v := w.volumes[volume]; !w.withdrawing && v != nil && v.state == mounted {
+		return v.path
+	}
+	return ""
+}
+
+func (w *podWork) item() *volumev1.PodVolumes {
+	item := &volumev1.PodVolumes{Uid: string(w.uid), Withdrawing: w.withdrawing, Ready: w.pod != nil && !w.withdrawing}
+	for _, name := range w.found {
+		item.Volumes = append(item.Volumes, &volumev1.Volume{Name: name, State: mounted, Step: "found on disk"})
+	}
+	if w.withdrawing {
+		if w.stuck != nil {
+			item.Volumes = append(item.Volumes, w.stuck.wire("", ""))
+		}
+		return item
+	}
+	if w.pod == nil {
+		return item
+	}
+	for i := range w.pod.Spec.Volumes {
+		v := &w.pod.Spec.Volumes[i]
+		state := w.volumes[v.Name]
+		if state == nil {
+			state = &volumeWork{state: pending, step: "not begun"}
+		}
+		item.Ready = item.Ready && state.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED
+		item.Volumes = append(item.Volumes, state.wire(v.Name, volumetype.Of(v).Plugin))
+	}
+	return item
+}
+
+func (w *volumeWork) wire(name, plugin string) *volumev1.Volume {
+	v := &volumev1.Volume{Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step, Relabel: w.relabel}
+	if w.err != nil {
+		v.Error = w.err.Error()
+	}
+	if !w.since.IsZero() {
+		v.Since = timestamppb.New(w.since)
+	}
+	if !w.retry.IsZero() {
+		v.RetryAt = timestamppb.New(w.retry)
+	}
+	return v
+}
