@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -63,6 +64,15 @@ func resourceSlices(e *env) {
 	if err != nil {
 		e.Fatal(err)
 	}
+	harness.Eventually(e, patience, "the registration of the driver that goes", func(context.Context) error {
+		if len(goes.Told()) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	// The look after its start finds drivers that were never seen. The node's first was before
+	// this test, if the machine is slow.
+	e.n.Kill(e, "resource")
 	goes.Stop()
 	left("the slices of the driver that is there", there.Name)
 	e.n.Kill(e, "resource")
