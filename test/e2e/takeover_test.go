@@ -229,7 +229,7 @@ func (e *env) debug(name string) {
 }
 
 func restarted(pod *corev1.Pod) error {
-	if c := pod.Status.ContainerStatuses; len(c) == 1 && c[0].RestartCount >= 1 && c[0].State.Waiting != nil {
+	if c := pod.Status.ContainerStatuses; len(c) == 1 && c[0].RestartCount >= 1 && c[0].State.Running == nil {
 		return nil
 	}
 	return errors.New(brief(pod))
