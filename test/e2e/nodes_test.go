@@ -56,7 +56,6 @@ var behaviours = []struct {
 	{"measurements", measurements},
 	{"resizes", resizes},
 	{"evictions", evictions},
-	{"resource slices", resourceSlices},
 	{"bad manifests", badManifests},
 	{"operator's verbs", operatorVerbs},
 	{"why", whyVerb},
@@ -88,6 +87,9 @@ func TestNodes(t *testing.T) {
 		// With the bus each service is killed by killmatrix.
 		n := nodes[0]
 		t.Run(n.kind, func(t *testing.T) { killMatrix(newEnv(t, n)) })
+	})
+	t.Run("resource slices", func(t *testing.T) { // kills services: not beside tests that see no process end
+		each(t, nodes, func(t *testing.T, n *node) { resourceSlices(newEnv(t, n)) })
 	})
 	t.Run("kill while resizing", func(t *testing.T) {
 		n := nodes[len(nodes)-1] // the kinds do not differ in this
