@@ -68,9 +68,11 @@ type nodeView interface {
 // podEntry is what the loop remembers of a pod.
 type podEntry struct {
 	status *v1.PodStatus
-	// restored: status is from the journal, and not yet weighed against the API
-	// server's.
+	// restored: status is from the journal.
 	restored bool
+	// unheard: status is from the journal, or was made from that, and not yet weighed
+	// against what the API server says.
+	unheard bool
 	// blind: status was made without what the API server has, as it had not been
 	// heard; another agent's, after a take-over, counts when it is.
 	blind bool
@@ -87,7 +89,7 @@ func newPodLoop(l *podLoop, restored map[string]journal.Pod) *podLoop {
 			l.log.Error("journaled status skipped", service.KeyUID, uid, service.KeyError, err.Error())
 			continue
 		}
-		l.pods[uid] = &podEntry{status: status, restored: true}
+		l.pods[uid] = &podEntry{status: status, restored: true, unheard: true}
 	}
 	return l
 }
@@ -220,11 +222,11 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	case e.status == nil && api == nil && want != nil && want.static() && !l.in.mirrors.Knows(e.name):
 		e.blind = true
 	}
-	if e.restored && api != nil {
-		if gather.Later(api, e.status) {
+	if e.unheard && api != nil {
+		if e.status != nil && gather.Later(api, e.status) {
 			e.status = nil
 		}
-		e.restored = false
+		e.unheard = e.name == "" && !heard
 	}
 	if status := l.render(uid, want, e, api); status != nil {
 		l.keep(uid, want, e, status)

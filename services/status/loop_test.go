@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -108,6 +109,20 @@ func reads[M proto.Message, T any](ctx context.Context, w *way, f house.FeedOf[M
 
 func inRounds(t *testing.T, test func(r *rounds)) {
 	t.Helper()
+	inRoundsAfter(t, nil, test)
+}
+
+// inRoundsAfter has the statuses that an earlier process journaled.
+func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r *rounds)) {
+	t.Helper()
+	restored := map[string]journal.Pod{}
+	for uid, s := range journaled {
+		data, err := s.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored[uid] = journal.Pod{Namespace: "default", Name: uid, Status: data}
+	}
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -141,7 +156,7 @@ func inRounds(t *testing.T, test func(r *rounds)) {
 			desk:    report.NewDesk(time.Now, func(string) {}),
 			started: newStartTimes(time.Now(), newMetrics(prometheus.NewRegistry(), zero, zero)),
 			beat:    func() {}, log: slog.New(slog.DiscardHandler), now: time.Now,
-		}, nil)
+		}, restored)
 		r.loop.watch()
 		var group sync.WaitGroup
 		for _, run := range []func(context.Context) error{
@@ -290,6 +305,40 @@ func TestANeighbourThatHangs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestJournalIsBehind: status was killed after it had written that a pod runs and before
+// that was in its journal, in the second in which the pod was created. The container is
+// gone when status is back: the pod does not become Pending again.
+func TestJournalIsBehind(t *testing.T) {
+	created := metav1.Unix(1, 0)
+	scheduled := []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse, LastTransitionTime: created}}
+	journaled := &v1.PodStatus{Phase: v1.PodPending, Conditions: scheduled, ContainerStatuses: []v1.ContainerStatus{
+		{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
+	}}
+	inRoundsAfter(t, map[string]*v1.PodStatus{"web": journaled}, func(r *rounds) {
+		p := spec("web", "web")
+		p.Status = v1.PodStatus{Phase: v1.PodRunning, Conditions: scheduled, ContainerStatuses: []v1.ContainerStatus{
+			{Name: "c", ContainerID: "containerd://c-web", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: created}}},
+		}}
+		data, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.must(r.pods.Set(t.Context(), "web", &configv1.DesiredPod{Pod: data, Source: "api", SeenAt: timestamppb.Now()}))
+		r.must(r.workers.Set(t.Context(), "web", &podworkerv1.PodState{
+			Uid: "web", Namespace: p.Namespace, Name: p.Name, Pod: data, Source: "api",
+			Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_TERMINATING, AdmittedAt: timestamppb.Now(),
+		}))
+		r.must(r.records.Set(t.Context(), "web", &plegv1.PodRecord{Uid: "web"}))
+		r.pass(5 * time.Second)
+		if s := r.status("web"); s == nil || s.Phase == v1.PodPending {
+			t.Errorf("%+v", s)
+		}
+		if s := r.loop.desk.Object("web"); s == nil {
+			t.Error("nothing is known of the pod: the test proves nothing")
+		}
+	})
 }
 
 // TestTheHealthOfDevices follows what resource says of them.

@@ -202,6 +202,10 @@ func TestMerge(t *testing.T) {
 func TestLater(t *testing.T) {
 	restarted := func(n int32, s v1.ContainerStatus) v1.ContainerStatus { s.RestartCount = n; return s }
 	crashed := restarted(1, v1.ContainerStatus{LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: at(9)}}})
+	conditioned := func(s *v1.PodStatus) *v1.PodStatus {
+		s.Conditions = []v1.PodCondition{{Type: v1.PodScheduled}, {Type: v1.PodReady, LastTransitionTime: at(5)}}
+		return s
+	}
 	tests := []struct {
 		name string
 		a, b *v1.PodStatus
@@ -213,6 +217,9 @@ func TestLater(t *testing.T) {
 		{"later start", status(v1.PodRunning, running("a", 5)), status(v1.PodRunning, running("a", 4)), true},
 		{"the same", status(v1.PodRunning, running("a", 5)), status(v1.PodRunning, running("a", 5)), false},
 		{"nothing yet", status(v1.PodPending), status(v1.PodRunning, running("a", 0)), false},
+		{"a start of the same second", status(v1.PodRunning, running("a", 5)), status(v1.PodPending, restarted(0, v1.ContainerStatus{})), true},
+		{"runs, of the same second", conditioned(status(v1.PodRunning)), conditioned(status(v1.PodPending)), true},
+		{"pending, of the same second", conditioned(status(v1.PodPending)), conditioned(status(v1.PodRunning)), false},
 		{"last end counts", status(v1.PodRunning, restarted(1, running("a", 5))), status(v1.PodRunning, crashed), false},
 	}
 	for _, tt := range tests {

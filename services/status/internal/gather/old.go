@@ -3,6 +3,7 @@
 package gather
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -50,9 +51,10 @@ func Merge(last, api *v1.PodStatus) *v1.PodStatus {
 }
 
 // Later reports whether a describes a later moment of a pod than b: it is terminal
-// and b is not, counts more restarts, or mentions a later time. Times of
-// conditions others write do not count. It judges a journaled status against the
-// API server's after a start: was another node agent at work in between?
+// and b is not, counts more restarts, or mentions a later time; of the same second, it is
+// further on. Times of conditions others write do not count. It judges a journaled status
+// against the API server's after a start: was another node agent at work in between, or
+// was the journal behind what had been written?
 func Later(a, b *v1.PodStatus) bool {
 	if at, bt := pod.IsTerminalPhase(a.Phase), pod.IsTerminalPhase(b.Phase); at != bt {
 		return at
@@ -60,7 +62,30 @@ func Later(a, b *v1.PodStatus) bool {
 	if ar, br := restarts(a), restarts(b); ar != br {
 		return ar > br
 	}
-	return latest(a).After(latest(b))
+	if at, bt := latest(a), latest(b); !at.Equal(bt) {
+		return at.After(bt)
+	}
+	return slices.Compare(progress(a), progress(b)) > 0
+}
+
+// progress is how far a pod of no terminal phase is: whether it runs, how many of its
+// containers have been made, and how many of them have ended.
+func progress(s *v1.PodStatus) []int {
+	p := make([]int, 3)
+	if s.Phase == v1.PodRunning {
+		p[0] = 1
+	}
+	for _, list := range statuses(s) {
+		for i := range list {
+			if list[i].ContainerID != "" {
+				p[1]++
+			}
+			if list[i].State.Terminated != nil {
+				p[2]++
+			}
+		}
+	}
+	return p
 }
 
 func restarts(s *v1.PodStatus) (n int32) {
