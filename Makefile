@@ -120,7 +120,7 @@ test: ## Everything: what a change must pass
 # The race detector and runc need a C compiler; images have busybox and bash.
 .PHONY: test-setup
 test-setup:
-	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static bash-static dbus-daemon systemd
+	@$(SUDO) deploy/setup/setup.sh gcc libc6-dev pkg-config libseccomp-dev busybox-static bash-static dbus systemd
 
 .PHONY: lint
 lint: ## Static checks: golangci-lint in every module, code that only tests call, scripts

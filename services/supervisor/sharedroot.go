@@ -26,7 +26,7 @@ func (p purge) leaveSharedRoot(ctx context.Context, pods []string) error {
 	}
 	s := sharedRoot{hierarchies: hostHierarchies()}
 	if systemd.IsRunningSystemd() {
-		s.stop = stopUnit
+		s.stop = StopUnit
 	}
 	return s.leave(ctx, pods)
 }

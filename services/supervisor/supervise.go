@@ -148,7 +148,7 @@ func (p *Plan) Detach() error {
 // running.
 func Stop(ctx context.Context, run string) error {
 	if p, err := ReadPlan(run); err == nil && p.Units {
-		return stopUnit(ctx, Slice)
+		return StopUnit(ctx, Slice)
 	}
 	return StopProcesses(ctx, run)
 }

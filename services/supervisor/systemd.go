@@ -66,5 +66,5 @@ func (p purge) stopSlices(ctx context.Context) error {
 	if len(hostHierarchies().at(root.Path(pod.Systemd))) == 0 {
 		return nil
 	}
-	return stopUnit(ctx, root.Slice())
+	return StopUnit(ctx, root.Slice())
 }

@@ -124,10 +124,59 @@ func unitJob(ctx context.Context, what func(*dbus.Conn, chan<- string) (int, err
 	}
 }
 
-func stopUnit(ctx context.Context, unit string) error {
+// StopUnit has systemd stop a unit and waits until it has ended. One that is not there is
+// no error.
+func StopUnit(ctx context.Context, unit string) error {
+	if defined, err := UnitDefined(ctx, unit); !defined || err != nil {
+		return err
+	}
 	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
 		return c.StopUnitContext(ctx, unit, "replace", done)
 	}, unit)
+}
+
+// StartUnit has systemd start a unit and waits until it has started.
+func StartUnit(ctx context.Context, unit string) error {
+	return unitJob(ctx, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.StartUnitContext(ctx, unit, "replace", done)
+	}, unit)
+}
+
+// ReloadUnits has systemd read the unit files again.
+func ReloadUnits(ctx context.Context) error {
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.ReloadContext(ctx)
+}
+
+// UnitDefined reports whether there is a file of a unit.
+func UnitDefined(ctx context.Context, unit string) (bool, error) {
+	state, err := unitProperty(ctx, unit, "LoadState")
+	return state != "" && state != "not-found", err
+}
+
+// UnitActive reports whether a unit runs, or is about to.
+func UnitActive(ctx context.Context, unit string) (bool, error) {
+	state, err := unitProperty(ctx, unit, "ActiveState")
+	return state == "active" || state == "activating" || state == "reloading", err
+}
+
+// unitProperty is a property of a unit that is a string.
+func unitProperty(ctx context.Context, unit, name string) (string, error) {
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", unit, err)
+	}
+	defer conn.Close()
+	property, err := conn.GetUnitPropertyContext(ctx, unit, name)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", unit, err)
+	}
+	value, _ := property.Value.Value().(string)
+	return value, nil
 }
 
 // RestartUnit has systemd restart a unit and waits until it is ready.
@@ -140,19 +189,16 @@ func RestartUnit(ctx context.Context, unit string) error {
 // SliceActive reports whether systemd runs the services of the node with this run
 // directory.
 func SliceActive(ctx context.Context, run string) (bool, error) {
-	if p, err := ReadPlan(run); err != nil || !p.Units {
+	if !unitsPlanned(run) {
 		return false, nil // there is no node, or the supervisor runs it
 	}
-	conn, err := dbus.NewWithContext(ctx)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", Slice, err)
-	}
-	defer conn.Close()
-	state, err := conn.GetUnitPropertyContext(ctx, Slice, "ActiveState")
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", Slice, err)
-	}
-	return state.Value.Value() == "active", nil
+	return UnitActive(ctx, Slice)
+}
+
+// unitsPlanned reports whether the node's plan is one for systemd.
+func unitsPlanned(run string) bool {
+	p, err := ReadPlan(run)
+	return err == nil && p.Units
 }
 
 // removePrepared removes the folders made for pods and plugins, if they are empty, and

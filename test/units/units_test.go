@@ -99,8 +99,49 @@ func TestRights(t *testing.T) {
 		if s != house.Volume && !rights.RuntimeSocket && !strings.Contains(hidden, "-/run/containerd -/run/crio") {
 			t.Errorf("%s: the runtime's socket is in sight", s)
 		}
-		if got := strings.Join(settings["Unit.Conflicts"], " "); got != "kubelet.service" {
-			t.Errorf("%s: Conflicts=%q", s, got)
+	}
+}
+
+// TestKubelet: a node has one agent, and where kubelet.service is Sextant, every unit is part
+// of it. The files that say so have the same names, so that one replaces the other, and the
+// units themselves say nothing of it, because a drop-in cannot take back a dependency.
+func TestKubelet(t *testing.T) {
+	for folder, with := range map[string]string{"sextant-.service.d": "part.conf", "sextant-.socket.d": "socket.conf", "sextant.slice.d": "slice.conf"} {
+		if got := strings.Join(read(t, folder+"/10-kubelet.conf")["Unit.Conflicts"], " "); got != "kubelet.service" {
+			t.Errorf("%s: Conflicts=%q", folder, got)
+		}
+		if got := strings.Join(read(t, "../kubelet/"+with)["Unit.PartOf"], " "); got != "kubelet.service" {
+			t.Errorf("%s: PartOf=%q", with, got)
+		}
+	}
+	units, err := filepath.Glob(filepath.Join(dir, "sextant*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := strings.Join(read(t, "../kubelet/99-sextant.conf")["Service.ExecStart"], " ")
+	for _, path := range units {
+		name := filepath.Base(path)
+		if filepath.Ext(name) == ".d" {
+			continue
+		}
+		settings := read(t, name)
+		for _, dependency := range []string{"Conflicts", "PartOf", "After", "Before"} {
+			if slices.Contains(strings.Fields(strings.Join(settings["Unit."+dependency], " ")), "kubelet.service") {
+				t.Errorf("%s: %s=kubelet.service", name, dependency)
+			}
+		}
+		if filepath.Ext(name) == ".service" && !strings.Contains(follows+" ", "-u "+strings.TrimSuffix(name, ".service")+" ") {
+			t.Errorf("journalctl -u kubelet does not show the log of %s", name)
+		}
+	}
+}
+
+// TestOpenat2: RestrictSUIDSGID= makes openat2(2) fail (systemd.exec(5)), and these parts
+// stay in a folder with it.
+func TestOpenat2(t *testing.T) {
+	for _, part := range []house.RootPart{house.Prepare, house.Tools} {
+		if got := read(t, part.Unit())["Service.RestrictSUIDSGID"]; len(got) > 0 {
+			t.Errorf("%s: RestrictSUIDSGID=%v", part, got)
 		}
 	}
 }

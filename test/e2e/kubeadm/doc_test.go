@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeadm_test joins a node of Sextant's to a cluster with the real
-// kubeadm, which knows nothing of Sextant: it writes its files, restarts
-// kubelet.service, and waits for what a kubelet does with them.
+// Package kubeadm_test joins a node to a cluster with the real kubeadm, which knows
+// nothing of Sextant: it writes its files, restarts kubelet.service, and waits for what a
+// kubelet does with them. And it moves a joined node from the kubelet to Sextant and back.
 //
-// kubeadm's places are fixed, so the whole lab has mounts and a network of its
-// own. Of systemd there is what kubeadm asks of it, testdata/systemctl, which
-// runs the command line of deploy/systemd/kubelet.service.d.
+// All of it is on a machine that a real systemd runs, with the package of Sextant as it is
+// installed, and the reference kubelet with the unit files of its own.
 package kubeadm_test

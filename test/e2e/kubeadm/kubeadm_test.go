@@ -3,7 +3,6 @@
 package kubeadm_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -33,10 +33,16 @@ const limit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	harness.MainAlone(m, "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/sextant", "/var/log", "/run")
+	harness.MainBooted(m, func(dir string) error {
+		out, err := exec.Command("../../../deploy/package/build.sh", dir).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("build the package: %w\n%s", err, out)
+		}
+		return nil
+	})
 }
 
-// machine is where kubeadm is run: a lab with a systemd for it.
+// machine is where kubeadm is run.
 type machine struct {
 	*testing.T
 	cp      *harness.ControlPlane
@@ -44,12 +50,27 @@ type machine struct {
 	dir     string
 }
 
-// TestKubeadm does what an operator does: the cluster's part of `kubeadm init`, a
-// token, `kubeadm join`, `kubeadm upgrade node` and in the end `kubeadm reset`.
-func TestKubeadm(t *testing.T) {
+// endpoint is where the runtime's socket usually is.
+const endpoint = "unix:///run/containerd/containerd.sock"
+
+// newMachine has a cluster that nodes can join, the runtime and the packages of kubelet and
+// Sextant. It returns the arguments of `kubeadm join`.
+func newMachine(t *testing.T) (*machine, []string) {
 	m := &machine{T: t, cp: harness.StartControlPlane(t), runtime: harness.StartRuntime(t, harness.V2), dir: t.TempDir()}
-	m.provide()
-	cluster := m.write("cluster.yaml", fmt.Sprintf(clusterConfig, m.runtime.Endpoint(), m.runtime.CgroupRoot))
+	m.usualSocket()
+	m.kubeletPackage()
+	m.sextantPackage()
+	m.Cleanup(func() {
+		if !m.Failed() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, "sh", "-c", "sextant status; systemctl status --no-pager 'sextant*' kubelet; systemctl list-jobs").CombinedOutput()
+		m.Logf("%s %v\nkubelet.service:\n%s", out, err, m.log("kubelet"))
+	})
+	m.Cleanup(m.forget)
+	cluster := m.write("cluster.yaml", fmt.Sprintf(clusterConfig, endpoint))
 	m.kubeadm("init", "phase", "upload-config", "all", "--config="+cluster, "--kubeconfig="+m.cp.KubeConfig)
 	m.kubeadm("init", "phase", "bootstrap-token", "--config="+cluster, "--kubeconfig="+m.cp.KubeConfig, "--skip-token-print")
 	command := m.kubeadm("token", "create", "--print-join-command", "--kubeconfig="+m.cp.KubeConfig)
@@ -57,25 +78,89 @@ func TestKubeadm(t *testing.T) {
 	if found == nil {
 		t.Fatalf("no command to join: %q", command)
 	}
+	config := m.write("join.yaml", fmt.Sprintf(joinConfig, found[1], found[2], found[3], endpoint))
+	return m, []string{"join", "--ignore-preflight-errors=" + unmet, "--config=" + config}
+}
 
-	out := m.kubeadm("join", "--ignore-preflight-errors=all", "--config="+m.write("join.yaml",
-		fmt.Sprintf(joinConfig, found[1], found[2], found[3], m.runtime.Endpoint())))
-	if !strings.Contains(out, "This node has joined the cluster") {
-		t.Errorf("kubeadm join says:\n%s", out)
+// forget removes the node and its pods from the cluster, which other tests have too.
+func (m *machine) forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	now := int64(0)
+	if err := errors.Join(
+		m.cp.Admin.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}),
+		m.cp.Admin.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + nodeName}),
+	); err != nil {
+		m.Error(err)
+	}
+}
+
+// unmet is what kubeadm finds missing here, for whatever agent: cgroups of version 2 and a
+// kernel module.
+const unmet = "SystemVerification,FileContent--proc-sys-net-bridge-bridge-nf-call-iptables"
+
+// usualSocket puts the runtime's socket where units may see it, which is not below /tmp,
+// and gives it the group that containerd gives it by default.
+func (m *machine) usualSocket() {
+	m.Helper()
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600),
+		unix.Mount(strings.TrimPrefix(m.runtime.Endpoint(), "unix://"), path, "", unix.MS_BIND, ""),
+		os.Chown(path, 0, 0)); err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			m.Error(err)
+		}
+	})
+}
+
+// kubeletPackage puts in place what the kubelet's and kubeadm's packages have.
+func (m *machine) kubeletPackage() {
+	m.Helper()
+	m.run("install", "-D", harness.The(m).Tool(m, "kubelet", "kubelet"), "/usr/bin/kubelet")
+	m.run("install", "-D", "-m644", "testdata/kubelet.service", "/usr/lib/systemd/system/kubelet.service")
+	m.run("install", "-D", "-m644", "testdata/10-kubeadm.conf", "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf")
+	m.run("systemctl", "daemon-reload")
+	m.run("systemctl", "enable", "kubelet")
+}
+
+// sextantPackage installs the package of this source.
+func (m *machine) sextantPackage() {
+	m.Helper()
+	found, err := filepath.Glob(filepath.Join(harness.BootFiles, "sextant_*.deb"))
+	if err != nil || len(found) != 1 {
+		m.Fatalf("packages %v, %v", found, err)
+	}
+	m.run("dpkg", "-i", found[0])
+}
+
+// TestKubeadm does what an operator does: the cluster's part of `kubeadm init`, a
+// token, `kubeadm join`, `kubeadm upgrade node` and in the end `kubeadm reset`, on a
+// machine where kubelet.service is Sextant.
+func TestKubeadm(t *testing.T) {
+	m, join := newMachine(t)
+	if out := m.run("sextant", "migrate"); !strings.Contains(out, "there is no configuration of a kubelet here yet") {
+		m.Errorf("sextant migrate says:\n%s", out)
+	}
+	if out := m.kubeadm(join...); !strings.Contains(out, "This node has joined the cluster") {
+		m.Errorf("kubeadm join says:\n%s", out)
 	}
 	m.files()
 	m.node()
 	m.pod()
 
-	m.kubeadm("upgrade", "node", "--ignore-preflight-errors=all")
-	m.kubeadm("reset", "--force", "--cri-socket="+m.runtime.Endpoint())
+	m.kubeadm("upgrade", "node", "--ignore-preflight-errors="+unmet)
+	m.kubeadm("reset", "--force", "--cri-socket="+endpoint)
 	m.nothing()
+	m.purge()
 }
 
 const nodeName = "joined"
 
 // clusterConfig is what the cluster's operator gave `kubeadm init`. The machine's
-// runtime makes cgroups itself, in the lab's.
+// runtime makes cgroups itself.
 const clusterConfig = `
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -93,7 +178,6 @@ networking:
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
-cgroupRoot: %s
 failCgroupV1: false
 failSwapOn: false
 evictionHard: {memory.available: 50Mi} # the machine's disk may be nearly full
@@ -121,32 +205,18 @@ timeouts:
   tlsBootstrap: 2m
 `
 
-// provide puts the systemctl that kubeadm finds in its place.
-func (m *machine) provide() {
+// log is the journal of a unit.
+func (m *machine) log(unit string) string {
 	m.Helper()
-	script, err := filepath.Abs("testdata/systemctl")
+	// Not the test's context: it may have ended by now.
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-precise", "-u", unit).CombinedOutput()
 	if err != nil {
-		m.Fatal(err)
+		return fmt.Sprintf("journalctl -u %s: %v", unit, err)
 	}
-	if err := os.Symlink(script, filepath.Join(m.dir, "systemctl")); err != nil {
-		m.Fatal(err)
-	}
-	m.Cleanup(func() {
-		// Not the test's context: that has ended by now.
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		sextant := harness.The(m).Binary(m)
-		if m.Failed() {
-			out, err := exec.CommandContext(ctx, sextant, "status").CombinedOutput()
-			m.Logf("sextant status: %s %v\nkubelet.service:\n%s", out, err, harness.Tail(m.log(), 60))
-		}
-		if out, err := exec.CommandContext(ctx, sextant, "down", "--purge").CombinedOutput(); err != nil {
-			m.Errorf("sextant down --purge: %v\n%s", err, out)
-		}
-	})
+	return string(out)
 }
-
-func (m *machine) log() string { return filepath.Join(m.dir, "kubelet.service.log") }
 
 func (m *machine) write(name, text string) string {
 	m.Helper()
@@ -160,34 +230,29 @@ func (m *machine) write(name, text string) string {
 // kubeadm runs the real one to its end and returns what it said.
 func (m *machine) kubeadm(args ...string) string {
 	m.Helper()
-	cmd := m.command(harness.The(m).Tool(m, "kubeadm", "kubeadm"), args...)
-	var out, warn bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &warn
-	err := cmd.Run()
-	m.Logf("kubeadm %s\n%s%s", strings.Join(args, " "), &out, &warn)
-	if err != nil {
-		m.Fatalf("kubeadm %s: %v", strings.Join(args, " "), err)
-	}
-	return out.String()
+	return m.run(harness.The(m).Tool(m, "kubeadm", "kubeadm"), args...)
 }
 
-func (m *machine) systemctl(args ...string) {
+// run runs a program to its end and returns what it said.
+func (m *machine) run(program string, args ...string) string {
 	m.Helper()
-	if out, err := m.command(filepath.Join(m.dir, "systemctl"), args...).CombinedOutput(); err != nil {
-		m.Fatalf("systemctl %v: %v\n%s", args, err, out)
+	out, err := m.try(program, args...)
+	if err != nil {
+		m.Fatalf("%s %s: %v", filepath.Base(program), strings.Join(args, " "), err)
 	}
+	return out
 }
 
-// command is a program that finds this machine's systemctl.
-func (m *machine) command(program string, args ...string) *exec.Cmd {
-	lab := harness.The(m)
+// try runs a program, which may fail.
+func (m *machine) try(program string, args ...string) (string, error) {
+	m.Helper()
 	cmd := exec.CommandContext(m.Context(), program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Env = append(os.Environ(), "PATH="+m.dir+":"+os.Getenv("PATH"), "HOME="+m.dir,
-		"LAB_DROPIN="+filepath.Join(lab.Source, "deploy", "systemd", "kubelet.service.d", "20-sextant.conf"),
-		"LAB_SEXTANT="+lab.Binary(m), "LAB_LOG="+m.log())
-	return cmd
+	cmd.Env = append(os.Environ(), "HOME="+m.dir)
+	out, err := cmd.CombinedOutput()
+	m.Logf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
+	return string(out), err
 }
 
 // files looks at what kubeadm and the node agent have left for each other.
@@ -195,7 +260,7 @@ func (m *machine) files() {
 	m.Helper()
 	for path, want := range map[string]string{
 		"/var/lib/kubelet/kubeadm-flags.env": "--hostname-override=" + nodeName,
-		"/var/lib/kubelet/config.yaml":       "containerRuntimeEndpoint: " + m.runtime.Endpoint(),
+		"/var/lib/kubelet/config.yaml":       "containerRuntimeEndpoint: " + endpoint,
 		"/etc/kubernetes/pki/ca.crt":         "BEGIN CERTIFICATE",
 	} {
 		text, err := os.ReadFile(path)
@@ -279,14 +344,8 @@ func (m *machine) pod() {
 	}
 
 	restarted := time.Now()
-	m.systemctl("restart", "kubelet")
-	harness.Eventually(m, limit, "a lease renewed by the new start", func(ctx context.Context) error {
-		lease, err := m.cp.Admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, nodeName, metav1.GetOptions{})
-		if err == nil && !lease.Spec.RenewTime.After(restarted) {
-			err = fmt.Errorf("renewed at %v", lease.Spec.RenewTime)
-		}
-		return err
-	})
+	m.run("systemctl", "restart", "kubelet")
+	m.renewed(restarted)
 	harness.Eventually(m, limit, "an answer from the pod", func(ctx context.Context) error {
 		if got := m.cp.TryKubectl(ctx, "exec", "web", "--", "/hello", "cat", namespace); got != "default" {
 			return errors.New(got)
@@ -314,7 +373,7 @@ func (m *machine) nothing() {
 			m.Errorf("left after reset: %v %v", left, err)
 		}
 	}
-	if left := harness.Mounts("/var/lib/kubelet"); !slices.Equal(left, []string{"/var/lib/kubelet"}) {
+	if left := harness.Mounts("/var/lib/kubelet"); len(left) > 0 {
 		m.Errorf("mounts after reset: %v", left)
 	}
 }

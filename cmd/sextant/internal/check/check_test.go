@@ -72,7 +72,7 @@ func TestKubeadmArgs(t *testing.T) {
 	}
 	write("var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/c.sock --node-ip=10.0.0.1\"\n")
 	write("etc/default/kubelet", "# KUBELET_EXTRA_ARGS=--no\nKUBELET_EXTRA_ARGS='--v=2'\n")
-	got, err := kubeadmArgs(root)
+	got, err := KubeadmArgs(root)
 	want := []string{
 		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
 		"--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint=unix:///run/c.sock", "--node-ip=10.0.0.1", "--v=2",

@@ -46,21 +46,12 @@ type Request struct {
 // Gather reads the node. It changes nothing.
 func Gather(ctx context.Context, r Request) *Facts {
 	f := &Facts{Kernel: kernel(), Cgroup: string(kubeletconfig.ReadHostFacts(os.DirFS("/")).Cgroup)}
-	agent, args := runningAgent("/proc")
-	f.Agent = agent
-	f.Agent.Sextant = f.Agent.Sextant || r.Running
-	switch {
-	case len(r.Args) > 0:
-		f.Source, args = "the flags given", r.Args
-	case agent.PID > 0:
-		f.Source = fmt.Sprintf("the flags of process %d", agent.PID)
-	default:
-		var err error
-		if args, err = kubeadmArgs("/"); err != nil {
-			f.unread("kubeadm's files", err)
-		}
-		f.Source = "the flags in kubeadm's files"
+	agent, args, source, err := FindArgs(r.Args)
+	if err != nil {
+		f.unread("kubeadm's files", err)
 	}
+	f.Agent, f.Source = agent, source
+	f.Agent.Sextant = f.Agent.Sextant || r.Running
 	f.Systemd = systemdVersion(ctx)
 	flags, err := kubeletconfig.ParseFlags(args)
 	if err != nil {
@@ -88,6 +79,20 @@ func Gather(ctx context.Context, r Request) *Facts {
 		}
 	}
 	return f
+}
+
+// FindArgs are the kubelet's flags: those given, or of the kubelet that runs, or in
+// kubeadm's files; with the source they are from.
+func FindArgs(given []string) (agent Agent, args []string, source string, err error) {
+	agent, args = runningAgent("/proc")
+	switch {
+	case len(given) > 0:
+		return agent, given, "the flags given", nil
+	case agent.PID > 0:
+		return agent, args, fmt.Sprintf("the flags of process %d", agent.PID), nil
+	}
+	args, err = KubeadmArgs("/")
+	return agent, args, "the flags in kubeadm's files", err
 }
 
 func (f *Facts) unread(what string, err error) {
@@ -129,9 +134,9 @@ func runningAgent(proc string) (Agent, []string) {
 	return Agent{}, nil
 }
 
-// kubeadmArgs are the flags that kubeadm's unit of the kubelet has, as sextant-prepare has
+// KubeadmArgs are the flags that kubeadm's unit of the kubelet has, as sextant-prepare has
 // them.
-func kubeadmArgs(root string) ([]string, error) {
+func KubeadmArgs(root string) ([]string, error) {
 	variables := map[string]string{
 		"KUBELET_KUBECONFIG_ARGS": "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf",
 		"KUBELET_CONFIG_ARGS":     "--config=/var/lib/kubelet/config.yaml",

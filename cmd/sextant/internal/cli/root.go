@@ -78,7 +78,7 @@ func Root(args ...string) *cobra.Command {
 	} else {
 		root.AddCommand(upCommand(), downCommand(), runCommand(nil), volumeStepsCommand(), superviseCommand(),
 			prepareCommand(), startCommand(), gateCommand(), toolsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(),
-			statusCommand(), podsCommand(), devicesCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand(), configCommand(), checkCommand())
+			statusCommand(), podsCommand(), devicesCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand(), configCommand(), checkCommand(), migrateCommand())
 	}
 	usageErrors(root)
 	return root

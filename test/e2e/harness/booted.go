@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootedEnv tells each process of MainBooted what it is: "cgroups", "machine", "unit" or
+// "tests"; empty for the first.
+const bootedEnv = "SEXTANT_TEST_BOOTED"
+
+// BootFiles is where a booted machine has what it needs of its boot: the program, how it
+// is called, the pipe that takes its output, and what was provided.
+const BootFiles = "/srv"
+
+// call is how the tests were called.
+type call struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`
+}
+
+// MainBooted is Main on a machine of its own that systemd runs: this machine's files,
+// of which writes are forgotten, and processes, mounts, a network and cgroups of its
+// own. The tests are a unit of it, so systemctl, journalctl and dpkg work as on any
+// Debian. No unit of this machine but those of systemd and D-Bus is started. provide is
+// called before the boot, where there is a network; what it leaves in the folder is in
+// BootFiles.
+func MainBooted(m *testing.M, provide func(dir string) error) {
+	switch os.Getenv(bootedEnv) {
+	case "tests":
+		Main(m)
+	case "cgroups":
+		code, err := inCgroups()
+		exitBooted(code, err)
+	case "machine":
+		exitBooted(0, machine())
+	case "unit":
+		exitBooted(0, startTests())
+	}
+	code, err := boot(provide)
+	exitBooted(code, err)
+}
+
+func exitBooted(code int, err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "harness: a booted machine:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+// boot starts the machine and returns the tests' exit code.
+func boot(provide func(dir string) error) (code int, err error) {
+	if os.Geteuid() != 0 {
+		return 0, errors.New("needs root: it makes namespaces")
+	}
+	dir, err := os.MkdirTemp("", "sxt-booted-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, name := range []string{"root", "memory", "tmp", "files"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return 0, err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return 0, err
+	}
+	files := filepath.Join(dir, "files")
+	if err := provide(files); err != nil {
+		return 0, err
+	}
+	called, err := json.Marshal(call{os.Args[1:], os.Environ(), wd})
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(
+		copyFile(filepath.Join(files, "tests"), self),
+		os.WriteFile(filepath.Join(files, "call.json"), called, 0o600),
+		unix.Mkfifo(filepath.Join(files, "output"), 0o600),
+	); err != nil {
+		return 0, err
+	}
+	// Both ends at once, so that the reader's does not wait for a writer.
+	writes, err := os.OpenFile(filepath.Join(files, "output"), os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	reads, err := os.Open(filepath.Join(files, "output"))
+	if err != nil {
+		return 0, err
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(os.Stdout, reads)
+		copied <- err
+	}()
+	groups, err := ownCgroups(filepath.Base(dir))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, removeCgroups(groups)) }()
+	code, err = again("cgroups", 0, append([]string{dir}, groups...)...)
+	// Nobody else has the pipe any more: its end comes after what was written.
+	return code, errors.Join(err, writes.Close(), <-copied, reads.Close())
+}
+
+// again runs this program as another of the processes, with arguments of its own, and
+// returns its exit code. It ends with this thread.
+func again(what string, flags uintptr, args ...string) (int, error) {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), bootedEnv+"="+what)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// ownCgroups makes a cgroup of the name in each hierarchy.
+func ownCgroups(name string) ([]string, error) {
+	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		hierarchies = []string{"/sys/fs/cgroup/cgroup.procs"} // v2 alone
+	}
+	var made []string
+	for _, procs := range hierarchies {
+		parent := filepath.Dir(procs)
+		group := filepath.Join(parent, name)
+		if err := os.Mkdir(group, 0o755); err != nil {
+			return nil, errors.Join(err, removeCgroups(made))
+		}
+		made = append(made, group)
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // of v1, where they begin empty
+			value, err := os.ReadFile(filepath.Join(parent, file))
+			if err != nil {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(group, file), value, 0); err != nil {
+				return nil, errors.Join(err, removeCgroups(made))
+			}
+		}
+	}
+	return made, nil
+}
+
+// removeCgroups removes cgroups without processes and all below them.
+func removeCgroups(groups []string) error {
+	var errs []error
+	for _, group := range groups {
+		var all []string
+		errs = append(errs, filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, path)
+			}
+			return err
+		}))
+		for i := len(all) - 1; i >= 0; i-- {
+			errs = append(errs, unix.Rmdir(all[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inCgroups enters the machine's cgroups, so that they are the roots the machine sees.
+// Its arguments are the folder of the boot and the cgroups.
+func inCgroups() (int, error) {
+	for _, group := range os.Args[2:] {
+		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return 0, err
+		}
+	}
+	return again("machine", unix.CLONE_NEWCGROUP|unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS, os.Args[1])
+}
+
+// machine is the first process of the machine until it is systemd.
+func machine() error {
+	dir := os.Args[1]
+	root := filepath.Join(dir, "root")
+	if err := mountRoot(dir, root); err != nil {
+		return err
+	}
+	if err := furnish(nil); err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Sethostname([]byte("booted")), unix.Chdir(root), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH)); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	// systemd leaves that to whoever makes a container; units with mounts of their own, and
+	// credentials, need it.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share /: %w", err)
+	}
+	if err := writeUnits(); err != nil {
+		return err
+	}
+	return unix.Exec("/usr/lib/systemd/systemd", []string{"systemd", "--system", "--unit=tests.target", "--log-target=journal", "--show-status=no"},
+		[]string{"container=tests", "PATH=" + os.Getenv("PATH")})
+}
+
+// mountRoot makes the machine's file systems below root. The source and the cache are
+// this machine's own.
+func mountRoot(dir, root string) error {
+	memory := filepath.Join(dir, "memory")
+	cache := cacheDir()
+	source, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	type step struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+	}
+	steps := []step{
+		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE, ""},
+		{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
+		{"overlay", root, "overlay", 0, "lowerdir=/,upperdir=" + memory + "/upper,workdir=" + memory + "/work"},
+		{cache, root + cache, "", unix.MS_BIND, ""},
+		{source, root + source, "", unix.MS_BIND, ""},
+		{filepath.Join(dir, "tmp"), root + "/tmp", "", unix.MS_BIND, ""},
+		{filepath.Join(dir, "files"), root + BootFiles, "", unix.MS_BIND, ""},
+		{"proc", root + "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"sysfs", root + "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"tmpfs", root + "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
+		{"tmpfs", root + "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755"},
+		{"devpts", root + "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"},
+		{"tmpfs", root + "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+	}
+	groups, err := cgroupMounts()
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		target := root + g.path
+		if g.kind == "tmpfs" {
+			steps = append(steps, step{"tmpfs", target, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "mode=0755"})
+			continue
+		}
+		steps = append(steps, step{g.kind, target, g.kind, unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, g.options})
+	}
+	for _, s := range steps {
+		if s.target != "/" && s.target != root && s.target != memory && !strings.HasPrefix(s.target, root+"/sys") || strings.HasPrefix(s.target, root+"/sys/fs/cgroup/") {
+			if err := os.MkdirAll(s.target, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := unix.Mount(s.source, s.target, s.kind, s.flags, s.data); err != nil {
+			return fmt.Errorf("mount %s on %s (%s): %w", s.source, s.target, s.data, err)
+		}
+		if s.target == memory {
+			if err := errors.Join(os.Mkdir(memory+"/upper", 0o755), os.Mkdir(memory+"/work", 0o755)); err != nil {
+				return err
+			}
+		}
+	}
+	for name, device := range map[string]uint64{
+		"null": unix.Mkdev(1, 3), "zero": unix.Mkdev(1, 5), "full": unix.Mkdev(1, 7), "random": unix.Mkdev(1, 8), "urandom": unix.Mkdev(1, 9),
+		"kmsg": unix.Mkdev(1, 11), "tty": unix.Mkdev(5, 0), "fuse": unix.Mkdev(10, 229),
+	} {
+		path := filepath.Join(root, "dev", name)
+		if err := errors.Join(unix.Mknod(path, unix.S_IFCHR|0o666, int(device)), os.Chmod(path, 0o666)); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+		if err := os.Symlink(target, filepath.Join(root, "dev", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cgroupMount is one mount of cgroups as this machine has them.
+type cgroupMount struct{ path, kind, options string }
+
+func cgroupMounts() ([]cgroupMount, error) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	var all []cgroupMount
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[1] != "/sys/fs/cgroup" && !strings.HasPrefix(f[1], "/sys/fs/cgroup/") || seen[f[1]] {
+			continue
+		}
+		seen[f[1]] = true
+		var options []string
+		for o := range strings.SplitSeq(f[3], ",") {
+			switch {
+			case f[2] != "cgroup", o == "rw", o == "ro", o == "relatime", strings.HasPrefix(o, "no"):
+			case strings.HasPrefix(o, "name="):
+				options = append(options, "none", o)
+			default:
+				options = append(options, o)
+			}
+		}
+		all = append(all, cgroupMount{f[1], f[2], strings.Join(options, ",")})
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no cgroups are mounted")
+	}
+	return all, nil
+}
+
+// writeUnits leaves the machine with the units of its distribution's systemd and D-Bus,
+// and the tests.
+func writeUnits() error {
+	const etc = "/etc/systemd/system"
+	if err := os.RemoveAll(etc); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(etc, 0o755); err != nil {
+		return err
+	}
+	// What would set up hardware or the kernel, which are not this machine's alone.
+	for _, unit := range []string{
+		"systemd-sysctl.service", "systemd-udevd.service", "systemd-udev-trigger.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket",
+		"systemd-modules-load.service", "systemd-binfmt.service", "systemd-timesyncd.service", "systemd-random-seed.service", "systemd-remount-fs.service",
+		"getty.target", "dev-hugepages.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount",
+		"sys-fs-fuse-connections.mount", "proc-sys-fs-binfmt_misc.automount",
+	} {
+		if err := os.Symlink("/dev/null", filepath.Join(etc, unit)); err != nil {
+			return err
+		}
+	}
+	for path, text := range map[string]string{
+		"/etc/fstab":                    "",
+		"/etc/machine-id":               "",
+		filepath.Join(etc, testsTarget): "[Unit]\nDescription=The tests and what a machine of several users has\nRequires=multi-user.target\nWants=tests.service\nAllowIsolate=yes\n",
+		filepath.Join(etc, "tests.service"): `[Unit]
+Description=The tests
+After=multi-user.target dbus.socket systemd-logind.service
+SuccessAction=exit-force
+FailureAction=exit-force
+
+[Service]
+Type=exec
+Environment=` + bootedEnv + `=unit
+ExecStart=` + BootFiles + `/tests
+StandardOutput=file:` + BootFiles + `/output
+StandardError=inherit
+Delegate=yes
+TasksMax=infinity
+LimitNOFILE=infinity
+KillMode=mixed
+`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const testsTarget = "tests.target"
+
+// startTests becomes the tests, called as the first process was.
+func startTests() error {
+	var called call
+	data, err := os.ReadFile(BootFiles + "/call.json")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &called); err != nil {
+		return err
+	}
+	if err := os.Chdir(called.Dir); err != nil {
+		return err
+	}
+	const program = BootFiles + "/tests"
+	return unix.Exec(program, append([]string{program}, called.Args...), append(called.Env, bootedEnv+"=tests"))
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
