@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -208,7 +210,7 @@ func machine() error {
 	if err := mountRoot(dir, root); err != nil {
 		return err
 	}
-	if err := furnish(nil); err != nil {
+	if err := uplink(); err != nil {
 		return err
 	}
 	if err := errors.Join(unix.Sethostname([]byte("booted")), unix.Chdir(root), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH)); err != nil {
@@ -414,4 +416,29 @@ func copyFile(to, from string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
+}
+
+// uplink gives the network namespace of this process what a machine has: a default route,
+// which leads nowhere.
+func uplink() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "uplink"}}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 2), Mask: net.CIDRMask(24, 32)}}
+	for _, step := range []func() error{
+		func() error { return netlink.LinkSetUp(lo) },
+		func() error { return netlink.LinkAdd(link) },
+		func() error { return netlink.AddrAdd(link, address) },
+		func() error { return netlink.LinkSetUp(link) },
+		func() error {
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Index, Gw: net.IPv4(192, 0, 2, 1)})
+		},
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+	}
+	return nil
 }
