@@ -326,6 +326,7 @@ func TestJournalIsBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.must(r.pods.Set(t.Context(), "web", &configv1.DesiredPod{Pod: data, Source: "api", SeenAt: timestamppb.Now()}))
+		r.pass(5 * time.Second) // config lists what podworker has
 		r.must(r.workers.Set(t.Context(), "web", &podworkerv1.PodState{
 			Uid: "web", Namespace: p.Namespace, Name: p.Name, Pod: data, Source: "api",
 			Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_TERMINATING, AdmittedAt: timestamppb.Now(),
