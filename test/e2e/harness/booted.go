@@ -124,7 +124,8 @@ func boot(provide func(dir string) error) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, removeCgroups(groups)) }()
 	code, err = again("cgroups", 0, append([]string{dir}, groups...)...)
-	// Nobody else has the pipe any more: its end comes after what was written.
+	// The machine has ended, so this is the last writer of the pipe: closing it gives the
+	// reader the end of file, after everything that was written.
 	return code, errors.Join(err, writes.Close(), <-copied, reads.Close())
 }
 
@@ -216,8 +217,8 @@ func machine() error {
 	if err := errors.Join(unix.Sethostname([]byte("booted")), unix.Chdir(root), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH)); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
-	// systemd leaves that to whoever makes a container; units with mounts of their own, and
-	// credentials, need it.
+	// In a container systemd does not make the mounts shared, as it does on a machine.
+	// Without that, units have no credentials (LoadCredential=), and their mounts stay theirs.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share /: %w", err)
 	}
