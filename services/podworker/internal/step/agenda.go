@@ -206,6 +206,9 @@ func (p *agenda) remind(topic, about string, e Event) {
 	p.wake(again)
 }
 
+// forTheLiving are the actions that a pod which ends has no use for.
+var forTheLiving = []Kind{Admit, Declare, Pull, Look, RunSandbox, Start, Resize, Update, Settle, Pin}
+
 // end begins the termination of a pod.
 func (p *agenda) end(cause Cause, outcome *Outcome) {
 	p.f.State = Terminating

@@ -3,27 +3,8 @@
 package step
 
 import (
-	"time"
-
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/sextant-node/sextant/pkg/pod"
 )
-
-// Reasons of evictions that have a kind of verdict of their own.
-const (
-	reasonPreempting = "Preempting"
-	reasonShutdown   = "Terminated"
-	reasonDeadline   = "DeadlineExceeded"
-	reasonRefused    = "NodeShutdown"
-	shutdownMessage  = "Pod was terminated in response to imminent node shutdown."
-	refusedMessage   = "Pod was rejected as the node is shutting down."
-	nodeGoing        = "the node is shutting down"
-	deadlineMessage  = "Pod was active on the node longer than the specified deadline"
-)
-
-// forTheLiving are the actions that a pod which ends has no use for.
-var forTheLiving = []Kind{Admit, Declare, Pull, Look, RunSandbox, Start, Resize, Update, Settle, Pin}
 
 // mustEnd begins the termination if something asks for it.
 func (p *planner) mustEnd() bool {
@@ -73,14 +54,3 @@ func (p *agenda) pastDeadline() bool {
 	p.wake(at)
 	return !p.in.Now.Before(at)
 }
-
-// specGrace is terminationGracePeriodSeconds; 30 s where nothing says so.
-func specGrace(p *v1.Pod) time.Duration {
-	if p == nil || p.Spec.TerminationGracePeriodSeconds == nil {
-		return 30 * time.Second
-	}
-	return pod.Seconds(*p.Spec.TerminationGracePeriodSeconds)
-}
-
-// containerGrace is what a single container of a pod that stays gets.
-func containerGrace(pod *v1.Pod) time.Duration { return max(specGrace(pod), minPodGrace) }

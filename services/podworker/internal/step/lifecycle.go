@@ -6,6 +6,11 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
+// planner is one call of Step: the life of the pod, state by state. It stands on layers
+// of which each uses only those it embeds: sandboxes, resizes, containers, images,
+// stops, learning, agenda, and view, which answers questions and changes nothing.
+type planner struct{ sandboxes }
+
 // pending: nothing was decided about the pod yet.
 func (p *planner) pending() {
 	desired := p.in.Desired

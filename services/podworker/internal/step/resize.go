@@ -3,7 +3,6 @@
 package step
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -11,28 +10,6 @@ import (
 
 // resizes gives running containers what is allocated.
 type resizes struct{ containers }
-
-// Change is what an Update does to one container. From is nil where it is not
-// known what the container has.
-type Change struct {
-	Container, ID string
-	From          *pod.Size
-	To            pod.Size
-}
-
-// String is the change in a few words: requests and limits, in thousandths of a
-// CPU and in bytes.
-func (c Change) String() string {
-	from := "?"
-	if c.From != nil {
-		from = sizeText(*c.From)
-	}
-	return fmt.Sprintf("%s %s -> %s", c.Container, from, sizeText(c.To))
-}
-
-func sizeText(s pod.Size) string {
-	return fmt.Sprintf("cpu %d/%d memory %d/%d", s.CPURequest, s.CPULimit, s.MemoryRequest, s.MemoryLimit)
-}
 
 // resize brings the containers that run to what is allocated (KEP-1287): resource
 // has given the pod's cgroup room; the containers are changed, or restarted where

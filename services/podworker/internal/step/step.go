@@ -10,11 +10,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// planner is one call of Step: the life of the pod, state by state. It stands on layers
-// of which each uses only those it embeds: sandboxes, resizes, containers, images,
-// stops, learning, agenda, and view, which answers questions and changes nothing.
-type planner struct{ sandboxes }
-
 // Step plans. The same input gives the same plan.
 func Step(in Input) Plan {
 	p := &planner{}

@@ -3,8 +3,6 @@
 package step
 
 import (
-	"math"
-
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
@@ -119,37 +117,4 @@ func (p *planner) restartAll() bool {
 	p.f.RestartAll = nil
 	p.waits, p.plan.Wait = map[string]ContainerWait{}, nil
 	return false
-}
-
-// sweep removes dead instances beyond what is kept for logs and exit codes, and
-// old sandboxes that hold none.
-func (p *planner) sweep() {
-	if !p.in.Observed.Known || p.in.Observed.Error != "" {
-		return
-	}
-	keep := max(p.in.Settings.KeepDead, 1)
-	if p.in.Settings.KeepDead < 0 {
-		keep = math.MaxInt
-	}
-	dead := map[string]int{}
-	held := map[string]bool{}
-	for _, o := range p.in.Observed.Containers {
-		held[o.Sandbox] = true
-		if o.State != Exited {
-			continue
-		}
-		if due := o.CreatedAt.Add(p.in.Settings.DeadAge); p.in.Now.Before(due) {
-			p.wake(due)
-			continue
-		}
-		if dead[o.Name]++; dead[o.Name] > keep || p.in.Excess[o.ID] {
-			p.remove(Action{Kind: Remove, ID: o.ID, Container: o.Name})
-		}
-	}
-	for i, s := range p.in.Observed.Sandboxes {
-		if i == 0 || s.Ready || held[s.ID] {
-			continue
-		}
-		p.remove(Action{Kind: RemoveSandbox, ID: s.ID})
-	}
 }

@@ -261,24 +261,6 @@ func (v view) nextToReset() *Instance {
 	return best
 }
 
-// grace is what a pod being terminated gets as things are now.
-func (v view) grace() time.Duration {
-	if v.f.Termination.Cause == Orphan {
-		return minPodGrace
-	}
-	grace := specGrace(v.pod)
-	if v.pod != nil && v.pod.DeletionTimestamp != nil && v.pod.DeletionGracePeriodSeconds != nil {
-		grace = pod.Seconds(*v.pod.DeletionGracePeriodSeconds)
-	}
-	if e := v.in.Resources.Eviction; e != nil && v.f.Termination.Cause == Evicted {
-		grace = min(grace, e.Grace)
-	}
-	if v.in.Shutdown.End {
-		grace = min(grace, v.in.Shutdown.Grace)
-	}
-	return max(grace, minPodGrace)
-}
-
 // shutdownOutcome is none for a static pod: it is not over, for it runs again when
 // the node does.
 func (v view) shutdownOutcome() *Outcome {

@@ -39,3 +39,20 @@ const (
 	// minPodGrace is the least a pod gets.
 	minPodGrace = time.Second
 )
+
+// ContainerWait is why a container does not run, in the words of its status.
+type ContainerWait struct {
+	Container, Reason, Message string
+	// Retry is when it is tried next; zero when something else is awaited.
+	Retry time.Time
+	// BackOff is the whole of the back-off, LastError what the last attempt said.
+	BackOff   time.Duration
+	LastError string
+}
+
+// Wait names who must act for the pod to go on.
+type Wait struct {
+	// Owner is a service of the house, or "runtime".
+	Owner, Step, Message string
+	Since, Retry         time.Time
+}
