@@ -6,7 +6,6 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,21 +18,6 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
-
-// flight is an action under way.
-type flight struct {
-	action    step.Action
-	since     time.Time
-	cancel    context.CancelFunc
-	cancelled bool
-	queued    bool // it waits for its turn
-}
-
-// outcome is the result of an action and the revision a command answered with.
-type outcome struct {
-	step.Result
-	revision feed.Revision
-}
 
 // begin starts an action beside the work; one under the same key is replaced.
 func (w *worker) begin(ctx context.Context, a step.Action) {

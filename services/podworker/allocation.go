@@ -11,12 +11,6 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 )
 
-// allocation is what resource gives to a container, as the replica has it.
-func (s *specs) allocation(container string) actuate.Allocation {
-	item, _ := s.in.Allocations.Get(string(s.uid))
-	return allocationOf(item, container)
-}
-
 // allocationOf is the part of a pod's allocation that is one container's.
 func allocationOf(item *resourcev1.PodAllocation, container string) actuate.Allocation {
 	out := actuate.Allocation{CPUSet: item.GetSharedCpus()}

@@ -49,16 +49,3 @@ func (d departed) over(replica records, uid types.UID) bool {
 	_, there := replica.Get(string(uid))
 	return !there && d.barrier.Passed(now, complete)
 }
-
-// reconsider looks again at pods that were forgotten and of which the replica still has a
-// record: a runtime may say that it has removed something and keep it.
-func (l *loop) reconsider() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for uid, d := range l.forgotten {
-		if l.clock.Since(d.at) >= leftoverPeriod {
-			delete(l.forgotten, uid)
-			l.considerLocked(uid, nil)
-		}
-	}
-}

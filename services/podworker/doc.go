@@ -7,7 +7,7 @@
 // podworker.events; the broker's CRI socket; the pods' directories but for their
 // volumes; container logs.
 //
-// How it works. Each pod has one worker (worker.go). A worker is woken when a
+// How it works. Each pod has one worker (turn.go). A worker is woken when a
 // fact it depends on changes, or when the time it asked for has come, and then
 // goes once round: gather every fact from the replicas (gather.go), decide
 // (internal/step, a pure function), write new decisions to the journal, start

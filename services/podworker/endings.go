@@ -11,38 +11,6 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
-// seenBy is what others see of a worker's pod; loop.mu guards it.
-type seenBy struct {
-	state    step.State
-	priority int32
-	// runs: something of it runs although nothing was decided about it.
-	runs bool
-	// static is nil while no specification is known.
-	static *bool
-}
-
-// show tells others about the pod.
-func (w *worker) show() {
-	seen := seenBy{state: w.facts.State}
-	if w.spec.accepted != nil {
-		seen.priority = priority(w.spec.accepted)
-		static := w.spec.static()
-		seen.static = &static
-	}
-	if seen.state == step.Pending || seen.state == "" {
-		record, _ := w.fresh.current()
-		seen.runs = record != nil && record.Alive()
-	}
-	w.outward = seen
-}
-
-func priority(p *v1.Pod) int32 {
-	if p == nil || p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
-}
-
 // Ending implements endings. Pods that were refused, and those that wait to be
 // taken up, have nothing to end.
 func (l *loop) Ending() (pods []shutdown.Pod, known bool) {

@@ -3,14 +3,11 @@
 package podworker
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/rpc"
-	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
@@ -133,92 +130,8 @@ func (f *freshness) observed() step.Observed {
 	return o
 }
 
-// volumes is the state of the pod's volumes. What was said before the last command does
-// not count.
-func (f *freshness) volumes() step.Volumes {
-	revision, complete, _, _ := f.in.Volumes.State()
-	item, listed := f.in.Volumes.Get(string(f.uid))
-	current := f.commands[step.Declare].Passed(revision, complete) && f.commands[step.Withdraw].Passed(revision, complete)
-	v := step.Volumes{Gone: !listed && complete && current, Listed: listed}
-	if listed {
-		v.Ready, v.Withdrawing = item.GetReady() && current && !item.GetWithdrawing(), item.GetWithdrawing()
-		v.Waiting = waitingVolumes(item)
-	}
-	return v
-}
-
-// resources is what the pod holds. It was admitted once it is syncing.
-func (f *freshness) resources(state step.State, desired *step.Desired) step.Resources {
-	revision, complete, _, _ := f.in.Allocations.State()
-	item, listed := f.in.Allocations.Get(string(f.uid))
-	passed := func(kind step.Kind) bool { return f.commands[kind].Passed(revision, complete) }
-	r := step.Resources{
-		Held: !passed(step.Admit) || listed && !item.GetReleasing() && item.GetUnready() == "",
-		Read: passed(step.Admit) && listed,
-		Lost: !listed && complete && state == step.Syncing && passed(step.Admit),
-		Gone: !listed && complete && passed(step.Release),
-	}
-	if listed {
-		r.Error, r.Unready = item.GetError(), item.GetUnready()
-		r.OwnCPUs, r.SharedCPUs = ownCPUs(item), item.GetSharedCpus()
-		r.Asked, r.Blocked = item.GetAsked(), item.GetBlocked()
-		r.Allocation, r.Settled, r.Generation = item.GetAllocation(), item.GetSettled(), item.GetGeneration()
-		// What it accepted is not in the replica at once.
-		if desired != nil && r.Asked != "" && !passed(step.Resize) {
-			r.Asked = desired.Asks
-		}
-		if !passed(step.Settle) {
-			r.Settled = r.Allocation
-		}
-		r.Eviction = eviction(item.GetEviction())
-	}
-	return r
-}
-
 // refreshDue reports whether a refresh that failed is to be tried again, although
 // nothing waits for its answer: the runtime has changed since the last record.
 func (f *freshness) refreshDue(now time.Time) bool {
 	return !f.retryAt.IsZero() && !now.Before(f.retryAt)
-}
-
-// refresh asks pleg for a record of now; one request at a time.
-func (w *worker) refresh(ctx context.Context) {
-	f := &w.fresh
-	if f.refresh != noRefresh {
-		f.refresh = refreshAgain
-		return
-	}
-	if w.l.clock.Now().Before(f.retryAt) {
-		return
-	}
-	f.refresh, f.retryAt = refreshing, time.Time{}
-	changes, creates := f.changes.made, f.creates.made
-	before, _, _, _ := w.l.in.Records.State()
-	go func() {
-		record, revision, err := refreshed(ctx, w.l.pleg, w.l.in.Records, w.uid)
-		w.post(func() {
-			again := f.refresh == refreshAgain
-			f.refresh = noRefresh
-			if ctx.Err() != nil {
-				return
-			}
-			f.failure = ""
-			if err != nil {
-				f.failure = err.Error()
-				f.retryAt = w.l.clock.Now().Add(retryPeriod)
-				if rpc.Is(err, rpc.Denied) {
-					w.l.log.Error("record refused", service.KeyUID, string(w.uid), service.KeyError, err.Error())
-				}
-				return
-			}
-			if f.creates.observed == 0 && creates > 0 && (record == nil || !record.Alive()) {
-				w.l.suspect(ctx, w.uid) // what was begun last, perhaps by a former process, may be under way
-			}
-			f.record, f.since = record, feed.NewBarrier(revision, before)
-			f.changes.observed, f.creates.observed = changes, creates
-			if again {
-				w.refresh(ctx)
-			}
-		})
-	}()
 }

@@ -145,3 +145,45 @@ func settings(c *kubeletconfig.Config) step.Settings {
 	s.KeepDead, s.DeadAge = int(c.Node.MaxDeadContainersPerContainer), c.Node.MinimumContainerTTL
 	return s
 }
+
+// volumes is the state of the pod's volumes. What was said before the last command does
+// not count.
+func (f *freshness) volumes() step.Volumes {
+	revision, complete, _, _ := f.in.Volumes.State()
+	item, listed := f.in.Volumes.Get(string(f.uid))
+	current := f.commands[step.Declare].Passed(revision, complete) && f.commands[step.Withdraw].Passed(revision, complete)
+	v := step.Volumes{Gone: !listed && complete && current, Listed: listed}
+	if listed {
+		v.Ready, v.Withdrawing = item.GetReady() && current && !item.GetWithdrawing(), item.GetWithdrawing()
+		v.Waiting = waitingVolumes(item)
+	}
+	return v
+}
+
+// resources is what the pod holds. It was admitted once it is syncing.
+func (f *freshness) resources(state step.State, desired *step.Desired) step.Resources {
+	revision, complete, _, _ := f.in.Allocations.State()
+	item, listed := f.in.Allocations.Get(string(f.uid))
+	passed := func(kind step.Kind) bool { return f.commands[kind].Passed(revision, complete) }
+	r := step.Resources{
+		Held: !passed(step.Admit) || listed && !item.GetReleasing() && item.GetUnready() == "",
+		Read: passed(step.Admit) && listed,
+		Lost: !listed && complete && state == step.Syncing && passed(step.Admit),
+		Gone: !listed && complete && passed(step.Release),
+	}
+	if listed {
+		r.Error, r.Unready = item.GetError(), item.GetUnready()
+		r.OwnCPUs, r.SharedCPUs = ownCPUs(item), item.GetSharedCpus()
+		r.Asked, r.Blocked = item.GetAsked(), item.GetBlocked()
+		r.Allocation, r.Settled, r.Generation = item.GetAllocation(), item.GetSettled(), item.GetGeneration()
+		// What it accepted is not in the replica at once.
+		if desired != nil && r.Asked != "" && !passed(step.Resize) {
+			r.Asked = desired.Asks
+		}
+		if !passed(step.Settle) {
+			r.Settled = r.Allocation
+		}
+		r.Eviction = eviction(item.GetEviction())
+	}
+	return r
+}

@@ -29,7 +29,7 @@ func TestDecisionOutlivesTheWriteBesideIt(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	l := &loop{loopDeps: loopDeps{journal: j, clock: clocktesting.NewFakeClock(time.Now()), log: slog.New(slog.DiscardHandler)}}
+	l := newLedger(loopDeps{journal: j, clock: clocktesting.NewFakeClock(time.Now()), log: slog.New(slog.DiscardHandler)})
 	for range 20 { // whether the older one comes last is chance
 		w := &worker{mailbox: newMailbox(), l: l, uid: "u", spec: specification{source: "api", identity: &v1.Pod{}}}
 		keep := func(facts step.Facts) {

@@ -102,30 +102,6 @@ func (l *loop) search() map[types.UID]*v1.Pod {
 	return found
 }
 
-// suspicions are how long after a call was given up the runtime is asked, again and
-// again, what has become of it: a cancelled call may be carried out all the same, and
-// its event may be lost with it (containerd 2). Then pleg's own relist comes.
-var suspicions = []time.Duration{time.Second, 3 * time.Second, 9 * time.Second, 27 * time.Second}
-
-// suspect has pleg read a pod again for a while. What it finds wakes the pod's worker,
-// or makes one for a pod that was forgotten.
-func (l *loop) suspect(ctx context.Context, uid types.UID) {
-	l.running.Go(func() {
-		for _, wait := range suspicions {
-			timer := l.clock.NewTimer(wait)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C():
-			}
-			if _, _, err := refreshed(ctx, l.pleg, l.in.Records, uid); err != nil && ctx.Err() == nil {
-				l.log.Debug("pod not read again", service.KeyUID, string(uid), service.KeyError, err.Error())
-			}
-		}
-	})
-}
-
 // countDead finds dead containers of which the node has too many in all
 // (--maximum-dead-containers), and wakes their pods.
 func (l *loop) countDead() {
@@ -184,4 +160,17 @@ func entries(dir string) []os.DirEntry {
 		}
 	}
 	return dirs
+}
+
+// reconsider looks again at pods that were forgotten and of which the replica still has a
+// record: a runtime may say that it has removed something and keep it.
+func (l *loop) reconsider() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid, d := range l.forgotten {
+		if l.clock.Since(d.at) >= leftoverPeriod {
+			delete(l.forgotten, uid)
+			l.considerLocked(uid, nil)
+		}
+	}
 }

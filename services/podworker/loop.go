@@ -4,22 +4,15 @@ package podworker
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
-	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
-	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
-	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
-	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 )
 
@@ -29,63 +22,28 @@ type loopConfig struct {
 	rootDir, podLogsDir string
 }
 
-// loopDeps is what a loop works with.
-type loopDeps struct {
-	in         *Inputs
-	config     *currentConfig
-	lookups    *lookups
-	journal    *journal.Journal
-	sandboxes  Sandboxes
-	containers Containers
-	volume     volumes
-	resource   resources
-	pleg       observer
-	states     *feed.Owner[*podworkerv1.PodState]
-	events     actuate.Recorder
-	clock      clock.WithTicker
-	metrics    *metrics
-	log        *slog.Logger
-	// end is the end of the node.
-	end *nodeEnd
-	// serving is called once the feed is complete, waiting with what is missing,
-	// beat each time the loop comes round.
-	serving func()
-	waiting func(what string)
-	beat    func()
-}
-
-// loop holds one worker for every pod there is.
+// loop holds one worker for every pod there is; ledger.mu guards what changes.
 type loop struct {
-	loopDeps
+	*ledger
 	cfg    loopConfig
 	layout pod.Layout
+	// completed has the first search for leftovers begin.
+	completed signal.Signal
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before
+	ctx     context.Context // of run; nil before
 	workers map[types.UID]*worker
-	// claims: the static pod that holds a full name, from admission until it is
-	// released.
-	claims map[string]types.UID
-	// changes of the topics that workers wait for.
-	changes changes
 	// forgotten are pods of which the replica of pleg.pods may still get, or have, a record
 	// of before.
 	forgotten map[types.UID]departed
 	restored  map[types.UID]journal.Record
-	complete  bool
-	// resourcesChanged is when those facts last did.
-	resourcesChanged time.Time
-	nodeKnown        bool
-	swept            int // leftovers that are gone since the last search
-	running          sync.WaitGroup
-	// excess are dead containers of which the node has too many in all, by ID.
-	excess map[string]bool
+	nodeKnown bool
+	swept     int // leftovers that are gone since the last search
 }
 
 func newLoop(cfg loopConfig, deps loopDeps) *loop {
 	l := &loop{
-		loopDeps: deps, cfg: cfg, layout: pod.Layout{Root: cfg.rootDir},
-		workers: map[types.UID]*worker{}, claims: map[string]types.UID{}, forgotten: map[types.UID]departed{},
+		ledger: newLedger(deps), cfg: cfg, layout: pod.Layout{Root: cfg.rootDir}, completed: signal.New(),
+		workers: map[types.UID]*worker{}, forgotten: map[types.UID]departed{},
 	}
 	l.watch()
 	return l
@@ -147,9 +105,13 @@ func (l *loop) considerLocked(uid types.UID, found *v1.Pod) {
 	if listed == nil && !observed && !kept && found == nil {
 		return
 	}
-	w := newWorker(l, uid, record, kept, found)
+	w := newWorker(l.ledger, l.settle, uid, record, kept, found)
 	l.workers[uid] = w
-	l.running.Go(func() { w.run(l.ctx) })
+	l.running.Go(func() {
+		if w.run(l.ctx) {
+			l.retire(w)
+		}
+	})
 }
 
 func (l *loop) touchAll() {
@@ -204,78 +166,6 @@ func (l *loop) reconfigure() {
 	l.touchAll()
 }
 
-// run works until ctx ends.
-func (l *loop) run(ctx context.Context) error {
-	if err := l.recall(); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-l.config.known:
-	}
-	l.waiting("config.sources, pleg.pods")
-	defer l.running.Wait()
-	l.running.Go(func() { l.end.run(ctx, l, l.touchAll) })
-	l.mu.Lock()
-	l.ctx = ctx
-	uids := map[types.UID]bool{}
-	for uid := range l.restored {
-		uids[uid] = true
-	}
-	for uid := range l.in.Pods.Items() {
-		uids[types.UID(uid)] = true
-	}
-	for uid := range l.in.Records.Items() {
-		uids[types.UID(uid)] = true
-	}
-	for uid := range uids {
-		l.considerLocked(uid, nil)
-	}
-	l.mu.Unlock()
-	l.settle()
-	ticker := l.clock.NewTicker(leftoverPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-			l.leftovers()
-			l.reconsider()
-			l.countDead()
-			l.reportUncollected(ctx)
-			l.beat()
-		}
-	}
-}
-
-// recall reads the journal.
-func (l *loop) recall() error {
-	records, err := l.journal.All()
-	if err != nil {
-		return err
-	}
-	raw, err := l.journal.Config()
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	l.restored = records
-	l.mu.Unlock()
-	if raw == nil || l.config.Config() != nil {
-		return nil
-	}
-	c, err := kubeletconfig.Unmarshal(raw)
-	if err != nil {
-		l.log.Warn("kept configuration is of no use", service.KeyError, err.Error())
-		return nil
-	}
-	l.end.configure(c)
-	l.config.set(c)
-	return nil
-}
-
 // settle declares the feed complete once every pod that is known anywhere has
 // been looked at.
 func (l *loop) settle() {
@@ -303,7 +193,7 @@ func (l *loop) settle() {
 	l.end.stir()
 	l.states.SetComplete(ctx, true)
 	l.serving()
-	l.running.Go(l.leftovers) // not in the replica's goroutine: the disk may hang
+	l.completed.Send() // not in the replica's goroutine: the disk may hang
 }
 
 // retire ends a worker whose pod is forgotten.
@@ -314,6 +204,7 @@ func (l *loop) retire(w *worker) {
 	if l.workers[w.uid] == w {
 		delete(l.workers, w.uid)
 	}
+	l.heedLocked(w.mailbox, [topics]bool{})
 	if w.leftover {
 		l.swept++
 	}

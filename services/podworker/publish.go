@@ -43,7 +43,7 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 	w.show()
 	w.l.mu.Unlock()
 	if first {
-		w.l.settle()
+		w.settle()
 	}
 	w.l.end.stir()
 }
@@ -165,13 +165,6 @@ func (w *worker) terminationMessages(ctx context.Context) []*podworkerv1.Contain
 	return out
 }
 
-func stamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
-}
-
 // emit tells a decision as a Kubernetes Event.
 func (w *worker) emit(ctx context.Context, e step.Event) {
 	p := w.pod()
@@ -189,4 +182,19 @@ func (w *worker) emit(ctx context.Context, e step.Event) {
 	if err := w.l.events.Emit(ctx, event); err != nil {
 		w.l.log.Warn("event lost", "reason", e.Reason, service.KeyUID, string(w.uid), service.KeyError, err.Error())
 	}
+}
+
+// show tells others about the pod.
+func (w *worker) show() {
+	seen := seenBy{state: w.facts.State}
+	if w.spec.accepted != nil {
+		seen.priority = priority(w.spec.accepted)
+		static := w.spec.static()
+		seen.static = &static
+	}
+	if seen.state == step.Pending || seen.state == "" {
+		record, _ := w.fresh.current()
+		seen.runs = record != nil && record.Alive()
+	}
+	w.outward = seen
 }

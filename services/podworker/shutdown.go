@@ -203,3 +203,10 @@ func (e *nodeEnd) publish(ctx context.Context, state shutdown.State, groups []sh
 	}
 	e.report.SetComplete(ctx, true)
 }
+
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -102,54 +101,9 @@ func (s *specification) withSizes(p *v1.Pod, sizes []byte) (*v1.Pod, error) {
 // static reports whether the pod is known to be a static one.
 func (s *specification) static() bool { return s.accepted != nil && pod.IsStatic(s.accepted) }
 
-// accept takes over the specification that config lists.
-func (w *worker) accept(d *step.Desired) {
-	changed, err := w.spec.accept(d)
-	if err != nil {
-		w.l.log.Error("pod does not marshal", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+func priority(p *v1.Pod) int32 {
+	if p == nil || p.Spec.Priority == nil {
+		return 0
 	}
-	if changed {
-		names := named(w.spec.accepted)
-		w.l.mu.Lock()
-		w.names = names
-		w.l.mu.Unlock()
-	}
-}
-
-// allocated is the pod with the resources it is allocated: as resource says, or while
-// resource does not say it, those of the specification accepted last. A pod that was not
-// admitted has what it asks for.
-func (w *worker) allocated(p *v1.Pod) *v1.Pod {
-	item, _ := w.l.in.Allocations.Get(string(w.uid))
-	sizes, err := item.GetSizes(), error(nil)
-	if len(sizes) == 0 {
-		if w.facts.Admitted == nil || w.spec.accepted == nil {
-			return p
-		}
-		sizes, err = pod.Sizes(w.spec.accepted).Marshal()
-	}
-	sized := p
-	if err == nil {
-		sized, err = w.spec.withSizes(p, sizes)
-	}
-	if err != nil {
-		w.l.log.Error("allocation is of no use", service.KeyUID, string(w.uid), service.KeyError, err.Error())
-	}
-	return sized
-}
-
-// pod is the pod as far as it is known.
-func (w *worker) pod() *v1.Pod {
-	if d, _ := w.l.in.desired(w.uid, w.spec.source); d != nil {
-		return w.allocated(d.Pod)
-	}
-	if w.spec.accepted != nil {
-		return w.spec.accepted
-	}
-	if w.spec.identity != nil {
-		return w.spec.identity
-	}
-	p := &v1.Pod{}
-	p.UID = w.uid
-	return p
+	return *p.Spec.Priority
 }

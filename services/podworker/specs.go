@@ -168,3 +168,9 @@ func (s *specs) resize(a step.Action) actuate.ResizeSpec {
 	}
 	return spec
 }
+
+// allocation is what resource gives to a container, as the replica has it.
+func (s *specs) allocation(container string) actuate.Allocation {
+	item, _ := s.in.Allocations.Get(string(s.uid))
+	return allocationOf(item, container)
+}

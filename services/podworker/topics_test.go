@@ -135,7 +135,7 @@ func TestChangeDuringARound(t *testing.T) {
 	} {
 		n := newNode(t)
 		n.live()
-		w := &worker{mailbox: newMailbox(), l: n.loop, fresh: freshness{in: n.loop.in}}
+		w := &worker{mailbox: newMailbox(), l: n.loop.ledger, fresh: freshness{in: n.loop.in}}
 		for _, changed := range []bool{true, false} {
 			from := w.outset()
 			if changed {

@@ -3,9 +3,6 @@
 package podworker
 
 import (
-	"context"
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,20 +14,16 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
-// retryPeriod is how soon pleg is asked again, and the disk tried again, after
-// a failure.
-const retryPeriod = time.Second
-
 // worker sees to one pod: gather, decide, act, publish, and again when woken. Its fields
 // belong to its goroutine, but for the mailbox and shared.
 type worker struct {
 	*mailbox
 	shared
 
-	l   *loop
+	l   *ledger
 	uid types.UID
-	// leftover: the pod is known by nothing but the folder that it left.
-	leftover bool
+	// settle is called after the pod was published first.
+	settle func()
 
 	facts   step.Facts
 	spec    specification
@@ -50,20 +43,9 @@ type worker struct {
 	claimed string
 }
 
-// shared is what the loop reads and writes of a worker; loop.mu guards it.
-type shared struct {
-	published bool
-	heeds     [topics]bool
-	// names are the keys of the API objects its containers are made from, and
-	// objectsChanged when one of them last changed.
-	names          map[string]bool
-	objectsChanged time.Time
-	outward        seenBy
-}
-
-func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *v1.Pod) *worker {
+func newWorker(l *ledger, settle func(), uid types.UID, record journal.Record, kept bool, found *v1.Pod) *worker {
 	w := &worker{
-		mailbox: newMailbox(), l: l, uid: uid, leftover: found != nil,
+		mailbox: newMailbox(), shared: shared{leftover: found != nil}, l: l, uid: uid, settle: settle,
 		spec:    specification{identity: found},
 		fresh:   freshness{in: l.in, uid: uid, commands: map[step.Kind]feed.Barrier{}},
 		meter:   meter{metrics: l.metrics, born: l.clock.Now()},
@@ -91,101 +73,54 @@ func newWorker(l *loop, uid types.UID, record journal.Record, kept bool, found *
 	return w
 }
 
-// run works until ctx ends or the pod is forgotten.
-func (w *worker) run(ctx context.Context) {
-	w.each(ctx, w.l.clock, func() (at time.Time, forgotten bool) {
-		if at, forgotten = w.turn(ctx); forgotten {
-			w.l.retire(w)
-		}
-		return at, forgotten
-	})
-	for _, f := range w.flights {
-		f.cancel()
+// accept takes over the specification that config lists.
+func (w *worker) accept(d *step.Desired) {
+	changed, err := w.spec.accept(d)
+	if err != nil {
+		w.l.log.Error("pod does not marshal", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+	}
+	if changed {
+		names := named(w.spec.accepted)
+		w.l.mu.Lock()
+		w.names = names
+		w.l.mu.Unlock()
 	}
 }
 
-// turn is one round. It returns when to come round again at the latest.
-func (w *worker) turn(ctx context.Context) (at time.Time, forgotten bool) {
-	began := w.l.clock.Now()
-	from := w.outset()
-	in := w.gather()
-	plan := step.Step(in)
-	w.heed(from, &in, &plan)
-	w.meter.step(&in, &plan, w.spec.accepted)
-	if orphaned(&in, &plan) {
-		w.l.log.Info("pod is ended: the runtime has it and no source lists it", service.KeyUID, string(w.uid), service.KeyPod, pod.String(w.spec.identity),
-			"sandboxes", len(in.Observed.Sandboxes), "containers", len(in.Observed.Containers))
-	}
-	if ctx.Err() != nil {
-		return time.Time{}, false
-	}
-	if plan.Forget {
-		return w.forget(ctx)
-	}
-	if !w.keep(ctx, &plan) {
-		return w.durable.retryAt, false
-	}
-	w.facts = plan.Facts
-	if plan.Again {
-		w.meter.counted = false
-		w.l.metrics.restarted.WithLabelValues(staticLabel(w.spec.accepted)).Inc()
-		w.poke()
-	}
-	for _, e := range plan.Events {
-		w.emit(ctx, e)
-	}
-	for _, key := range plan.Cancel {
-		w.flights[key].cancel()
-		w.flights[key].cancelled = true
-	}
-	for _, a := range plan.Start {
-		w.begin(ctx, a)
-	}
-	if plan.Refresh || w.fresh.refreshDue(w.l.clock.Now()) {
-		w.refresh(ctx)
-	}
-	w.release()
-	w.publish(ctx, &plan)
-	w.meter.round(&w.facts, w.spec.id, len(w.flights) > 0, w.fresh.refresh != noRefresh, began, w.l.clock.Now())
-	at = plan.WakeAt
-	for _, retry := range []time.Time{w.fresh.retryAt, w.durable.retryAt} {
-		if !retry.IsZero() && (at.IsZero() || retry.Before(at)) {
-			at = retry
+// allocated is the pod with the resources it is allocated: as resource says, or while
+// resource does not say it, those of the specification accepted last. A pod that was not
+// admitted has what it asks for.
+func (w *worker) allocated(p *v1.Pod) *v1.Pod {
+	item, _ := w.l.in.Allocations.Get(string(w.uid))
+	sizes, err := item.GetSizes(), error(nil)
+	if len(sizes) == 0 {
+		if w.facts.Admitted == nil || w.spec.accepted == nil {
+			return p
 		}
+		sizes, err = pod.Sizes(w.spec.accepted).Marshal()
 	}
-	return at, false
+	sized := p
+	if err == nil {
+		sized, err = w.spec.withSizes(p, sizes)
+	}
+	if err != nil {
+		w.l.log.Error("allocation is of no use", service.KeyUID, string(w.uid), service.KeyError, err.Error())
+	}
+	return sized
 }
 
-// forget removes the last of the pod: journal, then feed.
-func (w *worker) forget(ctx context.Context) (at time.Time, forgotten bool) {
-	w.durable.await() // a late write would bring it back
-	if err := w.l.journal.Forget(w.uid); err != nil {
-		w.l.log.Error("pod not forgotten", service.KeyUID, string(w.uid), service.KeyError, err.Error())
-		return w.l.clock.Now().Add(retryPeriod), false
+// pod is the pod as far as it is known.
+func (w *worker) pod() *v1.Pod {
+	if d, _ := w.l.in.desired(w.uid, w.spec.source); d != nil {
+		return w.allocated(d.Pod)
 	}
-	if w.claimed != "" {
-		w.l.unclaim(w.claimed, w.uid)
-		w.claimed = ""
+	if w.spec.accepted != nil {
+		return w.spec.accepted
 	}
-	w.l.states.Delete(ctx, string(w.uid))
-	w.l.metrics.forgotten.Inc()
-	w.meter.finish(w.facts.State, w.l.clock.Now())
-	return time.Time{}, true
-}
-
-// release gives the pod's full name back when it holds it no longer.
-func (w *worker) release() {
-	switch w.facts.State {
-	case step.Released:
-	case step.Rejected:
-		if w.spec.static() {
-			return // it may be admitted yet
-		}
-	default:
-		return
+	if w.spec.identity != nil {
+		return w.spec.identity
 	}
-	if w.claimed != "" {
-		w.l.unclaim(w.claimed, w.uid)
-		w.claimed = ""
-	}
+	p := &v1.Pod{}
+	p.UID = w.uid
+	return p
 }

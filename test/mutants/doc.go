@@ -10,7 +10,7 @@
 //
 //	=== NAME
 //	The promise that is broken, in a line or two.
-//	file: services/podworker/worker.go
+//	file: services/podworker/turn.go
 //	test: ./services/podworker
 //	--- old
 //	text that the file has exactly once
