@@ -101,6 +101,12 @@ wire: ## Accept the contracts as they are as the ones to stay compatible with
 
 ## Checks
 
+VULNDB ?=
+
+.PHONY: vulncheck
+vulncheck: ## Known vulnerabilities in what the program links (asks vuln.go.dev, or VULNDB=URL)
+	@GOFLAGS=-tags=grpcnotrace go tool -modfile=$(CURDIR)/test/tools/govulncheck/go.mod govulncheck $(if $(VULNDB),-db=$(VULNDB)) ./cmd/...
+
 .PHONY: test
 test: ## Everything: what a change must pass
 	@$(MAKE) --no-print-directory test-setup

@@ -32,6 +32,9 @@ type Config struct {
 	Flags []Saying `json:"flags,omitempty"`
 	// Origins has for each field that was set where it was set last.
 	Origins Origins `json:"origins,omitempty"`
+	// Generation counts the configurations that were in force on the node. It is that of
+	// the item of the feed this one was read from, and zero elsewhere.
+	Generation uint64 `json:"-"`
 }
 
 // Node is the part of the configuration that has no field in

@@ -10,6 +10,14 @@ import (
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 )
 
+// GenerationOf is the generation of a configuration; 0 for none.
+func GenerationOf(c *Config) uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.Generation
+}
+
 // Decode reads an item of the feed config.kubelet; the error of a configuration
 // that is of no use names its generation.
 func Decode(_ string, value []byte) (*Config, error) {
@@ -21,5 +29,6 @@ func Decode(_ string, value []byte) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", m.GetGeneration(), err)
 	}
+	c.Generation = m.GetGeneration()
 	return c, nil
 }

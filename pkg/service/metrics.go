@@ -67,6 +67,16 @@ func build(s house.Service) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
+// Configured registers the generation of the configuration that the service runs: 0 while
+// it has none. One that stays behind those of others does not read its feed.
+func (k *Kit) Configured(generation func() uint64) {
+	k.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "sextant_configuration_generation",
+		Help:        "Generation of the configuration that a service runs.",
+		ConstLabels: prometheus.Labels{"service": string(k.Service)},
+	}, func() float64 { return float64(generation()) }))
+}
+
 // commits counts what the process wrote to its durable file.
 func commits(s house.Service) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -42,6 +42,13 @@ func (c *configuration) get() (current *kubeletconfig.Config, refused string) {
 	return c.current, c.refused
 }
 
+// number is the generation in force; 0 before the first.
+func (c *configuration) number() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.generation
+}
+
 // configurator puts configurations in force: those of the files, when they change and are
 // valid.
 type configurator struct {
@@ -135,6 +142,7 @@ func (c *configurator) logAccepted(ctx context.Context, before, next *kubeletcon
 		return
 	}
 	fields := kubeletconfig.Changes(before, next)
+	fields = kubeletconfig.WithRestarts(fields)
 	c.log.Info("configuration changed", "generation", generation, "fields", fields)
 	if len(fields) > 0 {
 		c.report.tell(ctx, "KubeletConfigurationChanged", "generation "+fmt.Sprint(generation)+": "+strings.Join(fields, ", "))

@@ -143,6 +143,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		c, _ := s.configuration.get()
 		return c
 	})
+	kit.Configured(inForce.number)
 	s.objects = objects.New(objects.Config{
 		Publish: s.publishObject, Withdraw: s.withdrawObject, Linger: linger, Log: kit.Log,
 		Changed: func() {

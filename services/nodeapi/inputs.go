@@ -32,6 +32,7 @@ func newInputs(kit *service.Kit) (in inputs, err error) {
 	if in.kubelet, err = service.Replica(kit, house.ConfigKubelet, kubeletconfig.Decode); err != nil {
 		return in, err
 	}
+	kit.Configured(func() uint64 { return kubeletconfig.GenerationOf(in.conf()) })
 	in.serving, err = service.Replica(kit, house.ConfigServing, feed.Message[*configv1.Serving])
 	return in, err
 }

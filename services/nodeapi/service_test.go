@@ -188,7 +188,10 @@ func TestPodsWithStatusesApart(t *testing.T) {
 
 func TestConfigz(t *testing.T) {
 	r := newRig(t, alwaysAllow)
-	var got struct{ KubeletConfig map[string]any }
+	var got struct {
+		KubeletConfig map[string]any
+		Sextant       struct{ Generation uint64 }
+	}
 	a := r.get("/configz")
 	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
 		t.Fatal(err)
@@ -197,6 +200,9 @@ func TestConfigz(t *testing.T) {
 		if got.KubeletConfig[field] != want {
 			t.Errorf("%s is %v, want %v", field, got.KubeletConfig[field], want)
 		}
+	}
+	if got.Sextant.Generation != 1 {
+		t.Errorf("generation %d of the first configuration", got.Sextant.Generation)
 	}
 	if a.header.Get("Content-Type") != "application/json" {
 		t.Errorf("type %s", a.header.Get("Content-Type"))

@@ -171,7 +171,7 @@ func decodeConfiguration(_ string, value []byte) (*configuration, error) {
 	if err := proto.Unmarshal(value, message); err != nil {
 		return nil, err
 	}
-	c, err := kubeletconfig.Unmarshal(message.GetConfig())
+	c, err := kubeletconfig.Decode("", value)
 	if err != nil {
 		return nil, err
 	}

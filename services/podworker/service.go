@@ -18,6 +18,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -84,6 +85,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
+	kit.Configured(func() uint64 {
+		c, ok := s.in.Kubelet.Get("kubelet")
+		if !ok {
+			return 0
+		}
+		return kubeletconfig.GenerationOf(c.Config)
+	})
 	rights := &probeRights{pods: s.in.Pods, containers: lru.New(knownContainers)}
 	s.broker, err = broker.New(broker.Config{
 		RuntimeEndpoint: cfg.RuntimeEndpoint, ImageEndpoint: cfg.ImageEndpoint, Socket: kit.Paths.Broker(),

@@ -70,6 +70,10 @@ func newNode(rootDir string, host machine.Host, plugins *devices.Manager, kit *s
 	if n.kubelet, err = service.Replica(kit, house.ConfigKubelet, kubeletconfig.Decode); err != nil {
 		return nil, err
 	}
+	kit.Configured(func() uint64 {
+		c, _ := n.kubelet.Get("kubelet")
+		return kubeletconfig.GenerationOf(c)
+	})
 	if n.runtime, err = service.Replica(kit, house.PlegRuntime, feed.Message[*plegv1.RuntimeState]); err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func decodeKubelet(_ string, value []byte) (kubelet, error) {
 	if err := proto.Unmarshal(value, m); err != nil {
 		return kubelet{}, err
 	}
-	config, err := kubeletconfig.Unmarshal(m.GetConfig())
+	config, err := kubeletconfig.Decode("", value)
 	return kubelet{config, m.GetConfig()}, err
 }
 

@@ -88,6 +88,10 @@ func build(cfg Config, kit *service.Kit, kept *journal.Journal) (*Service, error
 	if err != nil {
 		return nil, err
 	}
+	kit.Configured(func() uint64 {
+		k, _ := in.kubelet.Get(kubeletKey)
+		return kubeletconfig.GenerationOf(k.config)
+	})
 	settings := &settings{cfg: cfg}
 	source := api.NewSource(api.Config{})
 	writes, eventful := &limit{}, &limit{}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/user"
 	"strconv"
+	"strings"
 
 	"github.com/sextant-node/sextant/pkg/house"
 )
@@ -37,12 +38,15 @@ func AccountName(s house.Service) string { return "sextant-" + string(s) }
 // LookUpAccounts finds the accounts the package made.
 func LookUpAccounts() (map[house.Service]Account, error) {
 	accounts := map[house.Service]Account{}
-	var all []error
+	var missing []string
 	for _, s := range house.Services() {
 		found, err := user.Lookup(AccountName(s))
-		if err != nil {
-			all = append(all, err)
+		if unknown := user.UnknownUserError(""); errors.As(err, &unknown) {
+			missing = append(missing, AccountName(s))
 			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		uid, err := strconv.ParseUint(found.Uid, 10, 32)
 		if err != nil {
@@ -54,5 +58,8 @@ func LookUpAccounts() (map[house.Service]Account, error) {
 		}
 		accounts[s] = Account{UID: uint32(uid), GID: uint32(gid)}
 	}
-	return accounts, errors.Join(all...)
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("missing: %s; the package makes them, with systemd-sysusers sextant.conf", strings.Join(missing, ", "))
+	}
+	return accounts, nil
 }

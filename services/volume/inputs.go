@@ -66,6 +66,10 @@ func newInputs(kit *service.Kit, fileLabel func(*v1.SELinuxOptions) (string, err
 	in.kubelet.Watch(func([]string) {
 		in.configured.Send()
 	})
+	kit.Configured(func() uint64 {
+		c, _ := in.kubelet.Get("kubelet")
+		return kubeletconfig.GenerationOf(c)
+	})
 	return in, nil
 }
 

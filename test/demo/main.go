@@ -38,8 +38,8 @@ const (
 	cgroupRoot = "/sextant-demo"
 )
 
-// config is the node's KubeletConfiguration: it is willing to run on any machine.
-const config = `apiVersion: kubelet.config.k8s.io/v1beta1
+// kubeletYAML is the node's KubeletConfiguration: it is willing to run on any machine.
+const kubeletYAML = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %[1]s/pod-logs/pods
 staticPodPath: %[1]s/manifests
@@ -123,14 +123,32 @@ func (d *demo) up(ctx context.Context) error {
 		fmt.Printf("%-26s %-7s %6.1f s  %s, %s\n", "containerd", "ok", time.Since(began).Seconds(), rt.Version(), endpoint)
 	}
 	file := filepath.Join(d.dir, "kubelet.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, config, d.dir, endpoint, freePort(10250), freePort(10248)), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, kubeletYAML, d.dir, endpoint, freePort(10250), freePort(10248)), 0o644); err != nil {
 		return err
 	}
 	root := filepath.Join(d.dir, "kubelet")
-	return d.sextant(ctx, "up", "--detach", "--wait-pods="+strconv.Itoa(d.pods), "--keep-kernel-tunables",
+	err := d.sextant(ctx, "up", "--detach", "--wait-pods="+strconv.Itoa(d.pods), "--keep-kernel-tunables",
 		"--uid-base="+strconv.Itoa(uidBase), "--state-dir="+filepath.Join(d.dir, "state"),
 		"--config="+file, "--root-dir="+root, "--cert-dir="+filepath.Join(root, "pki"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf(next, d.program, filepath.Join(d.manifests, "more", "web.yaml"), manifests)
+	return nil
 }
+
+// next is what to do with a node that is up.
+const next = `
+Look at it, as root, without kubectl:
+  %[1]s pods -o yaml           curl http://IP:8080/ asks the pod at its IP
+  %[1]s logs hello -f
+  %[1]s why hello
+  %[1]s watch
+A second pod, with an init container, a sidecar, volumes and three probes; when its
+manifest goes, so does the pod:
+  cp %[2]s %[3]s/
+End it all: make down
+`
 
 // down ends the node and removes it.
 func (d *demo) down(ctx context.Context) error {

@@ -19,6 +19,21 @@ import (
 	"github.com/sextant-node/sextant/test/e2e/harness"
 )
 
+// loseNetwork takes the network plugin's configuration from a runtime.
+func loseNetwork(t *testing.T, rt *harness.Runtime) {
+	t.Helper()
+	files := filepath.Join(filepath.Dir(strings.TrimPrefix(rt.Endpoint(), "unix://")), "cni", "net.d", "*")
+	found, err := filepath.Glob(files)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: %v", files, err)
+	}
+	for _, file := range found {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestForeground: `sextant up` in the foreground says what the node waits for and when it
 // is Ready, and ends with code 0 when it is asked to.
 func TestForeground(t *testing.T) {
@@ -38,10 +53,13 @@ func TestForeground(t *testing.T) {
 		{"ready", func(*kubeletv1beta1.KubeletConfiguration) {}, nil, "is Ready after"},
 		{"no runtime", func(k *kubeletv1beta1.KubeletConfiguration) {
 			k.ContainerRuntimeEndpoint = "unix:///run/no-such-runtime.sock"
-		}, nil, "no-such-runtime.sock"},
+		}, nil, "waits for podworker: container runtime: stat /run/no-such-runtime.sock: no such file or directory (is the runtime started, systemctl start containerd? Another socket: --container-runtime-endpoint)"},
 		{"port taken", func(k *kubeletv1beta1.KubeletConfiguration) {
 			k.HealthzBindAddress, k.HealthzPort = "127.0.0.1", &port
-		}, nil, fmt.Sprintf("waits for nodeapi: healthz port: listen tcp 127.0.0.1:%d: bind: address already in use", port)},
+		}, nil, fmt.Sprintf("waits for nodeapi: healthz port: listen tcp 127.0.0.1:%d: bind: address already in use (another program has the port, perhaps a kubelet: ss -ltnp shows it)", port)},
+		// The last: the runtime has no network from here on.
+		{"no network", func(*kubeletv1beta1.KubeletConfiguration) { loseNetwork(t, rt) }, nil,
+			"cni plugin not initialized (set up the network plugin: its files belong in /etc/cni/net.d, its programs in /opt/cni/bin)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := harness.NewNode(t, harness.NodeOptions{Runtime: rt, Configure: c.configure})

@@ -74,7 +74,7 @@ func explainSettings(names []string) ([]kubeletconfig.Support, error) {
 			}
 		}
 		if len(found) == before {
-			return nil, fmt.Errorf("%q is no field, flag or feature gate of a kubelet v1.36%s", name, similar(name))
+			return nil, usageError(fmt.Errorf("%q is no field, flag or feature gate of a kubelet v1.36%s", name, similar(name)))
 		}
 	}
 	return found, nil

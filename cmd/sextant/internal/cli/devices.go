@@ -97,11 +97,11 @@ func devicesCommand() *cobra.Command {
 func gatherDevices(ctx context.Context, paths house.Paths) (*deviceReport, error) {
 	node, err := pull(ctx, paths, house.ResourceNode, feed.Message[*resourcev1.NodeResources])
 	if err != nil {
-		return nil, err
+		return nil, silent(house.Resource, err)
 	}
 	pods, err := pull(ctx, paths, house.ResourcePods, feed.Message[*resourcev1.PodAllocation])
 	if err != nil {
-		return nil, err
+		return nil, silent(house.Resource, err)
 	}
 	states, err := pull(ctx, paths, house.PodWorkerPods, feed.Message[*podworkerv1.PodState])
 	if err != nil {

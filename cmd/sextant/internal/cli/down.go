@@ -32,6 +32,9 @@ the node's state.`,
 			if errors.Is(err, supervisor.ErrNoNode) && purge {
 				return nil // purged already
 			}
+			if errors.Is(err, supervisor.ErrNoNode) {
+				return notWell("there is nothing to stop: %w", err)
+			}
 			if err != nil {
 				return err
 			}

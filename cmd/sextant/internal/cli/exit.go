@@ -5,7 +5,11 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +59,7 @@ func needRoot(verb, why string) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return usageError(fmt.Errorf("%s needs root: %s", verb, why))
+	return usageError(fmt.Errorf("%s needs root: %s (sudo sextant %s)", verb, why, verb))
 }
 
 // checkNode is the error of a verb that asks a node which cannot answer.
@@ -67,6 +71,35 @@ func checkNode(verb string, paths house.Paths) error {
 		return notWell("no node runs here: %w (sextant up starts one, or systemctl start %s)", err, supervisor.Slice)
 	}
 	return nil
+}
+
+// checkAnswers is checkNode, and the error of a node none of whose services answers.
+func checkAnswers(verb string, paths house.Paths) error {
+	if err := checkNode(verb, paths); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(house.Services(), func(s house.Service) bool { return listens(paths.Socket(s)) }) {
+		return notRunning()
+	}
+	return nil
+}
+
+func listens(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return errors.Is(err, syscall.EAGAIN) // its queue is full
+	}
+	_ = conn.Close() // nothing was sent
+	return true
+}
+
+func notRunning() error {
+	return notWell("the node does not run: none of its services answers (sextant up starts it, or systemctl start %s)", supervisor.Slice)
+}
+
+// silent is the error of a service that does not answer a verb, of a node that runs.
+func silent(s house.Service, err error) error {
+	return notWell("%s does not answer (sextant status says why): %s", s, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // usageErrors gives the errors of flags and arguments of all verbs their exit code.

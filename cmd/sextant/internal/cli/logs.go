@@ -103,7 +103,7 @@ func findPod(rows []podRow, arg string) (namespace, name string, err error) {
 	found = slices.CompactFunc(found, func(a, b podRow) bool { return a.Namespace == b.Namespace && a.Name == b.Name })
 	switch len(found) {
 	case 0:
-		return "", "", fmt.Errorf("no pod %q on this node", arg)
+		return "", "", fmt.Errorf("no pod %q on this node (sextant pods lists them)", arg)
 	case 1:
 		return found[0].Namespace, found[0].Name, nil
 	}

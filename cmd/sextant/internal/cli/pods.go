@@ -76,7 +76,7 @@ func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
 	reports, reportErr := pull(ctx, paths, house.StatusPods, feed.Message[*statusv1.PodReport])
 	states, stateErr := pull(ctx, paths, house.PodWorkerPods, feed.Message[*podworkerv1.PodState])
 	if reportErr != nil && stateErr != nil {
-		return nil, reportErr
+		return nil, silent(house.Status, reportErr)
 	}
 	pulls, err := pull(ctx, paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls])
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/services/config"
 	"github.com/sextant-node/sextant/services/supervisor"
 )
 
@@ -76,7 +77,10 @@ func prepare(ctx context.Context, warn io.Writer, u *upFlags, flags *kubeletconf
 // unitsPlan is the plan made from the configuration, or that of the last good start.
 func unitsPlan(warn io.Writer, u *upFlags, flags *kubeletconfig.Flags, said []string) (*supervisor.Plan, error) {
 	if _, err := service.ParseLevel(u.logLevel); err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
+		return nil, usageError(fmt.Errorf("--log-level: %w", err))
+	}
+	if err := config.CheckKeepSecrets(u.keepSecrets); err != nil {
+		return nil, usageError(err)
 	}
 	conf, warnings, err := serve.LoadConfig(flags)
 	for _, w := range warnings {

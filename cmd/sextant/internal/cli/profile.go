@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,8 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/sextant-node/sextant/pkg/house"
+	"golang.org/x/sys/unix"
 )
 
 func profileCommand() *cobra.Command {
@@ -28,21 +28,24 @@ func profileCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: services,
 		RunE: func(c *cobra.Command, args []string) error {
-			s := house.Service(args[0])
-			if !house.IsService(s) {
-				return fmt.Errorf("%q is not a service; there are %v", args[0], house.Services())
+			s, err := serviceNamed(args[0])
+			if err != nil {
+				return err
 			}
 			path, ok := map[string]string{
 				"cpu": fmt.Sprintf("profile?seconds=%d", seconds), "heap": "heap", "goroutine": "goroutine",
 				"allocs": "allocs", "mutex": "mutex", "block": "block", "trace": fmt.Sprintf("trace?seconds=%d", seconds),
 			}[kind]
 			if !ok {
-				return fmt.Errorf("--kind: %q is not cpu, heap, goroutine, allocs, mutex, block or trace", kind)
+				return usageError(fmt.Errorf("--kind: %q is not cpu, heap, goroutine, allocs, mutex, block or trace", kind))
 			}
 			if file == "" {
 				file = fmt.Sprintf("%s-%s-%s.pprof", s, kind, time.Now().Format("150405"))
 			}
 			size, err := fetch(c.Context(), n.paths.DebugSocket(s), "/debug/pprof/"+path, file)
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+				return silent(s, err)
+			}
 			if err != nil {
 				return err
 			}

@@ -73,7 +73,7 @@ func awaitServices(ctx context.Context, plan *supervisor.Plan) (string, error) {
 		return true
 	})
 	if err != nil {
-		return "", fmt.Errorf("%s: %w (logs: %s)", waiting, err, plan.LogDir)
+		return "", fmt.Errorf("%s: %w (logs: %s)", advised(waiting), err, plan.LogDir)
 	}
 	remark := fmt.Sprintf("%d processes", len(house.Services()))
 	if alone != "" {
@@ -198,7 +198,7 @@ func narrate(ctx context.Context, plan *supervisor.Plan, began time.Time, say fu
 			waits, since = now, time.Now()
 		}
 		if waits != said && time.Since(since) >= moment && ctx.Err() == nil {
-			say("waits for " + waits)
+			say("waits for " + advised(waits))
 			said = waits
 		}
 		pause = min(pause*5/4, most)

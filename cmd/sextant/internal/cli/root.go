@@ -50,6 +50,12 @@ func Root(args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sextant",
 		Short: "The kubelet taken apart: a Kubernetes node agent made of separate services",
+		Long: `The kubelet taken apart: a Kubernetes node agent made of separate services.
+
+Exit codes: 0 done, and well; 1 it could not be done; 2 a wrong verb, flag or argument,
+or not root; 3 what was to be shown is not well: no node runs, a service is down or
+failing. "sextant check" and "sextant migrate" exit with 2 also where something blocks
+Sextant, "sextant check" with 1 where something will differ.`,
 		Example: `  sextant up --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
   sextant status
   sextant pods -o json
@@ -96,7 +102,7 @@ func (n *nodeFlags) register(c *cobra.Command) {
 // asks registers the flags of a verb that asks the services.
 func (n *nodeFlags) asks(c *cobra.Command) {
 	n.register(c)
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return checkNode(c.Name(), n.paths) }
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return checkAnswers(c.Name(), n.paths) }
 }
 
 // serviceNamed is a service by its name.
@@ -104,7 +110,7 @@ func serviceNamed(name string) (house.Service, error) {
 	if s := house.Service(name); house.IsService(s) {
 		return s, nil
 	}
-	return "", fmt.Errorf("there is no service %q: they are %v", name, house.Services())
+	return "", usageError(fmt.Errorf("there is no service %q: they are %v", name, house.Services()))
 }
 
 // setenv sets a variable given as NAME=value.

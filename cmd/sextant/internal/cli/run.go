@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -30,6 +32,15 @@ func runCommand(args []string) *cobra.Command {
   sextant run podworker --container-runtime-endpoint unix:///run/containerd/containerd.sock
   sextant run config --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf`,
 	}
+	// A name that is none comes here.
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		_, err := serviceNamed(args[0])
+		return err
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	services := serve.Services()
 	if named := slices.IndexFunc(services, func(s serve.Service) bool { return len(args) > 0 && args[0] == string(s.Name) }); named >= 0 {
 		services = services[named : named+1]
@@ -52,10 +63,10 @@ func runOne(s serve.Service) *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		parsed, err := service.ParseLevel(level)
 		if err != nil {
-			return fmt.Errorf("--log-level: %w", err)
+			return usageError(fmt.Errorf("--log-level: %w", err))
 		}
 		if format != service.JSON && format != service.Text {
-			return fmt.Errorf("--log-format: %q is neither json nor text", format)
+			return usageError(fmt.Errorf("--log-format: %q is neither json nor text", format))
 		}
 		opts.Level = &slog.LevelVar{}
 		opts.Level.Set(parsed)
@@ -63,13 +74,13 @@ func runOne(s serve.Service) *cobra.Command {
 		klog.SetSlogLogger(opts.Log) // the log of Kubernetes' libraries
 		kit, err := service.New(opts)
 		if err != nil {
-			return err
+			return forRoot(err)
 		}
 		if err := build(kit); err != nil {
 			kit.Log.Error("not started", service.KeyError, err.Error())
-			return err
+			return forRoot(err)
 		}
-		return kit.Run(c.Context())
+		return forRoot(kit.Run(c.Context()))
 	}
 	c.Flags().StringVar(&opts.Paths.Run, "run-dir", defaultRun, "the node's run directory")
 	c.Flags().StringVar(&opts.Paths.State, "state-dir", defaultState, "the node's state directory")
@@ -78,6 +89,14 @@ func runOne(s serve.Service) *cobra.Command {
 	c.Flags().StringVar(&format, "log-format", format, "json or text")
 	c.Flags().SortFlags = !strings.EqualFold(string(s.Name), string(house.Config))
 	return c
+}
+
+// forRoot is an error of a service, and why another user than root may have it.
+func forRoot(err error) error {
+	if os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) {
+		return usageError(fmt.Errorf("run needs root, or folders that sextant up or sextant prepare has made: %w", err))
+	}
+	return err
 }
 
 // volumeStepsCommand is a child of volume.

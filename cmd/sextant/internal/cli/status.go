@@ -80,6 +80,8 @@ service is down or failing, or no node runs.`,
 		},
 	}
 	n.asks(c)
+	// Of a node that does not answer the rows say why.
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return checkNode(c.Name(), n.paths) }
 	o.register(c)
 	return c
 }
@@ -93,18 +95,18 @@ func wellness(rows []serviceRow) error {
 		switch r.Health {
 		case "down":
 			down++
-			ill = append(ill, r.Service+" is down")
+			ill = append(ill, r.Service+" is down: "+advised(r.Reason))
 		case "failing":
-			ill = append(ill, r.Service+" is failing")
+			ill = append(ill, r.Service+" is failing: "+advised(r.Reason))
 		}
 	}
 	switch {
 	case len(ill) == 0:
 		return nil
 	case down == len(rows):
-		return notWell("the node does not run: none of its services answers (sextant up starts it, or systemctl start %s)", supervisor.Slice)
+		return notRunning()
 	}
-	return notWell("%s", strings.Join(ill, ", "))
+	return notWell("%s", strings.ReplaceAll(strings.Join(ill, "; "), "\n", " "))
 }
 
 func printServices(w io.Writer, o *output, rows []serviceRow, now time.Time) error {

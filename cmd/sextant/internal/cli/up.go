@@ -121,7 +121,10 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeletconf
 		return err
 	}
 	if _, err := service.ParseLevel(u.logLevel); err != nil {
-		return fmt.Errorf("--log-level: %w", err)
+		return usageError(fmt.Errorf("--log-level: %w", err))
+	}
+	if err := config.CheckKeepSecrets(u.keepSecrets); err != nil {
+		return usageError(err)
 	}
 	progress := &progress{out: out, start: time.Now()}
 	conf, warnings, err := serve.LoadConfig(flags)
@@ -219,9 +222,6 @@ func planFor(u *upFlags, conf *kubeletconfig.Config, said []string) (*supervisor
 	plan.Chains = conf.Kubelet.MakeIPTablesUtilChains == nil || *conf.Kubelet.MakeIPTablesUtilChains
 	if u.keepSecrets != "disk" { // the default; versions before the flag do not know it
 		plan.KeepSecrets = u.keepSecrets
-	}
-	if err := config.CheckKeepSecrets(u.keepSecrets); err != nil {
-		return nil, err
 	}
 	if u.library != "" {
 		plan.Library = abs(u.library)

@@ -54,6 +54,9 @@ Neither affects the pods.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := needRoot("upgrade", "it switches programs of root and restarts services"); err != nil {
+				return err
+			}
 			if u.all {
 				return u.every(c.Context(), c.OutOrStdout(), args[len(args)-1])
 			}
@@ -78,13 +81,16 @@ func rollbackCommand() *cobra.Command {
 		Example: `  sextant rollback prober`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := needRoot("rollback", "it switches programs of root and restarts services"); err != nil {
+				return err
+			}
 			s, err := serviceNamed(args[0])
 			if err != nil {
 				return err
 			}
 			former := u.lib().Previous(string(s))
 			if former == "" {
-				return fmt.Errorf("%s has no former version", s)
+				return fmt.Errorf("%s has no former version (sextant versions lists what is installed)", s)
 			}
 			return u.try(c.Context(), c.OutOrStdout(), s, former, false)
 		},
@@ -246,6 +252,9 @@ func versionsCommand() *cobra.Command {
 		Example: `  sextant versions`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := needRoot("versions", "the services of a node answer no other user"); err != nil {
+				return err
+			}
 			lib := versions.Library{Dir: library}
 			installed, err := lib.Installed()
 			if err != nil {

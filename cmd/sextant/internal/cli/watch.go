@@ -37,7 +37,7 @@ func watchCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if format != "text" && format != "json" {
-				return fmt.Errorf("--output: %q is not text or json", format)
+				return usageError(fmt.Errorf("--output: %q is not text or json", format))
 			}
 			client, err := bus.Connect(bus.ClientConfig{
 				Service: house.Operator, AddressFile: n.paths.BusAddress(), URL: url,
@@ -93,7 +93,7 @@ func (w *watchWriter) awaitBus(c *cobra.Command, client *bus.Client) error {
 		case <-c.Context().Done():
 			return nil
 		case <-limit:
-			return errors.New("the bus does not answer (switched off?)")
+			return notWell("the bus does not answer: switched off, or down (sextant status says which)")
 		case <-tick.C:
 		}
 	}

@@ -64,7 +64,10 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	reply.JSON(w, map[string]any{"kubeletconfig": conf.Configz()})
+	reply.JSON(w, map[string]any{
+		"kubeletconfig": conf.Configz(),
+		"sextant":       map[string]uint64{"generation": conf.Generation},
+	})
 }
 
 const (
