@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -145,30 +143,27 @@ func (c *Client) Close() {
 }
 
 // Announce implements feed.Announcer; while the bus is away it does nothing.
-func (c *Client) Announce(ctx context.Context, name, key string, revision feed.Revision) {
+func (c *Client) Announce(_ context.Context, name, key string, revision feed.Revision) {
 	if !c.Connected() {
 		return
 	}
-	c.publish(ctx, subject(name, key), &feedv1.Announcement{Feed: name, Key: key, Revision: revision.Proto()})
+	c.publish(subject(name, key), &feedv1.Announcement{Feed: name, Key: key, Revision: revision.Proto()})
 }
 
 // Hello publishes the service's heartbeat.
-func (c *Client) Hello(ctx context.Context, hello proto.Message) {
+func (c *Client) Hello(hello proto.Message) {
 	if c.Connected() {
-		c.publish(ctx, HelloSubject(c.cfg.Service), hello)
+		c.publish(HelloSubject(c.cfg.Service), hello)
 	}
 }
 
-func (c *Client) publish(ctx context.Context, subject string, m proto.Message) {
+func (c *Client) publish(subject string, m proto.Message) {
 	data, err := wire.Marshal(m)
 	if err != nil {
 		c.cfg.Log.Error("bus message", "subject", subject, "error", err.Error())
 		return
 	}
-	msg := nats.NewMsg(subject)
-	msg.Data = data
-	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(msg.Header))
-	if err := c.conn.PublishMsg(msg); err != nil {
+	if err := c.conn.Publish(subject, data); err != nil {
 		c.cfg.Log.Debug("announcement lost", "subject", subject, "error", err.Error())
 	}
 }

@@ -24,8 +24,8 @@ const maxTombstones = 1024
 const maxPage = 8 << 20
 
 // Announcer tells readers that a key changed. Announce must not block; losing an
-// announcement is allowed. The trace of ctx travels with it. Connected tells
-// whether announcements travel at present.
+// announcement is allowed. Connected reports whether announcements travel at
+// present.
 type Announcer interface {
 	Announce(ctx context.Context, feed, key string, revision Revision)
 	Connected() bool

@@ -17,7 +17,6 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -105,7 +104,6 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		grpc.StaticStreamWindowSize(Window),
 		grpc.StaticConnWindowSize(Window),
 		grpc.SharedWriteBuffer(true),
-		grpc.StatsHandler(otelgrpc.NewServerHandler()),
 		grpc.ChainUnaryInterceptor(
 			metrics.UnaryServerInterceptor(),
 			logging.UnaryServerInterceptor(logger, logOptions...),

@@ -68,7 +68,7 @@ func (k *Kit) heartbeat(ctx context.Context) error {
 	tick := time.NewTicker(helloPeriod)
 	defer tick.Stop()
 	for {
-		k.Bus.Hello(ctx, k.Hello())
+		k.Bus.Hello(k.Hello())
 		select {
 		case <-ctx.Done():
 			return nil

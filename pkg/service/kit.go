@@ -15,8 +15,6 @@ import (
 	"github.com/google/uuid"
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -108,7 +106,6 @@ func New(opts Options) (*Kit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identities: %w", err)
 	}
-	otel.SetTextMapPropagator(propagation.TraceContext{})
 	metrics, notices := prometheus.NewRegistry(), &notices{}
 	k := &Kit{
 		Options: opts, Epoch: uuid.NewString(), Identities: ids, Metrics: metrics,

@@ -3,13 +3,10 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
-
-	"go.opentelemetry.io/otel/trace"
 )
 
 // Keys of log fields that mean the same in every service.
@@ -19,7 +16,6 @@ const (
 	KeyUID       = "uid"
 	KeyContainer = "container"
 	KeyError     = "error"
-	KeyTrace     = "trace"
 )
 
 // Formats of logs.
@@ -28,15 +24,14 @@ const (
 	Text = "text" // key=value
 )
 
-// NewLogger writes lines, in JSON or as text, with the service's name, and the trace of
-// the context where there is one.
+// NewLogger writes lines, in JSON or as text, with the service's name.
 func NewLogger(w io.Writer, format, service string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	var handler slog.Handler = slog.NewJSONHandler(w, options)
 	if format == Text {
 		handler = slog.NewTextHandler(w, options)
 	}
-	return slog.New(traced{handler}).With(KeyService, service)
+	return slog.New(handler).With(KeyService, service)
 }
 
 // ParseLevel reads debug, info, warn or error.
@@ -47,15 +42,3 @@ func ParseLevel(text string) (slog.Level, error) {
 	}
 	return level, nil
 }
-
-type traced struct{ slog.Handler }
-
-func (t traced) Handle(ctx context.Context, r slog.Record) error {
-	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
-		r.AddAttrs(slog.String(KeyTrace, span.TraceID().String()))
-	}
-	return t.Handler.Handle(ctx, r)
-}
-
-func (t traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{t.Handler.WithAttrs(attrs)} }
-func (t traced) WithGroup(name string) slog.Handler       { return traced{t.Handler.WithGroup(name)} }

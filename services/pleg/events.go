@@ -128,7 +128,7 @@ func (s *Service) follow(ctx context.Context) error {
 		}
 		switch event.GetContainerEventType() {
 		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-			go s.readFor(ctx, uid)
+			go s.readFor(ctx, uid, noticed(event))
 			continue
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
 			continue // its start follows, and podworker asks for a refresh if that fails
@@ -136,18 +136,18 @@ func (s *Service) follow(ctx context.Context) error {
 		begun := s.readers.begun(uid)
 		time.AfterFunc(s.cfg.Settle, func() {
 			if s.readers.begun(uid) <= begun { // less: it was forgotten meanwhile
-				s.readFor(ctx, uid)
+				s.readFor(ctx, uid, noticed(event))
 			}
 		})
 	}
 }
 
 // readFor reads a pod because of an event.
-func (s *Service) readFor(ctx context.Context, uid string) {
+func (s *Service) readFor(ctx context.Context, uid string, q question) {
 	if ctx.Err() != nil {
 		return // the stream has broken, and all is listed again
 	}
-	if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
+	if _, _, err := s.read(ctx, uid, q); err != nil && ctx.Err() == nil {
 		s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 		s.relistSoon()
 	}

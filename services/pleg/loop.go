@@ -95,7 +95,7 @@ func (s *Service) readAll(ctx context.Context, uids []string) {
 		all.Go(func() {
 			defer leave()
 			defer late.Stop()
-			if _, _, err := s.read(ctx, uid); err != nil && ctx.Err() == nil {
+			if _, _, err := s.read(ctx, uid, listed()); err != nil && ctx.Err() == nil {
 				s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 			}
 		})

@@ -38,13 +38,15 @@ type reader struct {
 	fingerprint uint64
 	failing     bool
 
-	// exited keeps the status of containers that can no longer change; it belongs
-	// to the running reading.
+	// What follows belongs to the running reading: the status of containers that can no
+	// longer change, and what the last reading found, nil before the first.
 	exited map[string]*runtimeapi.ContainerStatus
+	found  *inventory
 }
 
 // reading is one look at one pod; its fields may be read when done is closed.
 type reading struct {
+	question question
 	done     chan struct{}
 	record   *plegv1.PodRecord
 	revision feed.Revision
@@ -53,9 +55,9 @@ type reading struct {
 
 func newReaders() *readers { return &readers{pods: map[string]*reader{}} }
 
-// ask joins the next reading of a pod. first is set if no goroutine runs the pod's
-// readings yet.
-func (r *readers) ask(uid string) (next *reading, p *reader, first bool) {
+// ask adds a question to the next reading of a pod. first is set if no goroutine runs the
+// pod's readings yet.
+func (r *readers) ask(uid string, q question) (next *reading, p *reader, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p = r.pods[uid]
@@ -64,8 +66,9 @@ func (r *readers) ask(uid string) (next *reading, p *reader, first bool) {
 		r.pods[uid] = p
 	}
 	if p.next == nil {
-		p.next = &reading{done: make(chan struct{})}
+		p.next = &reading{question: newQuestion(), done: make(chan struct{})}
 	}
+	p.next.question.join(q)
 	first, p.running = !p.running, true
 	return p.next, p, first
 }
@@ -138,8 +141,8 @@ func (r *readers) forget(gone func(uid string) bool) {
 
 // read asks the runtime about one pod and publishes the answer. The reading
 // begins after the call, and is not broken off with it.
-func (s *Service) read(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Revision, error) {
-	next, p, first := s.readers.ask(uid)
+func (s *Service) read(ctx context.Context, uid string, q question) (*plegv1.PodRecord, feed.Revision, error) {
+	next, p, first := s.readers.ask(uid, q)
 	if first {
 		go s.readOn(uid, p)
 	}
@@ -159,7 +162,7 @@ func (s *Service) readOn(uid string, p *reader) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.life, s.cfg.Call)
-		r.record, r.revision, r.err = s.readOnce(ctx, uid, p)
+		r.record, r.revision, r.err = s.readOnce(ctx, uid, p, r.question)
 		cancel()
 		close(r.done)
 	}
@@ -167,17 +170,22 @@ func (s *Service) readOn(uid string, p *reader) {
 
 // readOnce reads a pod now. A failed reading leaves the last record in place,
 // with the error beside it.
-func (s *Service) readOnce(ctx context.Context, uid string, p *reader) (*plegv1.PodRecord, feed.Revision, error) {
+func (s *Service) readOnce(ctx context.Context, uid string, p *reader, q question) (*plegv1.PodRecord, feed.Revision, error) {
 	start := s.now()
 	defer func() { s.metrics.podRelist.Observe(s.now().Sub(start).Seconds()) }()
-	listing, err := s.list(ctx, uid)
-	if err != nil {
-		return nil, feed.Revision{}, s.failed(ctx, uid, p, err)
+	listing := q.listing(p.found, p.exited)
+	if listing == nil {
+		var err error
+		if listing, err = s.list(ctx, uid); err != nil {
+			return nil, feed.Revision{}, s.failed(ctx, uid, p, err)
+		}
 	}
 	r, err := s.statuses(ctx, uid, p, listing)
 	if err != nil {
 		return nil, feed.Revision{}, s.failed(ctx, uid, p, err)
 	}
+	found := inventoryOf(listing)
+	p.found = &found
 	s.readers.done(p, listing.Fingerprint())
 	if r == nil {
 		return nil, s.pods.Delete(ctx, uid), nil
@@ -248,6 +256,7 @@ func (s *Service) statuses(ctx context.Context, uid string, p *reader, listing *
 	if err := all.Wait(); err != nil {
 		return nil, err
 	}
+	listing.See(sandboxes, containers)
 	sandboxes = slices.DeleteFunc(sandboxes, func(st *runtimeapi.PodSandboxStatus) bool { return st == nil })
 	containers = slices.DeleteFunc(containers, func(st *runtimeapi.ContainerStatus) bool { return st == nil })
 	exited := map[string]*runtimeapi.ContainerStatus{}

@@ -79,7 +79,7 @@ func (w *worker) land(ctx context.Context, f *flight, out outcome, err error, be
 		w.emit(ctx, e)
 	}
 	if a.Kind.Changes() {
-		w.fresh.changed(a.Kind)
+		w.fresh.changed(a, out.ID, err == nil)
 		w.refresh(ctx)
 	}
 }

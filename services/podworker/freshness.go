@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
@@ -36,6 +37,12 @@ type freshness struct {
 	// changes counts acts on the runtime, and a terminal phase seen at the API server;
 	// creates those that add a sandbox or a container.
 	changes, creates generation
+	// lists counts the reasons to have the runtime list what it has of the pod: something
+	// may be there that neither the record nor made shows.
+	lists generation
+	// made and removed are what was since the last refresh that was answered began.
+	made    []step.Instance
+	removed []string
 	// terminal: the API server has the pod as finished.
 	terminal bool
 	// record is the answer to the last refresh, until the replica has passed since.
@@ -45,17 +52,53 @@ type freshness struct {
 	commands map[step.Kind]feed.Barrier
 
 	refresh refreshState
+	// asked is the change that the refresh under way will show.
+	asked uint64
 	// failure is why the last refresh failed, retryAt when it is tried again.
 	failure string
 	retryAt time.Time
 }
 
-// changed notes that an act on the runtime has ended.
-func (f *freshness) changed(kind step.Kind) {
+// changed notes that an act on the runtime has ended, and what it made. After one that
+// failed nothing is known for certain.
+func (f *freshness) changed(a step.Action, id string, ok bool) {
 	f.changes.made++
-	if kind.Creates() {
+	if a.Kind.Creates() {
 		f.creates.made++
 	}
+	switch {
+	case !ok:
+		f.lists.made++
+	case a.Kind.Creates():
+		f.made = append(f.made, step.Instance{ID: id, Sandbox: a.Sandbox})
+	case a.Kind == step.Remove || a.Kind == step.RemoveSandbox:
+		f.removed = append(f.removed, a.ID)
+	}
+}
+
+// inventory is everything there may be of the pod, nil if that is not known.
+func (f *freshness) inventory() *plegv1.Inventory {
+	if !f.lists.current() {
+		return nil
+	}
+	all := &plegv1.Inventory{Containers: map[string]string{}, Removed: f.removed}
+	record, _ := f.current()
+	if record != nil {
+		for _, s := range record.Sandboxes {
+			all.Sandboxes = append(all.Sandboxes, s.ID)
+		}
+		for _, c := range record.Containers {
+			all.Containers[c.ID] = c.Sandbox
+		}
+	}
+	for _, m := range f.made {
+		if m.Sandbox == "" {
+			all.Sandboxes = append(all.Sandboxes, m.ID)
+		} else {
+			all.Containers[m.ID] = m.Sandbox
+		}
+	}
+	return all
 }
 
 // finished notes that the API server has the pod as finished.

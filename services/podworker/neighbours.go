@@ -36,9 +36,10 @@ type observer interface {
 	Refresh(ctx context.Context, req *plegv1.RefreshRequest, opts ...grpc.CallOption) (*plegv1.RefreshResponse, error)
 }
 
-// refreshed has pleg read a pod now, and records follow to the revision that has it.
-func refreshed(ctx context.Context, o observer, records *feed.Replica[*observe.Record], uid types.UID) (*observe.Record, feed.Revision, error) {
-	resp, err := o.Refresh(ctx, &plegv1.RefreshRequest{Uid: string(uid)})
+// refreshed has pleg read a pod now, and records follow to the revision that has it. all is
+// everything there may be of the pod; nil has the runtime list it.
+func refreshed(ctx context.Context, o observer, records *feed.Replica[*observe.Record], uid types.UID, all *plegv1.Inventory) (*observe.Record, feed.Revision, error) {
+	resp, err := o.Refresh(ctx, &plegv1.RefreshRequest{Uid: string(uid), Inventory: all})
 	if err != nil {
 		return nil, feed.Revision{}, err
 	}

@@ -5,6 +5,7 @@ package podworker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ type plegStandIn struct {
 
 // Refresh implements observer.
 func (p *plegStandIn) Refresh(ctx context.Context, req *plegv1.RefreshRequest, _ ...grpc.CallOption) (*plegv1.RefreshResponse, error) {
-	record, revision, err := p.observe(ctx, req.GetUid())
+	record, revision, err := p.observe(ctx, req.GetUid(), req.GetInventory())
 	if err != nil {
 		p.mu.Lock()
 		p.denied++
@@ -83,7 +84,7 @@ func (p *plegStandIn) follow(ctx context.Context) {
 			}
 			busy[uid] = true
 			running.Go(func() {
-				_, _, err := p.observe(ctx, uid)
+				_, _, err := p.observe(ctx, uid, nil)
 				select {
 				case ended <- reading{uid, state, err}:
 				case <-ctx.Done():
@@ -134,7 +135,7 @@ func (p *plegStandIn) states() map[string]string {
 }
 
 // observe reads one pod from the runtime and publishes the record.
-func (p *plegStandIn) observe(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Revision, error) {
+func (p *plegStandIn) observe(ctx context.Context, uid string, all *plegv1.Inventory) (*plegv1.PodRecord, feed.Revision, error) {
 	defer p.n.calls.begin()()
 	p.mu.Lock()
 	one, ok := p.pods[uid]
@@ -150,11 +151,12 @@ func (p *plegStandIn) observe(ctx context.Context, uid string) (*plegv1.PodRecor
 	if p.away {
 		return nil, feed.Revision{}, rpc.Unavailable.Errorf("pleg is away")
 	}
-	return p.n.read(ctx, uid)
+	return p.n.read(ctx, uid, all)
 }
 
-// read reads one pod from the runtime and publishes the record.
-func (n *node) read(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Revision, error) {
+// read reads one pod from the runtime and publishes the record. As the real pleg, it looks
+// for nothing that is neither in the last record nor in an inventory, if there is one.
+func (n *node) read(ctx context.Context, uid string, all *plegv1.Inventory) (*plegv1.PodRecord, feed.Revision, error) {
 	labels := map[string]string{pod.PodUIDLabel: uid}
 	sandboxes, err := n.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	if err != nil {
@@ -163,6 +165,14 @@ func (n *node) read(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Re
 	containers, err := n.cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
 	if err != nil {
 		return nil, feed.Revision{}, err
+	}
+	if all != nil {
+		known, err := n.known(uid, all)
+		if err != nil {
+			return nil, feed.Revision{}, err
+		}
+		sandboxes.Items = slices.DeleteFunc(sandboxes.Items, func(s *runtimeapi.PodSandbox) bool { return !known[s.GetId()] })
+		containers.Containers = slices.DeleteFunc(containers.Containers, func(c *runtimeapi.Container) bool { return !known[c.GetId()] })
 	}
 	if len(sandboxes.GetItems())+len(containers.GetContainers()) == 0 {
 		return nil, n.records.Delete(ctx, uid), nil
@@ -206,4 +216,30 @@ func (n *node) read(ctx context.Context, uid string) (*plegv1.PodRecord, feed.Re
 	}
 	revision, err := n.records.Set(ctx, uid, record)
 	return record, revision, err
+}
+
+// known are the IDs of the last record and of an inventory.
+func (n *node) known(uid string, all *plegv1.Inventory) (map[string]bool, error) {
+	ids := map[string]bool{}
+	last, _ := n.records.Get(uid)
+	for id := range last.GetSandboxOf() {
+		ids[id] = true
+	}
+	for _, raw := range last.GetSandboxes() {
+		s := &runtimeapi.PodSandboxStatus{}
+		if err := proto.Unmarshal(raw, s); err != nil {
+			return nil, err
+		}
+		ids[s.GetId()] = true
+	}
+	for _, id := range all.GetSandboxes() {
+		ids[id] = true
+	}
+	for id := range all.GetContainers() {
+		ids[id] = true
+	}
+	for _, id := range all.GetRemoved() {
+		delete(ids, id)
+	}
+	return ids, nil
 }

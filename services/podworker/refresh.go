@@ -17,17 +17,24 @@ import (
 func (w *worker) refresh(ctx context.Context) {
 	f := &w.fresh
 	if f.refresh != noRefresh {
-		f.refresh = refreshAgain
+		if f.asked != f.changes.made {
+			f.refresh = refreshAgain
+		}
 		return
 	}
 	if w.l.clock.Now().Before(f.retryAt) {
 		return
 	}
-	f.refresh, f.retryAt = refreshing, time.Time{}
-	changes, creates := f.changes.made, f.creates.made
+	if f.changes.current() {
+		f.lists.made++ // it is looked for what happened without an act
+	}
+	f.refresh, f.retryAt, f.asked = refreshing, time.Time{}, f.changes.made
+	changes, creates, lists := f.changes.made, f.creates.made, f.lists.made
+	made, removed := len(f.made), len(f.removed)
+	inventory := f.inventory()
 	before, _, _, _ := w.l.in.Records.State()
 	go func() {
-		record, revision, err := refreshed(ctx, w.l.pleg, w.l.in.Records, w.uid)
+		record, revision, err := refreshed(ctx, w.l.pleg, w.l.in.Records, w.uid, inventory)
 		w.post(func() {
 			again := f.refresh == refreshAgain
 			f.refresh = noRefresh
@@ -48,6 +55,10 @@ func (w *worker) refresh(ctx context.Context) {
 			}
 			f.record, f.since = record, feed.NewBarrier(revision, before)
 			f.changes.observed, f.creates.observed = changes, creates
+			if inventory == nil {
+				f.lists.observed = lists
+			}
+			f.made, f.removed = f.made[made:], f.removed[removed:]
 			if again {
 				w.refresh(ctx)
 			}
@@ -72,7 +83,7 @@ func (l *ledger) suspect(ctx context.Context, uid types.UID) {
 				return
 			case <-timer.C():
 			}
-			if _, _, err := refreshed(ctx, l.pleg, l.in.Records, uid); err != nil && ctx.Err() == nil {
+			if _, _, err := refreshed(ctx, l.pleg, l.in.Records, uid, nil); err != nil && ctx.Err() == nil {
 				l.log.Debug("pod not read again", service.KeyUID, string(uid), service.KeyError, err.Error())
 			}
 		}

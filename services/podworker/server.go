@@ -23,7 +23,7 @@ const pullTimeout = time.Second
 
 // Read implements logs.Pods.
 func (p logPods) Read(ctx context.Context, pod *v1.Pod) ([]*runtimeapi.ContainerStatus, error) {
-	record, _, err := refreshed(ctx, p.l.pleg, p.l.in.Records, pod.UID)
+	record, _, err := refreshed(ctx, p.l.pleg, p.l.in.Records, pod.UID, nil)
 	return statusesOf(record), err
 }
 

@@ -55,7 +55,7 @@ func newWorker(l *ledger, settle func(), uid types.UID, record journal.Record, k
 		// A former process may have made something that the record does not show yet.
 		// Where the journal is whole and does not know the pod, or the node was looked
 		// through before, it has not.
-		w.fresh.changes.made, w.fresh.creates.made = 1, 1
+		w.fresh.changes.made, w.fresh.creates.made, w.fresh.lists.made = 1, 1, 1
 	}
 	if kept {
 		w.facts, w.durable.facts = record.Facts, record.Facts

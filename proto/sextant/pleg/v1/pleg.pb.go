@@ -31,7 +31,10 @@ const (
 type RefreshRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Pod UID.
-	Uid           string `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Uid string `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Everything that may be there of the pod, if the caller knows it: the runtime is
+	// asked about this and about what pleg knows of the pod. Unset: the runtime lists.
+	Inventory     *Inventory `protobuf:"bytes,2,opt,name=inventory,proto3" json:"inventory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -73,6 +76,79 @@ func (x *RefreshRequest) GetUid() string {
 	return ""
 }
 
+func (x *RefreshRequest) GetInventory() *Inventory {
+	if x != nil {
+		return x.Inventory
+	}
+	return nil
+}
+
+// Inventory is the sandboxes and containers of one pod, whether they are there yet or
+// not.
+type Inventory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sandbox IDs.
+	Sandboxes []string `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// The sandbox of each container, by container ID.
+	Containers map[string]string `protobuf:"bytes,2,rep,name=containers,proto3" json:"containers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// IDs of sandboxes and containers that the runtime removed for the caller. The
+	// containers of a sandbox went with it.
+	Removed       []string `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Inventory) Reset() {
+	*x = Inventory{}
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Inventory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Inventory) ProtoMessage() {}
+
+func (x *Inventory) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
+func (*Inventory) Descriptor() ([]byte, []int) {
+	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Inventory) GetSandboxes() []string {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *Inventory) GetContainers() map[string]string {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *Inventory) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 type RefreshResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision of pleg.pods that holds what was read.
@@ -85,7 +161,7 @@ type RefreshResponse struct {
 
 func (x *RefreshResponse) Reset() {
 	*x = RefreshResponse{}
-	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[1]
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -97,7 +173,7 @@ func (x *RefreshResponse) String() string {
 func (*RefreshResponse) ProtoMessage() {}
 
 func (x *RefreshResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[1]
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -110,7 +186,7 @@ func (x *RefreshResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshResponse.ProtoReflect.Descriptor instead.
 func (*RefreshResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{1}
+	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RefreshResponse) GetRevision() *v1.Revision {
@@ -152,7 +228,7 @@ type PodRecord struct {
 
 func (x *PodRecord) Reset() {
 	*x = PodRecord{}
-	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[2]
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -164,7 +240,7 @@ func (x *PodRecord) String() string {
 func (*PodRecord) ProtoMessage() {}
 
 func (x *PodRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[2]
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -177,7 +253,7 @@ func (x *PodRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRecord.ProtoReflect.Descriptor instead.
 func (*PodRecord) Descriptor() ([]byte, []int) {
-	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{2}
+	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PodRecord) GetUid() string {
@@ -258,7 +334,7 @@ type RuntimeState struct {
 
 func (x *RuntimeState) Reset() {
 	*x = RuntimeState{}
-	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[3]
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +346,7 @@ func (x *RuntimeState) String() string {
 func (*RuntimeState) ProtoMessage() {}
 
 func (x *RuntimeState) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[3]
+	mi := &file_sextant_pleg_v1_pleg_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +359,7 @@ func (x *RuntimeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeState.ProtoReflect.Descriptor instead.
 func (*RuntimeState) Descriptor() ([]byte, []int) {
-	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{3}
+	return file_sextant_pleg_v1_pleg_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RuntimeState) GetName() string {
@@ -353,9 +429,19 @@ var File_sextant_pleg_v1_pleg_proto protoreflect.FileDescriptor
 
 const file_sextant_pleg_v1_pleg_proto_rawDesc = "" +
 	"\n" +
-	"\x1asextant/pleg/v1/pleg.proto\x12\x0fsextant.pleg.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\"\n" +
+	"\x1asextant/pleg/v1/pleg.proto\x12\x0fsextant.pleg.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\\\n" +
 	"\x0eRefreshRequest\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\"|\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x128\n" +
+	"\tinventory\x18\x02 \x01(\v2\x1a.sextant.pleg.v1.InventoryR\tinventory\"\xce\x01\n" +
+	"\tInventory\x12\x1c\n" +
+	"\tsandboxes\x18\x01 \x03(\tR\tsandboxes\x12J\n" +
+	"\n" +
+	"containers\x18\x02 \x03(\v2*.sextant.pleg.v1.Inventory.ContainersEntryR\n" +
+	"containers\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\tR\aremoved\x1a=\n" +
+	"\x0fContainersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"|\n" +
 	"\x0fRefreshResponse\x125\n" +
 	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\x122\n" +
 	"\x06record\x18\x02 \x01(\v2\x1a.sextant.pleg.v1.PodRecordR\x06record\"\xe8\x02\n" +
@@ -403,29 +489,33 @@ func file_sextant_pleg_v1_pleg_proto_rawDescGZIP() []byte {
 	return file_sextant_pleg_v1_pleg_proto_rawDescData
 }
 
-var file_sextant_pleg_v1_pleg_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_sextant_pleg_v1_pleg_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_sextant_pleg_v1_pleg_proto_goTypes = []any{
 	(*RefreshRequest)(nil),        // 0: sextant.pleg.v1.RefreshRequest
-	(*RefreshResponse)(nil),       // 1: sextant.pleg.v1.RefreshResponse
-	(*PodRecord)(nil),             // 2: sextant.pleg.v1.PodRecord
-	(*RuntimeState)(nil),          // 3: sextant.pleg.v1.RuntimeState
-	nil,                           // 4: sextant.pleg.v1.PodRecord.SandboxOfEntry
-	(*v1.Revision)(nil),           // 5: sextant.feed.v1.Revision
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*Inventory)(nil),             // 1: sextant.pleg.v1.Inventory
+	(*RefreshResponse)(nil),       // 2: sextant.pleg.v1.RefreshResponse
+	(*PodRecord)(nil),             // 3: sextant.pleg.v1.PodRecord
+	(*RuntimeState)(nil),          // 4: sextant.pleg.v1.RuntimeState
+	nil,                           // 5: sextant.pleg.v1.Inventory.ContainersEntry
+	nil,                           // 6: sextant.pleg.v1.PodRecord.SandboxOfEntry
+	(*v1.Revision)(nil),           // 7: sextant.feed.v1.Revision
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_sextant_pleg_v1_pleg_proto_depIdxs = []int32{
-	5, // 0: sextant.pleg.v1.RefreshResponse.revision:type_name -> sextant.feed.v1.Revision
-	2, // 1: sextant.pleg.v1.RefreshResponse.record:type_name -> sextant.pleg.v1.PodRecord
-	4, // 2: sextant.pleg.v1.PodRecord.sandbox_of:type_name -> sextant.pleg.v1.PodRecord.SandboxOfEntry
-	6, // 3: sextant.pleg.v1.PodRecord.error_since:type_name -> google.protobuf.Timestamp
-	6, // 4: sextant.pleg.v1.RuntimeState.since:type_name -> google.protobuf.Timestamp
-	0, // 5: sextant.pleg.v1.PlegService.Refresh:input_type -> sextant.pleg.v1.RefreshRequest
-	1, // 6: sextant.pleg.v1.PlegService.Refresh:output_type -> sextant.pleg.v1.RefreshResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	1, // 0: sextant.pleg.v1.RefreshRequest.inventory:type_name -> sextant.pleg.v1.Inventory
+	5, // 1: sextant.pleg.v1.Inventory.containers:type_name -> sextant.pleg.v1.Inventory.ContainersEntry
+	7, // 2: sextant.pleg.v1.RefreshResponse.revision:type_name -> sextant.feed.v1.Revision
+	3, // 3: sextant.pleg.v1.RefreshResponse.record:type_name -> sextant.pleg.v1.PodRecord
+	6, // 4: sextant.pleg.v1.PodRecord.sandbox_of:type_name -> sextant.pleg.v1.PodRecord.SandboxOfEntry
+	8, // 5: sextant.pleg.v1.PodRecord.error_since:type_name -> google.protobuf.Timestamp
+	8, // 6: sextant.pleg.v1.RuntimeState.since:type_name -> google.protobuf.Timestamp
+	0, // 7: sextant.pleg.v1.PlegService.Refresh:input_type -> sextant.pleg.v1.RefreshRequest
+	2, // 8: sextant.pleg.v1.PlegService.Refresh:output_type -> sextant.pleg.v1.RefreshResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_sextant_pleg_v1_pleg_proto_init() }
@@ -439,7 +529,7 @@ func file_sextant_pleg_v1_pleg_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_pleg_v1_pleg_proto_rawDesc), len(file_sextant_pleg_v1_pleg_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

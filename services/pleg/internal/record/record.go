@@ -49,6 +49,32 @@ func Group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 	return pods
 }
 
+// See takes the states from the statuses of what is listed, which are newer than a list,
+// and removes what has none: it has vanished. A status that is nil is none.
+func (l *Listing) See(sandboxes []*runtimeapi.PodSandboxStatus, containers []*runtimeapi.ContainerStatus) {
+	sandboxStates, containerStates := map[string]runtimeapi.PodSandboxState{}, map[string]runtimeapi.ContainerState{}
+	for _, s := range sandboxes {
+		if s != nil {
+			sandboxStates[s.GetId()] = s.GetState()
+		}
+	}
+	for _, c := range containers {
+		if c != nil {
+			containerStates[c.GetId()] = c.GetState()
+		}
+	}
+	l.Sandboxes = slices.DeleteFunc(l.Sandboxes, func(s *runtimeapi.PodSandbox) bool {
+		state, there := sandboxStates[s.GetId()]
+		s.State = state
+		return !there
+	})
+	l.Containers = slices.DeleteFunc(l.Containers, func(c *runtimeapi.Container) bool {
+		state, there := containerStates[c.GetId()]
+		c.State = state
+		return !there
+	})
+}
+
 // Fingerprint is equal for two listings that show the same things in the same
 // states.
 func (l *Listing) Fingerprint() uint64 {
