@@ -35,7 +35,8 @@ const (
 
 // evictor decides about evictions; the loop's alone.
 type evictor struct {
-	history eviction.History
+	history   eviction.History
+	shortages *shortages
 	// layout is empty until the runtime has said where it keeps images.
 	layout eviction.Layout
 	// next is when a pass is due.
@@ -90,6 +91,9 @@ func (e *evictor) pass(ctx context.Context, now *settings) {
 	}
 	for _, v := range out.Verdicts {
 		e.evict(ctx, v)
+	}
+	if err := e.shortages.keep(at, out.History); err != nil {
+		e.log.Error("shortages of the node are not kept", "error", err.Error())
 	}
 	e.node.press(maps.Clone(out.History.Conditions))
 }

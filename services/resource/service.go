@@ -150,9 +150,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	shortages, err := openShortages(ledger)
+	if err != nil {
+		return nil, err
+	}
 	hurried := &atomic.Bool{}
 	podDevices := newPodDevices(plugins, ledger, tree, node, events)
 	evictor := &evictor{
+		history: shortages.history(now()), shortages: shortages,
 		reader: deps.Gauge.NewReader(), ledger: ledger, node: node, readings: readings, events: events, metrics: metrics,
 		log: kit.Log, now: now, wake: wake, reclaims: reclaims, hurried: hurried,
 		alarm:   &alarm{host: deps.Gauge, log: kit.Log, call: func() { hurried.Store(true); wake.Send() }},

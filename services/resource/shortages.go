@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/store"
+	"github.com/sextant-node/sextant/services/resource/internal/eviction"
+)
+
+// shortage is since when the node is short of something: what a restart must not forget of
+// an eviction.History. Without it a condition would end before its transition period, and
+// the grace of a soft threshold begin again.
+type shortage struct {
+	// At is when the node was looked at last.
+	At         time.Time                                   `json:"at"`
+	Conditions map[v1.NodeConditionType]eviction.Condition `json:"conditions,omitempty"`
+	Thresholds []threshold                                 `json:"thresholds,omitempty"`
+}
+
+// threshold is one that is met.
+type threshold struct {
+	Signal string    `json:"signal"`
+	Hard   bool      `json:"hard,omitempty"`
+	Since  time.Time `json:"since"`
+	Met    bool      `json:"met,omitempty"`
+}
+
+// unseen is how long a threshold may not have been looked at and still count as met without
+// a break: a restart takes seconds.
+const unseen = time.Minute
+
+// shortages keeps it in the checkpoint, in one record, which is there while there is
+// something to keep.
+type shortages struct {
+	table *store.Table[shortage]
+	last  *shortage // as it is kept; nil for none
+}
+
+const shortageKey = "now"
+
+func openShortages(l *ledger) (*shortages, error) {
+	table, err := store.NewTable(l.file, "shortages", store.JSON[shortage]())
+	if err != nil {
+		return nil, err
+	}
+	s := &shortages{table: table}
+	kept, ok, err := table.Get(shortageKey)
+	if err != nil {
+		return nil, fmt.Errorf("shortages: %w", err)
+	}
+	if ok {
+		s.last = &kept
+	}
+	return s, nil
+}
+
+// history is what a pass begins with after a start. Observations are made anew.
+func (s *shortages) history(now time.Time) (h eviction.History) {
+	if s.last == nil {
+		return h
+	}
+	h.Conditions = maps.Clone(s.last.Conditions)
+	if now.Sub(s.last.At).Abs() > unseen {
+		return h
+	}
+	h.Seen, h.Met = map[eviction.Key]time.Time{}, map[eviction.Key]bool{}
+	for _, t := range s.last.Thresholds {
+		key := eviction.Key{Signal: t.Signal, Hard: t.Hard}
+		h.Seen[key] = t.Since
+		if t.Met {
+			h.Met[key] = true
+		}
+	}
+	return h
+}
+
+// keep writes what a pass leaves, if it has changed.
+func (s *shortages) keep(now time.Time, h eviction.History) error {
+	next := &shortage{At: now}
+	for kind, c := range h.Conditions {
+		if c.Under {
+			if next.Conditions == nil {
+				next.Conditions = map[v1.NodeConditionType]eviction.Condition{}
+			}
+			next.Conditions[kind] = c
+		}
+	}
+	for key, since := range h.Seen {
+		next.Thresholds = append(next.Thresholds, threshold{key.Signal, key.Hard, since, h.Met[key]})
+	}
+	slices.SortFunc(next.Thresholds, func(a, b threshold) int {
+		return strings.Compare(fmt.Sprint(a.Signal, a.Hard), fmt.Sprint(b.Signal, b.Hard))
+	})
+	switch {
+	case next.Conditions == nil && next.Thresholds == nil && s.last == nil:
+		return nil
+	case next.Conditions == nil && next.Thresholds == nil:
+		s.last = nil
+		return s.table.Delete(shortageKey)
+	case s.last != nil && len(next.Thresholds) == 0 && reflect.DeepEqual(s.last.Conditions, next.Conditions):
+		return nil // a condition that waits for its end says the same at each pass
+	}
+	s.last = next
+	return s.table.Put(shortageKey, *next)
+}

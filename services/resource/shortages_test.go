@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+)
+
+// again starts the service anew, and waits until it has looked at the node.
+func (s *strained) again() {
+	s.Helper()
+	before, _, _, _ := s.node.State()
+	s.stop()
+	s.start(s.edit)
+	s.Eventually("the second life", func() bool {
+		now, complete, _, _ := s.node.State()
+		_, ok := s.node.Get("node")
+		return now.Epoch != before.Epoch && complete && ok
+	})
+}
+
+func (s *strained) pressed() (under bool, since time.Time) {
+	n, _ := s.node.Get("node")
+	return n.GetMemory().GetUnderPressure(), n.GetMemory().GetSince().AsTime()
+}
+
+// TestAConditionOutlivesARestart: a node that was short of memory has its condition for the
+// transition period, and since the same time, whatever is killed meanwhile.
+func TestAConditionOutlivesARestart(t *testing.T) {
+	s := newStrained(t)
+	s.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.EvictionPressureTransitionPeriod = metav1.Duration{Duration: time.Minute}
+	})
+	s.answers()
+	s.memory("1024")
+	s.after(10 * time.Second)
+	s.Eventually("short of memory", func() bool { under, _ := s.pressed(); return under })
+	_, since := s.pressed()
+	s.memory("8388608")
+	for range 3 {
+		s.after(15 * time.Second)
+		s.again()
+		if under, now := s.pressed(); !under || !now.Equal(since) {
+			t.Fatalf("after a restart: under pressure %t since %s, was since %s", under, now, since)
+		}
+	}
+	s.after(30 * time.Second)
+	s.Eventually("over", func() bool { under, _ := s.pressed(); return !under })
+	s.again()
+	if under, _ := s.pressed(); under {
+		t.Error("it is back after a restart")
+	}
+}
+
+// TestTheGraceOfASoftThresholdGoesOn over restarts: the pod goes when the node has been
+// short for the grace period in all.
+func TestTheGraceOfASoftThresholdGoesOn(t *testing.T) {
+	s := newStrained(t)
+	s.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.EvictionHard = map[string]string{"memory.available": "1Ki"}
+		c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Gi"}
+		c.Kubelet.EvictionSoftGracePeriod = map[string]string{"memory.available": "1m"}
+	})
+	s.answers()
+	s.Eventually("the node's item", func() bool { _, ok := s.node.Get("node"); return ok })
+	s.admit(burstable("u", "100m"), false)
+	s.uses("u", 1<<20)
+	s.memory("1024")
+	for range 3 {
+		s.after(15 * time.Second)
+		s.Eventually("short of memory", func() bool { under, _ := s.pressed(); return under })
+		s.again()
+		if s.verdict("u") != nil {
+			t.Fatal("evicted before its grace was over")
+		}
+	}
+	s.after(30 * time.Second)
+	s.evicted("u")
+}
