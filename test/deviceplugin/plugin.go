@@ -38,6 +38,7 @@ type Plugin struct {
 	gate                    chan struct{} // closed unless calls hang
 	refusal                 error
 	allocated, started      [][]string
+	dead                    bool // it is not to come back by itself
 }
 
 // Options change a plugin before it starts.
@@ -92,8 +93,10 @@ func Start(t testing.TB, dir, resource string, devices []*pluginapi.Device, opti
 // the sockets of the folder.
 func (p *Plugin) Come(ctx context.Context) error {
 	for {
-		if _, err := os.Stat(filepath.Join(p.dir, p.endpoint)); err != nil {
-			p.Serve()
+		if p.removed() {
+			if err := p.serve(); err != nil {
+				return err
+			}
 		}
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		err := p.register(limited)
@@ -106,17 +109,69 @@ func (p *Plugin) Come(ctx context.Context) error {
 	}
 }
 
+// removed reports whether the plugin's socket is not there.
+func (p *Plugin) removed() bool {
+	_, err := os.Stat(filepath.Join(p.dir, p.endpoint))
+	return err != nil
+}
+
+// Stay has the plugin come back by itself, until the test ends, whenever its socket is
+// removed: so a plugin notices that the agent has started again.
+func (p *Plugin) Stay() {
+	stays, stop := context.WithCancel(p.t.Context())
+	ended := make(chan struct{})
+	p.t.Cleanup(func() { stop(); <-ended })
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for stays.Err() == nil {
+			p.mu.Lock()
+			dead := p.dead
+			p.mu.Unlock()
+			if !dead && p.removed() {
+				_ = p.Come(stays) // the agent may be killed at any moment; it is tried again
+			}
+			select {
+			case <-tick.C:
+			case <-stays.Done():
+			}
+		}
+	}()
+}
+
+// Die ends the plugin until Live, also one that stays.
+func (p *Plugin) Die() {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	p.Stop()
+}
+
+// Live lets a plugin that stays come back.
+func (p *Plugin) Live() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = false
+}
+
 // Serve makes the plugin's socket, also again after Stop or when it was removed.
 func (p *Plugin) Serve() {
 	p.t.Helper()
+	if err := p.serve(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *Plugin) serve() error {
 	p.Stop()
 	path := filepath.Join(p.dir, p.endpoint)
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		p.t.Fatal(err)
+		return err
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		p.t.Fatal(err)
+		return err
 	}
 	server := grpc.NewServer()
 	pluginapi.RegisterDevicePluginServer(server, p)
@@ -124,6 +179,7 @@ func (p *Plugin) Serve() {
 	p.server = server
 	p.mu.Unlock()
 	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	return nil
 }
 
 // Stop ends the plugin as a kill does.

@@ -7,7 +7,10 @@ package disk
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -38,6 +41,39 @@ func Small(t testing.TB, size string) *Disk {
 		}
 	})
 	return d
+}
+
+// Image mounts a file system of a real disk (ext4), a file of so many bytes with so many
+// inodes, at dir until the test ends. It needs root and loop devices.
+func Image(t testing.TB, dir string, bytes int64, inodes int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk.img")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(file, nil, 0o600), os.Truncate(file, bytes)); err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("mkfs.ext4", "-q", "-m", "0", "-N", strconv.Itoa(inodes), file)
+	device := run("losetup", "--find", "--show", file)
+	t.Cleanup(func() { // the mount has ended; a lazy one keeps the device until it has
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+			t.Errorf("losetup --detach %s: %v: %s", device, err, out)
+		}
+	})
+	if err := unix.Mount(device, dir, "ext4", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // filler takes up the room.

@@ -6,7 +6,7 @@
 // that is killed.
 //
 // A claim has one device for each request it was made for (Driver.Requests), with the CDI
-// name DRIVER/device=CLAIM-REQUEST.
+// name DRIVER/device=CLAIM-REQUEST, which the runtime finds while it is prepared.
 package dradriver
 
 import (
@@ -28,6 +28,8 @@ import (
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/sextant-node/sextant/test/cdi"
 )
 
 // Driver is a DRA driver. Its zero value with a Name is ready to be started; its functions
@@ -41,6 +43,8 @@ type Driver struct {
 	Versions []string
 	// Requests of each claim; one named "gpu" when empty.
 	Requests []string
+	// CDIDir is where the runtime looks for CDI devices; none are written when empty.
+	CDIDir string
 	// Prepare and Unprepare may fail a claim, or hold its call up; nil for neither.
 	Prepare, Unprepare func(ctx context.Context, claim *drav1.Claim) error
 
@@ -125,11 +129,18 @@ func (d *Driver) NodePrepareResources(ctx context.Context, req *drav1.NodePrepar
 			requests = []string{"gpu"}
 		}
 		done := &drav1.NodePrepareResourceResponse{}
+		var names []string
 		for _, r := range requests {
 			done.Devices = append(done.Devices, &drav1.Device{
 				RequestNames: []string{r}, PoolName: "pool", DeviceName: c.GetName() + "-" + r,
 				CdiDeviceIds: []string{fmt.Sprintf("%s/device=%s-%s", d.Name, c.GetName(), r)},
 			})
+			names = append(names, c.GetName()+"-"+r)
+		}
+		if d.CDIDir != "" {
+			if err := cdi.Write(d.CDIDir, d.cdiFile(c), d.Name+"/device", names...); err != nil {
+				return nil, err
+			}
 		}
 		d.hold(c.GetUid(), true)
 		resp.Claims[c.GetUid()] = done
@@ -150,10 +161,18 @@ func (d *Driver) NodeUnprepareResources(ctx context.Context, req *drav1.NodeUnpr
 			resp.Claims[c.GetUid()].Error = result.Error()
 			continue
 		}
+		if d.CDIDir != "" {
+			if err := cdi.Remove(d.CDIDir, d.cdiFile(c)); err != nil {
+				return nil, err
+			}
+		}
 		d.hold(c.GetUid(), false)
 	}
 	return resp, nil
 }
+
+// cdiFile names the specification of a claim.
+func (d *Driver) cdiFile(c *drav1.Claim) string { return d.Name + "-" + c.GetUid() + ".json" }
 
 // each counts a call for a claim and asks its fault: result is of the claim, err of the call.
 func (d *Driver) each(ctx context.Context, what string, c *drav1.Claim, fault func(context.Context, *drav1.Claim) error) (result, err error) {

@@ -3,6 +3,7 @@
 package localruntime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -35,6 +36,9 @@ type Config struct {
 	// Dir is the absolute directory that holds everything: configuration,
 	// content, state, network definition, log, pid file. Teardown removes it.
 	Dir string
+	// Root is the folder of images and layers. Default Dir/root; any other is not removed
+	// with Dir.
+	Root string
 	// Socket is the path of the CRI socket. Default Dir/containerd.sock.
 	Socket string
 	// SocketGID is the group that may open the socket (mode 0660).
@@ -113,11 +117,12 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-func (c Config) root() string        { return filepath.Join(c.Dir, "root") }
+func (c Config) root() string        { return cmp.Or(c.Root, filepath.Join(c.Dir, "root")) }
 func (c Config) state() string       { return filepath.Join(c.Dir, "state") }
 func (c Config) configFile() string  { return filepath.Join(c.Dir, "config.toml") }
 func (c Config) cniConfDir() string  { return filepath.Join(c.Dir, "cni", "net.d") }
 func (c Config) cniDataDir() string  { return filepath.Join(c.Dir, "cni", "data") }
+func (c Config) cdiDir() string      { return filepath.Join(c.Dir, "cdi") }
 func (c Config) certsDir() string    { return filepath.Join(c.Dir, "certs.d") }
 func (c Config) pidFile() string     { return filepath.Join(c.Dir, "containerd.pid") }
 func (c Config) logFile() string     { return filepath.Join(c.Dir, "containerd.log") }

@@ -15,6 +15,7 @@ type settings struct {
 	SocketGID                  int
 	SandboxImage               string
 	CNIBinDir, CNIConfDir      string
+	CDIDir                     string
 	CertsDir, OptDir           string
 	Runc, RuncRoot             string
 	Snapshotter                string
@@ -43,7 +44,7 @@ func renderConfig(v Version, s settings) (string, error) {
 		"Socket": strconv.Quote(s.Socket), "TTRPC": strconv.Quote(s.Socket + ".ttrpc"), "SocketGID": strconv.Itoa(s.SocketGID),
 		"SandboxImage": strconv.Quote(s.SandboxImage), "Snapshotter": strconv.Quote(s.Snapshotter),
 		"CNIBinDir": strconv.Quote(s.CNIBinDir), "CNIConfDir": strconv.Quote(s.CNIConfDir),
-		"CertsDir": strconv.Quote(s.CertsDir), "OptDir": strconv.Quote(s.OptDir), "VerifierDir": strconv.Quote(s.OptDir + "-verifiers"),
+		"CDIDir": strconv.Quote(s.CDIDir), "CertsDir": strconv.Quote(s.CertsDir), "OptDir": strconv.Quote(s.OptDir), "VerifierDir": strconv.Quote(s.OptDir + "-verifiers"),
 		"Runc": strconv.Quote(s.Runc), "RuncRoot": strconv.Quote(s.RuncRoot),
 		"RestrictOOM": strconv.FormatBool(s.RestrictOOM), "SystemdCgroup": strconv.FormatBool(s.SystemdCgroup),
 		"LogLevel": strconv.Quote(s.LogLevel),
@@ -91,6 +92,7 @@ const configV3 = configHead + common + `
   [plugins."io.containerd.cri.v1.images".registry]
     config_path = $CertsDir
 [plugins."io.containerd.cri.v1.runtime"]
+  cdi_spec_dirs = [$CDIDir]
   restrict_oom_score_adj = $RestrictOOM
   netns_mounts_under_state_dir = true
   tolerate_missing_hugetlb_controller = true

@@ -19,7 +19,7 @@ func TestRenderConfig(t *testing.T) {
 	base := settings{
 		Root: "/d/root", State: "/d/state", Socket: "/d/containerd.sock", SocketGID: 42,
 		SandboxImage: "sextant.local/pause:v1", CNIBinDir: "/usr/lib/cni", CNIConfDir: "/d/cni/net.d",
-		CertsDir: "/d/certs.d", OptDir: "/d/opt", Runc: "/usr/sbin/runc", RuncRoot: "/d/state/runc",
+		CDIDir: "/d/cdi", CertsDir: "/d/certs.d", OptDir: "/d/opt", Runc: "/usr/sbin/runc", RuncRoot: "/d/state/runc",
 		Snapshotter: "overlayfs", RestrictOOM: true, LogLevel: "info",
 	}
 	for name, v := range map[string]Version{"1.6.toml": {1, 6}, "2.0.toml": {2, 0}, "2.4.toml": {2, 4}} {

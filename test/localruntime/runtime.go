@@ -53,6 +53,9 @@ func (r *Runtime) Endpoint() string { return "unix://" + r.cfg.Socket }
 // Version is the release of the containerd in use.
 func (r *Runtime) Version() Version { return r.version }
 
+// CDIDir is where the runtime looks for CDI devices (from containerd 2.0 on).
+func (r *Runtime) CDIDir() string { return r.cfg.cdiDir() }
+
 // Bridge is the name of the interface the pods hang on.
 func (r *Runtime) Bridge() string { return r.cfg.Bridge }
 
@@ -188,7 +191,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 
 func (r *Runtime) writeFiles() error {
 	c := r.cfg
-	for _, d := range []string{c.root(), c.state(), c.certsDir(), c.cniDataDir()} {
+	for _, d := range []string{c.root(), c.state(), c.cdiDir(), c.certsDir(), c.cniDataDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
 		}
@@ -204,6 +207,7 @@ func (r *Runtime) writeFiles() error {
 		SandboxImage:  c.SandboxImage,
 		CNIBinDir:     r.bin.cniDir,
 		CNIConfDir:    c.cniConfDir(),
+		CDIDir:        c.cdiDir(),
 		CertsDir:      c.certsDir(),
 		OptDir:        filepath.Join(c.Dir, "opt"),
 		Runc:          r.bin.runc,

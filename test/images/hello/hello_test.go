@@ -57,6 +57,8 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/burn?for=long", 400, ""},
 		{"GET", "/hold?bytes=4097", 200, "4097 bytes held"},
 		{"GET", "/hold?bytes=-1", 400, ""},
+		{"GET", "/threads?n=1", 200, "1 begun"},
+		{"GET", "/many?n=x", 400, ""},
 		{"GET", "/exit?code=7", 200, "code 7"},
 	} {
 		req, err := http.NewRequest(step.method, srv.URL+step.path, nil)

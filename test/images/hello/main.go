@@ -13,6 +13,9 @@
 //	GET  /headers       request headers as a JSON object
 //	GET  /burn?for=D    keeps a core busy for that duration
 //	GET  /hold?bytes=N  keeps so much memory in use
+//	GET  /fill?path=P&n=N, /many?path=P&n=N, /threads?n=N
+//	                    begins to write N bytes into a file, to make N files in a
+//	                    folder, to hold N threads
 //	GET  /slow?for=D    answers after that duration
 //	GET  /bytes?n=N     N bytes that are not UTF-8
 //	GET  /redirect?to=U sends the client to that address

@@ -210,6 +210,7 @@ func (s *server) routes() http.Handler {
 		s.hold(size)
 		_, _ = fmt.Fprintf(w, "%d bytes held\n", size)
 	})
+	hoards(mux)
 	mux.HandleFunc("/bytes", func(w http.ResponseWriter, r *http.Request) {
 		n, err := strconv.ParseInt(r.FormValue("n"), 10, 64)
 		if err != nil {
