@@ -247,9 +247,9 @@ func mountRoot(dir, root string) error {
 		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE, ""},
 		{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
 		{"overlay", root, "overlay", 0, "lowerdir=/,upperdir=" + memory + "/upper,workdir=" + memory + "/work"},
-		{cache, root + cache, "", unix.MS_BIND, ""},
-		{source, root + source, "", unix.MS_BIND, ""},
 		{filepath.Join(dir, "tmp"), root + "/tmp", "", unix.MS_BIND, ""},
+		{cache, root + cache, "", unix.MS_BIND, ""}, // they may be below /tmp
+		{source, root + source, "", unix.MS_BIND, ""},
 		{filepath.Join(dir, "files"), root + BootFiles, "", unix.MS_BIND, ""},
 		{"proc", root + "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
 		{"sysfs", root + "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},

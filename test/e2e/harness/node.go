@@ -39,6 +39,10 @@ type NodeOptions struct {
 	Place *Place
 	// Name of the node; made up if empty.
 	Name string
+	// Root is the root directory; made up if empty.
+	Root string
+	// PrepareRoot is given the root directory before anything is in it.
+	PrepareRoot func(dir string)
 	// Configure changes the KubeletConfiguration before the first start.
 	Configure func(*kubeletv1beta1.KubeletConfiguration)
 	// Args are added to `sextant up`.

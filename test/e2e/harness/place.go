@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -50,11 +51,14 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 	dir := filepath.Join(lab.Dir, "n"+number)
 	p := &Place{
 		Name: o.Name, IP: ip.String(), dir: dir,
-		Root: filepath.Join(dir, "kubelet"), Manifests: filepath.Join(dir, "manifests"), PodLogs: filepath.Join(dir, "log", "pods"),
+		Root: cmp.Or(o.Root, filepath.Join(dir, "kubelet")), Manifests: filepath.Join(dir, "manifests"), PodLogs: filepath.Join(dir, "log", "pods"),
 		Runtime: o.Runtime,
 	}
 	if err := os.MkdirAll(p.Manifests, 0o755); err != nil {
 		t.Fatal(err)
+	}
+	if o.PrepareRoot != nil {
+		o.PrepareRoot(p.Root)
 	}
 	if p.Runtime == nil {
 		p.Runtime = StartRuntime(t, o.Flavour)

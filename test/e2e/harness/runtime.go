@@ -44,8 +44,9 @@ type Runtime struct {
 }
 
 // StartRuntime starts a containerd that knows the pause and the hello image and
-// pulls registry images from the lab's registry. It ends with the test.
-func StartRuntime(t testing.TB, flavour Flavour) *Runtime {
+// pulls registry images from the lab's registry. It ends with the test. Before it starts,
+// prepare is given the folder that it is to keep images and layers in.
+func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *Runtime {
 	t.Helper()
 	lab := The(t)
 	n := lab.next()
@@ -71,10 +72,14 @@ func StartRuntime(t testing.TB, flavour Flavour) *Runtime {
 		if r.conn != nil {
 			_ = r.conn.Close() // only reads and finished calls
 		}
-		if err := localruntime.Teardown(ctx, cfg); err != nil {
+		if err := localruntime.Teardown(ctx, r.cfg); err != nil {
 			t.Errorf("take the runtime down: %v", err)
 		}
 	})
+	for _, f := range prepare {
+		r.cfg.Root = cfg.Dir + "-images"
+		f(r.cfg.Root)
+	}
 	r.ensure(t)
 	for _, ref := range []string{images.Pause, images.Hello} {
 		if err := r.ImportImage(t.Context(), lab.Archive(t, ref), ref); err != nil {

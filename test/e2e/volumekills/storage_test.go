@@ -20,11 +20,12 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/test/csidriver"
+	"github.com/sextant-node/sextant/test/e2e/killmatrix/load"
 )
 
 // storage is a load of pods with volumes, and what those are made of.
 type storage struct {
-	*load
+	*load.Load
 	driver string // name of the CSI driver
 	data   string // its root
 	host   string // a folder of the node for hostPath and local volumes
@@ -47,10 +48,10 @@ type storage struct {
 const comes = "comes-"
 
 // startStorage makes the driver, and the objects that pods have in common.
-func startStorage(t *testing.T, l *load) *storage {
+func startStorage(t *testing.T, l *load.Load) *storage {
 	t.Helper()
 	s := &storage{
-		load: l, driver: l.ns + ".csi.example", data: t.TempDir(), host: t.TempDir(),
+		Load: l, driver: l.NS + ".csi.example", data: t.TempDir(), host: t.TempDir(),
 		holds: map[string]map[string]string{}, outside: map[string]string{}, uids: map[string]bool{}, stages: map[string]bool{},
 		killedLast: map[house.Service]int{},
 	}
@@ -60,9 +61,9 @@ func startStorage(t *testing.T, l *load) *storage {
 	}
 	t.Cleanup(func() { os.RemoveAll(sockets) })
 	driver, err := csidriver.Start(csidriver.Config{
-		Name: s.driver, NodeID: "id-of-" + l.n.Name, Root: s.data,
+		Name: s.driver, NodeID: "id-of-" + l.Node.Name, Root: s.data,
 		Capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
-		Endpoint:     filepath.Join(sockets, "csi.sock"), Registration: filepath.Join(l.n.Root, "plugins_registry", l.ns+".sock"),
+		Endpoint:     filepath.Join(sockets, "csi.sock"), Registration: filepath.Join(l.Node.Root, "plugins_registry", l.NS+".sock"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,16 +71,16 @@ func startStorage(t *testing.T, l *load) *storage {
 	t.Cleanup(driver.Stop)
 	s.loop()
 	no := false
-	s.make(l.cp.Admin.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
+	s.make(l.CP.Admin.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: s.driver},
 		Spec: storagev1.CSIDriverSpec{AttachRequired: &no, PodInfoOnMount: new(true), VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{
 			storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral,
 		}},
 	}, metav1.CreateOptions{}))
-	s.make(l.cp.Admin.CoreV1().ConfigMaps(l.ns).Create(t.Context(), &corev1.ConfigMap{
+	s.make(l.CP.Admin.CoreV1().ConfigMaps(l.NS).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"greeting": "hello"},
 	}, metav1.CreateOptions{}))
-	s.make(l.cp.Admin.CoreV1().Secrets(l.ns).Create(t.Context(), &corev1.Secret{
+	s.make(l.CP.Admin.CoreV1().Secrets(l.NS).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "keys"}, Data: map[string][]byte{"password": []byte("swordfish")},
 	}, metav1.CreateOptions{}))
 	s.outsideFile(filepath.Join(s.host, "kept"), "host")
@@ -101,35 +102,35 @@ var blocks = strings.Repeat("32 bytes that should be kept so\n", 2<<10)
 
 // loop makes a block device of a file, where the machine lets one.
 func (s *storage) loop() {
-	s.t.Helper()
+	s.T.Helper()
 	file := filepath.Join(s.data, "disk")
 	if err := os.WriteFile(file, []byte(blocks), 0o600); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	out, err := exec.CommandContext(s.t.Context(), "losetup", "--find", "--show", file).CombinedOutput()
+	out, err := exec.CommandContext(s.T.Context(), "losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
-		s.t.Logf("no block volumes: losetup: %v: %s", err, out)
+		s.T.Logf("no block volumes: losetup: %v: %s", err, out)
 		return
 	}
 	s.device = strings.TrimSpace(string(out))
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		if out, err := exec.Command("losetup", "--detach", s.device).CombinedOutput(); err != nil {
-			s.t.Errorf("losetup --detach %s: %v: %s", s.device, err, out)
+			s.T.Errorf("losetup --detach %s: %v: %s", s.device, err, out)
 		}
 	})
 }
 
 func (s *storage) make(_ any, err error) {
-	s.t.Helper()
+	s.T.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 }
 
 func (s *storage) outsideFile(path, text string) {
-	s.t.Helper()
+	s.T.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	s.outside[path] = text
 }
@@ -144,16 +145,16 @@ func (s *storage) csiSource(handle string) corev1.PersistentVolumeSource {
 
 // volume makes a persistent volume for a claim of the same name.
 func (s *storage) volume(name string, source corev1.PersistentVolumeSource) {
-	s.t.Helper()
-	s.make(nil, s.tryVolume(s.t.Context(), name, source))
+	s.T.Helper()
+	s.make(nil, s.tryVolume(s.T.Context(), name, source))
 }
 
 func (s *storage) tryVolume(ctx context.Context, name string, source corev1.PersistentVolumeSource) error {
 	pv := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-" + name},
+		ObjectMeta: metav1.ObjectMeta{Name: s.NS + "-" + name},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: gigabyte, AccessModes: anyone, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef: &corev1.ObjectReference{Namespace: s.ns, Name: name}, PersistentVolumeSource: source,
+			ClaimRef: &corev1.ObjectReference{Namespace: s.NS, Name: name}, PersistentVolumeSource: source,
 		},
 	}
 	if source.CSI != nil && source.CSI.VolumeHandle == "raw" {
@@ -161,11 +162,11 @@ func (s *storage) tryVolume(ctx context.Context, name string, source corev1.Pers
 	}
 	if source.Local != nil {
 		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{s.n.Name}}},
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{s.Node.Name}}},
 		}}}}
 	}
-	return s.request(func() error {
-		_, err := s.cp.Admin.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
+	return s.Request(func() error {
+		_, err := s.CP.Admin.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 		return err
 	})
 }
@@ -177,57 +178,57 @@ var (
 
 // claim makes a claim for the volume of that name.
 func (s *storage) claim(name string, block bool) {
-	s.t.Helper()
+	s.T.Helper()
 	spec := s.claimSpec(name)
 	if block {
 		spec.VolumeMode = new(corev1.PersistentVolumeBlock)
 	}
-	s.make(s.cp.Admin.CoreV1().PersistentVolumeClaims(s.ns).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+	s.make(s.CP.Admin.CoreV1().PersistentVolumeClaims(s.NS).Create(s.T.Context(), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
 	}, metav1.CreateOptions{}))
 }
 
 func (s *storage) claimSpec(volume string) corev1.PersistentVolumeClaimSpec {
 	return corev1.PersistentVolumeClaimSpec{
-		AccessModes: anyone, VolumeName: s.ns + "-" + volume, StorageClassName: new(""),
+		AccessModes: anyone, VolumeName: s.NS + "-" + volume, StorageClassName: new(""),
 		Resources: corev1.VolumeResourceRequirements{Requests: gigabyte},
 	}
 }
 
 // keepers makes the pods that stay, and notes how they are.
 func (s *storage) keepers(count int) {
-	s.t.Helper()
+	s.T.Helper()
 	var names []string
 	for i := range count {
 		name := fmt.Sprintf("stays-%d", i)
 		s.dataVolume(name)
-		s.make(nil, s.start(s.t.Context(), name, name))
+		s.make(nil, s.start(s.T.Context(), name, name))
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if err := s.await(s.t.Context(), name, isReady); err != nil {
-			s.t.Fatalf("before anything was done: %v", err)
+		if err := s.Await(s.T.Context(), name, load.IsReady); err != nil {
+			s.T.Fatalf("before anything was done: %v", err)
 		}
-		pod := s.told(name)
+		pod := s.Told(name)
 		s.uids[string(pod.UID)] = true
 		s.holds[name] = s.fill(pod, name)
 	}
-	s.keep(names)
-	s.mounts = mountsBelow(filepath.Join(s.n.Root, "pods"))
-	for path, m := range mountsBelow(filepath.Join(s.n.Root, "plugins")) {
+	s.Keep(names)
+	s.mounts = mountsBelow(filepath.Join(s.Node.Root, "pods"))
+	for path, m := range mountsBelow(filepath.Join(s.Node.Root, "plugins")) {
 		s.mounts[path], s.stages[path] = m, true
 	}
 	if len(s.stages) < count+1 {
-		s.t.Fatalf("staged are %v", s.stages)
+		s.T.Fatalf("staged are %v", s.stages)
 	}
 	for _, f := range s.whole() {
-		s.t.Fatalf("before anything was done: %s: %s", f.Kind, f.What)
+		s.T.Fatalf("before anything was done: %s: %s", f.Kind, f.What)
 	}
 }
 
 // dataVolume makes the claim and the volume that some pods have one after another.
 func (s *storage) dataVolume(name string) {
-	s.t.Helper()
+	s.T.Helper()
 	s.outsideFile(filepath.Join(csidriver.Data(s.data, name), "kept"), name)
 	s.volume(name, s.csiSource(name))
 	s.claim(name, false)

@@ -46,14 +46,14 @@ func mountsBelow(dir string) map[string]mount {
 // whole says what is not as it was with the pods that stay: their mounts, and what
 // their containers read.
 func (s *storage) whole() (found []judge.Finding) {
-	now := mountsBelow(s.n.Root)
+	now := mountsBelow(s.Node.Root)
 	for _, point := range slices.Sorted(maps.Keys(s.mounts)) {
 		if was := s.mounts[point]; now[point] != was {
 			found = append(found, judge.Finding{Kind: judge.Unmounted, What: fmt.Sprintf("%s was mount %+v and is %+v", point, was, now[point])})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.holds)) {
-		if err := s.reads(s.t.Context(), name, s.holds[name]); err != nil {
+		if err := s.reads(s.T.Context(), name, s.holds[name]); err != nil {
 			found = append(found, judge.Finding{Kind: judge.Changed, What: err.Error()})
 		}
 	}
@@ -85,7 +85,7 @@ func (s *storage) reads(ctx context.Context, pod string, holds map[string]string
 
 // file is what a container reads; what it cannot read is told as text.
 func (s *storage) file(ctx context.Context, pod, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.told(pod).Status.PodIP+":8080/file?path="+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Told(pod).Status.PodIP+":8080/file?path="+path, nil)
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +114,7 @@ func (s *storage) sources() (found []judge.Finding) {
 // mount points.
 func (s *storage) left(uids, stages map[string]bool) error {
 	var errs []error
-	pods := filepath.Join(s.n.Root, "pods")
+	pods := filepath.Join(s.Node.Root, "pods")
 	entries, err := os.ReadDir(pods)
 	errs = append(errs, err)
 	for _, e := range entries {
@@ -122,12 +122,12 @@ func (s *storage) left(uids, stages map[string]bool) error {
 			errs = append(errs, fmt.Errorf("folder %s", filepath.Join(pods, e.Name())))
 		}
 	}
-	for point := range mountsBelow(s.n.Root) {
+	for point := range mountsBelow(s.Node.Root) {
 		rel, err := filepath.Rel(pods, point)
 		if err == nil && filepath.IsLocal(rel) && uids[strings.Split(rel, "/")[0]] {
 			continue
 		}
-		if !stages[point] && point != s.n.Root {
+		if !stages[point] && point != s.Node.Root {
 			errs = append(errs, fmt.Errorf("mount %s", point))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/judge"
+	"github.com/sextant-node/sextant/test/e2e/killmatrix/load"
 	"github.com/sextant-node/sextant/test/images"
 )
 
@@ -26,27 +27,21 @@ func (s *storage) start(ctx context.Context, name, data string) error {
 	if err := s.tryVolume(ctx, own(name), s.csiSource(own(name))); err != nil {
 		return err
 	}
-	return s.create(ctx, s.podWith(name, data))
-}
-
-func (l *load) told(name string) *corev1.Pod {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last[name]
+	return s.Create(ctx, s.podWith(name, data))
 }
 
 // fill writes what the pod's volumes are to hold, and returns all that is in them,
 // by path in the container.
 func (s *storage) fill(pod *corev1.Pod, data string) map[string]string {
-	s.t.Helper()
+	s.T.Helper()
 	text := "of " + pod.Name
-	volumes := filepath.Join(s.n.Root, "pods", string(pod.UID), "volumes")
+	volumes := filepath.Join(s.Node.Root, "pods", string(pod.UID), "volumes")
 	for _, dir := range []string{
 		"kubernetes.io~empty-dir/scratch", "kubernetes.io~empty-dir/memory", "kubernetes.io~csi/inline/mount",
-		"kubernetes.io~csi/" + s.ns + "-" + own(pod.Name) + "/mount",
+		"kubernetes.io~csi/" + s.NS + "-" + own(pod.Name) + "/mount",
 	} {
 		if err := os.WriteFile(filepath.Join(volumes, dir, "kept"), []byte(text), 0o644); err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 	}
 	holds := map[string]string{"/scratch/kept": text, "/memory/kept": text, "/inline/kept": text, "/own/kept": text}
@@ -65,10 +60,10 @@ func given(pod, data string) map[string]string {
 
 // comeAndGo has pods come and go for as long as there are kills.
 func (s *storage) comeAndGo(seed uint64) {
-	s.t.Helper()
+	s.T.Helper()
 	for i := range lanes {
 		s.dataVolume(laneClaim(i))
-		s.churners.Go(func() { s.lane(s.t.Context(), rand.New(rand.NewPCG(seed, uint64(i))), i) })
+		s.Churners.Go(func() { s.lane(s.T.Context(), rand.New(rand.NewPCG(seed, uint64(i))), i) })
 	}
 }
 
@@ -83,20 +78,20 @@ func (s *storage) lane(ctx context.Context, random *rand.Rand, lane int) {
 	for i := 0; s.killing.Load(); i++ {
 		name := fmt.Sprintf("%s%d-%d", comes, lane, i)
 		if err := s.start(ctx, name, data); err != nil {
-			s.found(ctx, judge.Stuck, err)
+			s.Found(ctx, judge.Stuck, err)
 			break
 		}
-		if err := s.await(ctx, name, isReady); err != nil {
-			s.found(ctx, judge.Stuck, err)
+		if err := s.Await(ctx, name, load.IsReady); err != nil {
+			s.Found(ctx, judge.Stuck, err)
 		} else {
-			s.found(ctx, judge.Changed, s.reads(ctx, name, given(name, data)))
+			s.Found(ctx, judge.Changed, s.reads(ctx, name, given(name, data)))
 		}
 		<-ending
 		done := make(chan struct{})
 		ending = done
-		s.churners.Go(func() {
+		s.Churners.Go(func() {
 			defer close(done)
-			s.found(ctx, judge.Lost, s.remove(ctx, name))
+			s.Found(ctx, judge.Lost, s.Remove(ctx, name))
 			s.went.Add(1)
 		})
 		if random.IntN(2) == 0 {
@@ -109,7 +104,7 @@ func (s *storage) lane(ctx context.Context, random *rand.Rand, lane int) {
 // a server or a device of their own (NFS, iSCSI, FC) are not among them.
 func (s *storage) podWith(name, data string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-		NodeName:   s.n.Name,
+		NodeName:   s.Node.Name,
 		Containers: []corev1.Container{{Name: "hello", Image: images.Hello}},
 	}}
 	c := &pod.Spec.Containers[0]

@@ -17,6 +17,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/judge"
+	"github.com/sextant-node/sextant/test/e2e/killmatrix/load"
 )
 
 var (
@@ -54,7 +55,7 @@ func TestVolumeKills(t *testing.T) {
 	gate := cp.Gate(t)
 	n := harness.StartNode(t, harness.NodeOptions{ControlPlane: cp, Gate: gate})
 	t.Logf("the node is up after %.1f s", since().Seconds())
-	s := startStorage(t, watch(t, cp, n))
+	s := startStorage(t, load.Watch(t, cp, n))
 	s.keepers(keepers)
 	t.Logf("the pods that stay are Ready after %.1f s", since().Seconds())
 	s.killing.Store(true)
@@ -68,7 +69,7 @@ func TestVolumeKills(t *testing.T) {
 	for i := range *volumeKills {
 		w := weathers[random.IntN(len(weathers))]
 		if *volumeKills >= 50 && (i == *volumeKills/3 || i == *volumeKills*2/3) {
-			s.pause()
+			s.Pause()
 			cp.Stop(t)
 			stops = outage
 		}
@@ -86,17 +87,17 @@ func TestVolumeKills(t *testing.T) {
 		if stops > 0 {
 			if stops--; stops == 0 {
 				cp.Resume(t)
-				s.resume()
+				s.Resume()
 			}
 		}
 	}
 	if stops > 0 {
 		cp.Resume(t)
-		s.resume()
+		s.Resume()
 	}
 	gate.Set(harness.Fair)
 	s.killing.Store(false)
-	s.kills() // the weather is fair again
+	s.Kills() // the weather is fair again
 	calm := time.Now()
 	t.Logf("the last kill was after %.1f s", since().Seconds())
 	r := judge.Round{Fault: "afterwards", To: "all"}
@@ -121,7 +122,7 @@ func TestVolumeKills(t *testing.T) {
 // killed waits for the victims to be there and then a moment, kills them at once,
 // and looks.
 func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Round {
-	s.t.Helper()
+	s.T.Helper()
 	r := judge.Round{}
 	pids := map[house.Service]int{}
 	for _, v := range victims {
@@ -129,49 +130,49 @@ func (s *storage) killed(victims []house.Service, moment time.Duration) judge.Ro
 			r.To += "+"
 		}
 		r.To += string(v)
-		harness.Eventually(s.t, patience, "a process of "+string(v), func(context.Context) error {
-			if pids[v] = s.n.Process(v); pids[v] == 0 || pids[v] == s.killedLast[v] {
+		harness.Eventually(s.T, load.Patience, "a process of "+string(v), func(context.Context) error {
+			if pids[v] = s.Node.Process(v); pids[v] == 0 || pids[v] == s.killedLast[v] {
 				return errors.New("there is none") // or one that is ending
 			}
 			return nil
 		})
 	}
-	harness.Rest(s.t, moment)
+	harness.Rest(s.T, moment)
 	for v, pid := range pids {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-			s.t.Errorf("kill -9 %s: %v", v, err)
+			s.T.Errorf("kill -9 %s: %v", v, err)
 		}
 		s.killedLast[v] = pid
 	}
-	s.kills()
-	r.Findings = append(s.whole(), s.look()...)
+	s.Kills()
+	r.Findings = append(s.whole(), s.Look()...)
 	return r
 }
 
 // settled waits until all services serve, the pods that come and go are gone, and
 // nothing is left of them, and says how long the last took.
 func (s *storage) settled() (found []judge.Finding, took time.Duration) {
-	s.t.Helper()
-	if err := harness.Within(s.t.Context(), orphaned, s.n.Serving); err != nil {
-		s.t.Errorf("after the last kill: %v", err)
+	s.T.Helper()
+	if err := harness.Within(s.T.Context(), orphaned, s.Node.Serving); err != nil {
+		s.T.Errorf("after the last kill: %v", err)
 	}
-	s.churners.Wait()
+	s.Churners.Wait()
 	gone := time.Now()
-	err := harness.Within(s.t.Context(), orphaned, func(context.Context) error { return s.left(s.uids, s.stages) })
+	err := harness.Within(s.T.Context(), orphaned, func(context.Context) error { return s.left(s.uids, s.stages) })
 	took = time.Since(gone)
 	if err != nil {
 		found = append(found, judge.Finding{Kind: judge.Orphan, What: err.Error()})
 	}
 	found = append(found, s.whole()...)
-	return append(found, s.look()...), took
+	return append(found, s.Look()...), took
 }
 
 // finish has the pods that stayed go as well; then nothing is left of any, and what
 // is not a pod's own is as it was.
 func (s *storage) finish() (found []judge.Finding) {
-	s.t.Helper()
-	found = s.end()
-	if err := harness.Within(s.t.Context(), orphaned, func(context.Context) error { return s.left(nil, nil) }); err != nil {
+	s.T.Helper()
+	found = s.End()
+	if err := harness.Within(s.T.Context(), orphaned, func(context.Context) error { return s.left(nil, nil) }); err != nil {
 		found = append(found, judge.Finding{Kind: judge.Orphan, What: err.Error()})
 	}
 	return append(found, s.sources()...)

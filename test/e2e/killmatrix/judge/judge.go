@@ -39,6 +39,9 @@ const (
 	Unmounted Kind = "unmounted" // a mount of a running pod is gone, or another is in its place
 	Changed   Kind = "changed"   // a volume holds something else than before
 	Orphan    Kind = "orphans"   // something is left of a pod that is gone
+
+	Taken Kind = "taken" // a running container has another device, claim or CPU than before
+	Twice Kind = "twice" // two containers have the same device or CPU of their own
 )
 
 // Kinds are those that any fault may bring about, in the order of the table.
@@ -47,6 +50,11 @@ func Kinds() []Kind { return []Kind{Flip, Restart, Duplicate, Lost, Stuck, Late}
 // VolumeKinds are those where volumes are looked at as well.
 func VolumeKinds() []Kind {
 	return []Kind{Unmounted, Changed, Orphan, Flip, Restart, Duplicate, Lost, Stuck}
+}
+
+// DeviceKinds are those where devices, claims and CPUs are looked at as well.
+func DeviceKinds() []Kind {
+	return []Kind{Taken, Twice, Orphan, Flip, Restart, Duplicate, Lost, Stuck}
 }
 
 // Finding is one thing that must not have happened.
