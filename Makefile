@@ -235,6 +235,21 @@ volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: o
 	@go test ./services/volume -v -count=1 -timeout=30m -run='^TestKills$$' -kills=200
 	@cd test/e2e && go test ./volumekills -v -count=1 -timeout=90m -kills=200 -volume-out=$(CURDIR)/docs/volume-kills.txt
 
+DEVICE_KILLS ?= -kills=400 -per-point=6 -points=0 -out=$(CURDIR)/docs/device-kills.txt
+
+.PHONY: device-kills
+device-kills: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
+device-kills: test-setup build ## Over 500 kill -9s under pods with devices, claims and CPUs of their own (root, an hour; docs/device-kills.txt)
+	@test/env/install.sh runtime etcd kubernetes kubelet >/dev/null
+	@cd test/e2e && go test ./devices -v -count=1 -timeout=3h -run='^TestDeviceKills$$' $(DEVICE_KILLS)
+
+PRESSURE ?= -out=$(CURDIR)/docs/pressure.txt
+
+.PHONY: pressure
+pressure: test-setup build ## A node short of memory, disks, inodes and threads, with kills in the middle (root, half an hour; docs/pressure.txt)
+	@test/env/install.sh runtime etcd kubernetes >/dev/null
+	@cd test/e2e && go test ./pressure -v -count=1 -timeout=2h $(PRESSURE)
+
 .PHONY: expansion
 expansion: test-setup ## A volume of a CSI driver grows under a pod, claim, file system and Events (root, four minutes)
 	@test/env/install.sh runtime etcd kubernetes
