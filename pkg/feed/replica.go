@@ -3,8 +3,8 @@
 package feed
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -81,9 +81,11 @@ type Counts struct {
 	Pulls, Decodings, Bytes uint64
 }
 
+// copied is one item. sum is the SHA-256 of its bytes, which are not kept: most readers
+// would hold each pod twice.
 type copied[T any] struct {
 	value T
-	raw   []byte
+	sum   [sha256.Size]byte
 	epoch string
 }
 
@@ -194,6 +196,7 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		settling = false
+		began := time.Now()
 		if err := m.Pull(ctx); err != nil {
 			failures++
 			if failures == 1 {
@@ -209,6 +212,7 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 				wait = min(wait, 100*time.Millisecond) // the owner is probably starting
 			}
 		}
+		signal.Rest(ctx, began)
 		// Spread, so that a node's replicas do not pull in step.
 		timer.Reset(wait - time.Duration(rand.Int64N(int64(wait)/5+1)))
 	}
@@ -316,7 +320,8 @@ func (m *Replica[T]) upsert(epoch string, items []*feedv1.Item) (changed []strin
 		m.counts.Bytes += uint64(len(item.GetValue()))
 		delete(m.refused, key)
 		had, ok := m.items[key]
-		if ok && bytes.Equal(had.raw, item.GetValue()) {
+		sum := sha256.Sum256(item.GetValue())
+		if ok && had.sum == sum {
 			had.epoch = epoch
 			m.items[key] = had
 			continue
@@ -332,7 +337,7 @@ func (m *Replica[T]) upsert(epoch string, items []*feedv1.Item) (changed []strin
 			}
 			continue
 		}
-		m.items[key] = copied[T]{value, item.GetValue(), epoch}
+		m.items[key] = copied[T]{value, sum, epoch}
 		changed = append(changed, key)
 	}
 	return changed

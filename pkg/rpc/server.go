@@ -37,6 +37,10 @@ const ReadBuffer = 4 << 10
 // answer for each message, which is more to do than most of the messages.
 const Window = 1 << 20
 
+// workers are goroutines that are kept to handle calls. What comes while all of them are
+// busy has a goroutine of its own.
+const workers = 4
+
 // ServerConfig is what a server needs.
 type ServerConfig struct {
 	// Socket is the path to listen on; a stale socket is replaced.
@@ -104,6 +108,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		grpc.StaticStreamWindowSize(Window),
 		grpc.StaticConnWindowSize(Window),
 		grpc.SharedWriteBuffer(true),
+		// A call that finds one of them idle does not have a stack to grow.
+		grpc.NumStreamWorkers(workers),
 		grpc.ChainUnaryInterceptor(
 			metrics.UnaryServerInterceptor(),
 			logging.UnaryServerInterceptor(logger, logOptions...),

@@ -19,7 +19,7 @@ const (
 	// room is how much a heap may grow in any case while there is work, and mostAt the most
 	// in percent: half of a small heap is garbage in no time, and collecting it is then a
 	// fifth of the work. Afterwards it goes back to the system.
-	room, mostAt = 8 << 20, 200
+	room, mostAt = 16 << 20, 300
 	// tidyPeriod is how often a process checks its heap.
 	tidyPeriod = 10 * time.Second
 	// tidyAgain is the least time between two collections for tidiness' sake, as

@@ -85,7 +85,7 @@ func TestTidyBoundsProcessors(t *testing.T) {
 
 func TestGrowth(t *testing.T) {
 	const mib = 1 << 20
-	for live, want := range map[uint64]int{0: 200, 4 * mib: 200, 8 * mib: 100, 16 * mib: 50, 200 * mib: 50} {
+	for live, want := range map[uint64]int{0: 300, 4 * mib: 300, 8 * mib: 200, 16 * mib: 100, 200 * mib: 50} {
 		at, rest := tidier{working: true}, tidier{}
 		if got := at.growth(live); got != want {
 			t.Errorf("%d MiB in use: %d percent, want %d", live/mib, got, want)

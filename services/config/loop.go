@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/signal"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
@@ -62,7 +63,9 @@ func (s *Service) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
+			began := time.Now()
 			s.step(ctx)
+			signal.Rest(ctx, began)
 		case <-tidy.C:
 			if now := s.now(); now.Sub(tidied) >= tidyPeriod {
 				tidied = now

@@ -142,8 +142,10 @@ func (l *podLoop) Run(ctx context.Context) error {
 		}
 		l.beat()
 		if l.node.Known() {
+			began := time.Now()
 			l.round(ctx, l.Take())
 			l.ask(ctx, &questions)
+			signal.Rest(ctx, began)
 		}
 		if len(l.held) > 0 && again == nil {
 			again = time.After(retryHeld)

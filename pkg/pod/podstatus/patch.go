@@ -3,6 +3,7 @@
 package podstatus
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -43,7 +44,41 @@ func Patch(uid types.UID, old, new *v1.PodStatus) ([]byte, error) {
 // difference between nil and empty, fractions of seconds and the way a quantity is
 // written do not count.
 func Equal(a, b *v1.PodStatus) bool {
-	return apiequality.Semantic.DeepEqual(canonical(a), canonical(b))
+	if a == b {
+		return true
+	}
+	if differ(a, b) {
+		return false
+	}
+	a, b = canonical(a), canonical(b)
+	return sameBytes(a, b) || apiequality.Semantic.DeepEqual(a, b)
+}
+
+// differ reports whether two statuses differ in what changes most often and is not
+// written in more than one way. It is there because comparing all of them takes longer.
+func differ(a, b *v1.PodStatus) bool {
+	if a.Phase != b.Phase || a.Reason != b.Reason || a.PodIP != b.PodIP || len(a.Conditions) != len(b.Conditions) ||
+		len(a.ContainerStatuses) != len(b.ContainerStatuses) || len(a.InitContainerStatuses) != len(b.InitContainerStatuses) {
+		return true
+	}
+	for i := range a.ContainerStatuses {
+		c, d := &a.ContainerStatuses[i], &b.ContainerStatuses[i]
+		if c.Ready != d.Ready || c.RestartCount != d.RestartCount || c.ContainerID != d.ContainerID ||
+			(c.State.Running == nil) != (d.State.Running == nil) || (c.State.Terminated == nil) != (d.State.Terminated == nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameBytes reports whether two statuses are encoded alike. Equal ones need not be.
+func sameBytes(a, b *v1.PodStatus) bool {
+	before, err := a.Marshal()
+	if err != nil {
+		return false
+	}
+	after, err := b.Marshal()
+	return err == nil && bytes.Equal(before, after)
 }
 
 func canonical(s *v1.PodStatus) *v1.PodStatus {
