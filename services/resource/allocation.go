@@ -185,3 +185,30 @@ func (h *held) evictionItem() *resourcev1.Eviction {
 	}
 	return &resourcev1.Eviction{Reason: cmp.Or(e.Reason, evicted), Message: e.Message, Signal: e.Signal, GraceSeconds: e.Grace, Time: timestamppb.New(e.At)}
 }
+
+// withDevices adds CDI devices to what containers are made with.
+func withDevices(p *v1.Pod, chosen []*resourcev1.ContainerAllocation, cdi map[string][]string) []*resourcev1.ContainerAllocation {
+	if len(cdi) == 0 {
+		return chosen
+	}
+	all := map[string]*resourcev1.ContainerAllocation{}
+	var whole []*resourcev1.ContainerAllocation
+	for _, c := range chosen {
+		c = proto.CloneOf(c)
+		all[c.GetName()], whole = c, append(whole, c)
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			name := list[i].Name
+			if len(cdi[name]) == 0 {
+				continue
+			}
+			if all[name] == nil {
+				all[name] = &resourcev1.ContainerAllocation{Name: name}
+				whole = append(whole, all[name])
+			}
+			all[name].CdiDevices = append(all[name].CdiDevices, cdi[name]...)
+		}
+	}
+	return whole
+}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -38,14 +37,14 @@ type claims struct {
 	wake    signal.Signal
 }
 
-func newClaims(cfg Config, kit *service.Kit, ledger *ledger, node *node, metrics *metrics, wake signal.Signal, now func() time.Time) (*claims, error) {
+func newClaims(rootDir string, kit *service.Kit, ledger *ledger, node *node, metrics *metrics, wake signal.Signal, now func() time.Time) (*claims, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
 	}
 	c := &claims{ledger: ledger, wake: wake}
 	c.manager, err = dra.New(dra.Config{
-		Store: ledger.file, File: filepath.Join(cfg.RootDir, "dra_manager_state"), Boot: strings.TrimSpace(string(boot)),
+		Store: ledger.file, File: filepath.Join(rootDir, "dra_manager_state"), Boot: strings.TrimSpace(string(boot)),
 		Claim: node.claim, Changed: c.changed, DriversChanged: wake.Send, Now: now, Log: kit.Log,
 		Observe: func(operation string, failed bool, took time.Duration) {
 			metrics.claimOperations.WithLabelValues(operation, strconv.FormatBool(failed)).Observe(took.Seconds())
@@ -225,33 +224,6 @@ func (c *claims) leave(uid string) error {
 
 // errUnpreparing is the error of a release that drivers are at work on.
 var errUnpreparing = errors.New("the devices of its resource claims are being unprepared")
-
-// withDevices adds CDI devices to what containers are made with.
-func withDevices(p *v1.Pod, chosen []*resourcev1.ContainerAllocation, cdi map[string][]string) []*resourcev1.ContainerAllocation {
-	if len(cdi) == 0 {
-		return chosen
-	}
-	all := map[string]*resourcev1.ContainerAllocation{}
-	var whole []*resourcev1.ContainerAllocation
-	for _, c := range chosen {
-		c = proto.CloneOf(c)
-		all[c.GetName()], whole = c, append(whole, c)
-	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			name := list[i].Name
-			if len(cdi[name]) == 0 {
-				continue
-			}
-			if all[name] == nil {
-				all[name] = &resourcev1.ContainerAllocation{Name: name}
-				whole = append(whole, all[name])
-			}
-			all[name].CdiDevices = append(all[name].CdiDevices, cdi[name]...)
-		}
-	}
-	return whole
-}
 
 // claimsInUse is counted when it is asked for.
 type claimsInUse struct{ manager *dra.Manager }

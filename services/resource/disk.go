@@ -21,12 +21,6 @@ import (
 // imagesTimeout bounds what the runtime may hold a reading up.
 const imagesTimeout = 2 * time.Second
 
-// fileSystems is a reading of the node's disk and the runtime's.
-type fileSystems struct {
-	usage  *resourcev1.DiskUsage
-	errors []string
-}
-
 func (r *readings) readFileSystems(ctx context.Context, at time.Time) *fileSystems {
 	f := &fileSystems{usage: &resourcev1.DiskUsage{Time: timestamppb.New(at)}}
 	node, err := gauge.FileSystemOf(r.node.rootDir)
@@ -124,4 +118,12 @@ func measured(bytes, inodes uint64, path string) (uint64, uint64) {
 		return bytes, inodes
 	}
 	return bytes + uint64(st.Blocks)*block, inodes + 1
+}
+
+func (r *readings) ofSystems(ctx context.Context) *fileSystems {
+	return r.systems.get(r.now, func(at time.Time) *fileSystems { return r.readFileSystems(ctx, at) })
+}
+
+func (r *readings) ofFiles(now *settings) []*resourcev1.PodFiles {
+	return r.files.get(r.now, func(time.Time) []*resourcev1.PodFiles { return r.readFiles(now) })
 }

@@ -17,13 +17,6 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 )
 
-// Ender kills what is left in the cgroup of a pod, where the kernel does not do that
-// for all that may write to the cgroup (version 1).
-type Ender interface {
-	// EndPod returns when nothing is left.
-	EndPod(ctx context.Context, uid string) error
-}
-
 // endTimeout bounds one order to the supervisor.
 const endTimeout = 10 * time.Second
 

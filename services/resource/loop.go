@@ -5,10 +5,10 @@ package resource
 import (
 	"context"
 	"time"
-)
 
-// period of measuring (the kubelet's eviction monitor: 10 s).
-const period = 10 * time.Second
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
+)
 
 // renewPeriod is how often the cgroups of classes and reservations are written again (the
 // kubelet: 1 min).
@@ -16,26 +16,44 @@ const renewPeriod = time.Minute
 
 // loop keeps the node's item true, makes sure of the cgroups, and carries
 // releases out.
-func (s *Service) loop(ctx context.Context) error {
-	beat := s.kit.Heart("resources", time.Minute)
+type loop struct {
+	kit      *service.Kit
+	wake     signal.Signal
+	node     *node
+	ledger   *ledger
+	tree     *tree
+	claims   *claims
+	devices  *podDevices
+	files    *stateFiles
+	evictor  *evictor
+	resizer  *resizer
+	releaser *releaser
+
+	unallocated unallocated
+	renewed     time.Time
+}
+
+// run works until ctx ends.
+func (l *loop) run(ctx context.Context) error {
+	beat := l.kit.Heart("resources", time.Minute)
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		beat()
-		err := s.settle(ctx)
-		s.node.waits(err)
+		err := l.settle(ctx)
+		l.node.waits(err)
 		if err != nil {
-			s.kit.Waiting(err.Error())
+			l.kit.Waiting(err.Error())
 		} else {
-			s.kit.Serving()
+			l.kit.Serving()
 		}
-		s.releaser.again(ctx)
-		s.resizer.again(ctx)
+		l.releaser.again(ctx)
+		l.resizer.again(ctx)
 		select {
 		case <-ctx.Done():
-			s.evictor.alarm.stop()
-			return s.ledger.file.Close()
-		case <-s.wake:
+			l.evictor.alarm.stop()
+			return l.ledger.file.Close()
+		case <-l.wake:
 		case <-tick.C:
 		}
 	}
@@ -44,30 +62,30 @@ func (s *Service) loop(ctx context.Context) error {
 // settle takes up the configuration and the runtime's answer, decides about evictions,
 // and publishes what the node has. A change of the configuration makes sure of all
 // cgroups again.
-func (s *Service) settle(ctx context.Context) error {
-	next, err := s.node.read()
+func (l *loop) settle(ctx context.Context) error {
+	next, err := l.node.read()
 	if err != nil {
 		return err
 	}
-	if former, _ := s.node.now(); former == nil || former.conf != next.conf || former.driver != next.driver {
-		if err := s.tree.ensure(ctx, next); err != nil {
+	if former, _ := l.node.now(); former == nil || former.conf != next.conf || former.driver != next.driver {
+		if err := l.tree.ensure(ctx, next); err != nil {
 			return err
 		}
-		s.evictor.hurry()
-		s.renewed = s.evictor.now()
-	} else if at := s.evictor.now(); at.Sub(s.renewed).Abs() >= renewPeriod {
-		s.tree.renew(next)
-		s.renewed = at
+		l.evictor.hurry()
+		l.renewed = l.evictor.now()
+	} else if at := l.evictor.now(); at.Sub(l.renewed).Abs() >= renewPeriod {
+		l.tree.renew(next)
+		l.renewed = at
 	}
-	s.node.use(next)
-	if err := s.ledger.showShared(ctx, next); err != nil {
+	l.node.use(next)
+	if err := l.ledger.showShared(ctx, next); err != nil {
 		return err
 	}
-	s.admission.files.write(next)
-	s.evictor.pass(ctx, next)
-	s.devices.pass(ctx, next, s.wake)
-	if err := s.unallocated.search(s.evictor.now(), next); err != nil {
-		s.kit.Log.Error("pods' cgroups not listed", "error", err.Error())
+	l.files.write(next)
+	l.evictor.pass(ctx, next)
+	l.devices.pass(ctx, next, l.wake)
+	if err := l.unallocated.search(l.evictor.now(), next); err != nil {
+		l.kit.Log.Error("pods' cgroups not listed", "error", err.Error())
 	}
-	return s.node.publish(ctx, next, s.evictor.wire(), s.unallocated.uids, s.admission.claims.present())
+	return l.node.publish(ctx, next, l.evictor.wire(), l.unallocated.uids, l.claims.present())
 }

@@ -96,19 +96,6 @@ func (t *tree) ensureReserved(ctx context.Context, now *settings) error {
 	return nil
 }
 
-// renew writes again what others may have changed since: systemd does with the
-// files of its slices, and pods of the classes come and go.
-func (t *tree) renew(now *settings) {
-	if err := t.ensureClasses(now); err != nil {
-		t.ledger.log.Error("cgroups of the classes", "error", err.Error())
-	}
-	for _, r := range now.reservations() {
-		if err := t.reserve(now, r); err != nil {
-			t.ledger.log.Error("reservation not enforced", "field", r.field, "error", err.Error())
-		}
-	}
-}
-
 func (t *tree) reserve(now *settings, r reservation) error {
 	name, err := pod.ParseCgroup(r.named, now.driver)
 	if err != nil {

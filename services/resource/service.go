@@ -91,21 +91,13 @@ func (d *Deps) fill() error {
 // Service is resource.
 type Service struct {
 	resourcev1.UnimplementedResourceServiceServer
-	kit       *service.Kit
-	wake      signal.Signal
 	node      *node
 	ledger    *ledger
-	tree      *tree
 	readings  *readings
-	evictor   *evictor
 	resizer   *resizer
 	releaser  *releaser
 	devices   *podDevices
 	admission *admission
-
-	// The loop's alone.
-	unallocated *unallocated
-	renewed     time.Time
 }
 
 // New makes the parts, each of those that were made before it; everything runs in the kit.
@@ -141,7 +133,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Gauge == (gauge.Host{}) {
 		deps.Gauge = gauge.Host{Root: deps.Machine.Root, Version: node.facts.CgroupVersion}
 	}
-	claims, err := newClaims(cfg, kit, ledger, node, metrics, wake, now)
+	claims, err := newClaims(cfg.RootDir, kit, ledger, node, metrics, wake, now)
 	if err != nil {
 		return nil, err
 	}
@@ -171,10 +163,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	releaser := &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, files: files, wake: wake}
+	loop := &loop{
+		kit: kit, wake: wake, node: node, ledger: ledger, tree: tree, claims: claims, devices: podDevices, files: files,
+		evictor: evictor, resizer: resizer, releaser: releaser, unallocated: unallocated{tree: tree},
+	}
 	s := &Service{
-		kit: kit, wake: wake, node: node, ledger: ledger, tree: tree, readings: readings, evictor: evictor, resizer: resizer, devices: podDevices,
-		unallocated: &unallocated{tree: tree},
-		releaser:    &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, files: files, wake: wake},
+		node: node, ledger: ledger, readings: readings, resizer: resizer, releaser: releaser, devices: podDevices,
 		admission: &admission{
 			ledger: ledger, node: node, tree: tree, claims: claims, evictor: evictor, events: events, metrics: metrics,
 			allocators: deps.Allocators, devices: podDevices, identities: kit.Identities, wake: wake,
@@ -194,7 +189,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		}
 	})
 	resourcev1.RegisterResourceServiceServer(kit.Server, s)
-	kit.Go("resources", s.loop)
+	kit.Go("resources", loop.run)
 	kit.Go("oom-kills", kills.run)
 	kit.Go("pod resources", podResources{ledger, node, claims}.serve(cfg.RootDir, kit))
 	kit.Go("plugins", pluginIntake{dir: pod.Layout{Root: cfg.RootDir}.PluginsRegistry(), claims: claims, devices: podDevices, log: kit.Log}.run)

@@ -5,6 +5,8 @@ package resource
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -104,4 +106,48 @@ func (now *settings) resizes() resize.Policies {
 		PodLevel:     now.conf.Gate("InPlacePodLevelResourcesVerticalScaling"),
 		Swap:         pod.ResourceOptions{Swap: pod.SwapMode(k.MemorySwap.SwapBehavior), SwapController: true, CgroupV2: now.cgroupVersion == 2},
 	}
+}
+
+// period of measuring (the kubelet's eviction monitor: 10 s).
+const period = 10 * time.Second
+
+// kept is the part of what higher classes request that lower ones cannot use
+// (qosReserved, gate QOSReserved), 0..1; false without one.
+func (now *settings) kept() (part float64, ok bool) {
+	text, ok := now.conf.Kubelet.QOSReserved[string(v1.ResourceMemory)]
+	if !ok || !now.conf.Gate("QOSReserved") {
+		return 0, false
+	}
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64) // config has checked it
+	return percent / 100, err == nil
+}
+
+// protects reports whether cgroups have memory.min and memory.low (KEP-2570), which only
+// version 2 has.
+func (now *settings) protects() bool {
+	return now.cgroupVersion == 2 && now.conf.Gate("MemoryQoS")
+}
+
+// tiered reports whether requests of memory are protected (memoryReservationPolicy).
+func (now *settings) tiered() bool {
+	return now.conf.Kubelet.MemoryReservationPolicy == "TieredReservation"
+}
+
+// protection is what a cgroup has of version 2 for pods of a class that request that much
+// memory: Guaranteed ones never lose it, Burstable ones last. Without tiers zeros are
+// written, so that nothing of earlier ones stays.
+func (now *settings) protection(class v1.PodQOSClass, request int64) map[string]string {
+	if !now.protects() {
+		return nil
+	}
+	out := map[string]string{"memory.min": "0", "memory.low": "0"}
+	if now.tiered() {
+		switch class {
+		case v1.PodQOSGuaranteed:
+			out["memory.min"] = strconv.FormatInt(request, 10)
+		case v1.PodQOSBurstable:
+			out["memory.low"] = strconv.FormatInt(request, 10)
+		}
+	}
+	return out
 }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"context"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/services/resource/internal/eviction"
+)
+
+// pass makes a pass if one is due, and carries out what it decides.
+func (e *evictor) pass(ctx context.Context, now *settings) {
+	hurried := e.hurried.Swap(false)
+	at := e.now()
+	done := e.reclaimed(at)
+	if !hurried && !done && at.Before(e.next) && !at.Before(e.next.Add(-period)) {
+		return
+	}
+	e.next = at.Add(period)
+	e.findLayout(ctx, now)
+	in := eviction.Input{
+		Now: at, Config: now.eviction(e.layout), Leaving: e.leaving(at),
+		Observed: e.observe(ctx, now, at), Reclaimed: done, History: e.history,
+	}
+	e.alarm.set(at, now, in)
+	in.Pods = e.candidates(ctx, now, in)
+	out := eviction.Step(in)
+	e.history = out.History
+	if out.Reclaiming != "" {
+		e.events.node(ctx, now, v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(out.Reclaiming))
+	}
+	for signal, age := range out.Ages {
+		e.metrics.statsAge.WithLabelValues(signal).Observe(age.Seconds())
+	}
+	for _, v := range out.Verdicts {
+		e.evict(ctx, v)
+	}
+	if err := e.shortages.keep(at, out.History); err != nil {
+		e.log.Error("shortages of the node are not kept", "error", err.Error())
+	}
+	e.node.press(maps.Clone(out.History.Conditions))
+}
