@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -27,32 +26,12 @@ const kubeletItem = "kubelet"
 // reloadPeriod is how often the configuration files are read without a signal.
 const reloadPeriod = time.Minute
 
-// configuration is the one in force.
-type configuration struct {
-	mu         sync.Mutex
-	current    *kubeletconfig.Config
-	encoded    []byte
-	generation uint64
-	refused    string // why the newest one is not in force, or empty
-}
-
-func (c *configuration) get() (current *kubeletconfig.Config, refused string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.current, c.refused
-}
-
-// number is the generation in force; 0 before the first.
-func (c *configuration) number() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.generation
-}
-
 // configurator puts configurations in force: those of the files, when they change and are
 // valid.
 type configurator struct {
-	cfg     Config
+	// load reads what there is, watched names what makes it run again beside what it read.
+	load    func() (*kubeletconfig.Config, []kubeletconfig.Warning, error)
+	watched []string
 	inForce *configuration
 	keeper  *keep.Keeper
 	feed    *feed.Owner[*configv1.KubeletConfig]
@@ -72,7 +51,7 @@ func (c *configurator) first(ctx context.Context) error {
 		return err
 	}
 	c.inForce.current = kept
-	next, warnings, err := c.cfg.Load()
+	next, warnings, err := c.load()
 	c.logWarnings(warnings)
 	switch {
 	case err == nil:
@@ -186,7 +165,7 @@ func (c *configurator) refuse(ctx context.Context, err error) {
 
 // reload reads the configuration again.
 func (c *configurator) reload(ctx context.Context) {
-	next, warnings, err := c.cfg.Load()
+	next, warnings, err := c.load()
 	if err == nil {
 		if current, _ := c.inForce.get(); current.Node.Name != next.Node.Name {
 			err = fmt.Errorf("node name changed from %q to %q: takes effect when config is restarted", current.Node.Name, next.Node.Name)
@@ -260,5 +239,5 @@ func (c *configurator) watch(ctx context.Context) error {
 
 func (c *configurator) paths() []string {
 	current, _ := c.inForce.get()
-	return append(slices.Clone(c.cfg.Watch), current.Files...)
+	return append(slices.Clone(c.watched), current.Files...)
 }

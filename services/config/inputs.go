@@ -5,18 +5,22 @@ package config
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/config/internal/api"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/file"
+	"github.com/sextant-node/sextant/services/config/internal/identity"
 	"github.com/sextant-node/sextant/services/config/internal/manifesturl"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/objects"
 )
 
 // objectTTL is how often ConfigMaps and Secrets are asked for when they are not
@@ -62,15 +66,16 @@ type slot struct {
 // sources are the configured sources of pods. configure says which; run runs
 // them.
 type sources struct {
-	s    *Service
-	kick signal.Signal
+	now      func() time.Time
+	log      *slog.Logger
+	wake     signal.Signal // merge soon
+	identity *identity.Holder
+	session  *session
+	objects  *objects.Manager
+	kick     signal.Signal
 
 	mu    sync.Mutex
 	slots map[string]*slot
-}
-
-func newSources(s *Service) *sources {
-	return &sources{s: s, kick: signal.New(), slots: map[string]*slot{}}
 }
 
 // wanted are the sources a configuration names.
@@ -132,7 +137,7 @@ func (o *sources) configure(c *kubeletconfig.Config) {
 	}
 	for name, set := range want {
 		if _, ok := o.slots[name]; !ok {
-			sl := o.s.newSlot(name, set, c)
+			sl := o.newSlot(name, set, c)
 			sl.before = before[name]
 			o.slots[name] = sl
 		}
@@ -141,43 +146,43 @@ func (o *sources) configure(c *kubeletconfig.Config) {
 }
 
 // newSlot makes a source; it does not run yet.
-func (s *Service) newSlot(name string, set settings, c *kubeletconfig.Config) *slot {
+func (o *sources) newSlot(name string, set settings, c *kubeletconfig.Config) *slot {
 	sl := &slot{settings: set, done: make(chan struct{})}
 	switch name {
 	case pod.SourceFile:
-		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: s.wake.Send, Now: s.now, Log: s.log})
+		source := file.New(file.Config{Path: set.path, Node: set.node, Period: set.period, Changed: o.wake.Send, Now: o.now, Log: o.log})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceHTTP:
 		source := manifesturl.New(manifesturl.Config{
 			URL: set.url, Header: c.Kubelet.StaticPodURLHeader, Node: set.node,
-			Period: set.period, Changed: s.wake.Send, Log: s.log,
+			Period: set.period, Changed: o.wake.Send, Log: o.log,
 		})
 		sl.lister, sl.run = source, source.Run
 	case pod.SourceAPI:
-		source := api.New(api.Config{Changed: s.wake.Send, Heard: s.identity.Heard, Patience: answerPatience, Log: s.log})
+		source := api.New(api.Config{Changed: o.wake.Send, Heard: o.identity.Heard, Patience: answerPatience, Log: o.log})
 		sl.lister = source
-		sl.run = func(ctx context.Context) error { return s.runAPI(ctx, source, set) }
+		sl.run = func(ctx context.Context) error { return o.runAPI(ctx, source, set) }
 	}
 	return sl
 }
 
 // runAPI works with the API server for as long as there are credentials.
-func (s *Service) runAPI(ctx context.Context, source *api.Source, set settings) error {
+func (o *sources) runAPI(ctx context.Context, source *api.Source, set settings) error {
 	var ttl time.Duration
 	if set.strategy == "Get" || set.strategy == "Cache" {
 		ttl = objectTTL
 	}
-	defer s.session.clients.Store(nil)
+	defer o.session.clients.Store(nil)
 	return cluster.Run(ctx, cluster.Config{
-		Settings: set.cluster, Log: s.log,
-		Credentials: s.credentials,
+		Settings: set.cluster, Log: o.log,
+		Credentials: o.credentials,
 		Report:      source.Report,
 		Use: func(ctx context.Context, clients *cluster.Clients) {
 			// The former ones answer until here, so that no caller finds none.
-			s.session.clients.Store(clients)
+			o.session.clients.Store(clients)
 			var parts sync.WaitGroup
 			parts.Go(func() { source.Follow(ctx, clients, set.node) })
-			parts.Go(func() { s.objects.Run(ctx, clients, clients.Claims, ttl) })
+			parts.Go(func() { o.objects.Run(ctx, clients, clients.Claims, ttl) })
 			parts.Wait()
 		},
 	})
@@ -212,7 +217,7 @@ func (o *sources) live(ctx context.Context, sl *slot) {
 		<-sl.before
 	}
 	if err := sl.run(ctx); err != nil {
-		o.s.log.Error("source of pods ended", service.KeyError, err.Error())
+		o.log.Error("source of pods ended", service.KeyError, err.Error())
 	}
 }
 
@@ -227,4 +232,16 @@ func (o *sources) listings() []merge.Listing {
 		}
 	}
 	return all
+}
+
+// credentials is the credential as sessions take it.
+func (o *sources) credentials() ([]byte, <-chan struct{}, error) {
+	held, changed, err := o.identity.Held()
+	switch {
+	case held != nil:
+		return held.Kubeconfig, changed, nil
+	case err == nil:
+		err = rpc.Unavailable.Errorf("no credentials for the API server yet")
+	}
+	return nil, changed, err
 }

@@ -8,41 +8,16 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/signal"
-	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
 
 // tidyPeriod is how often expired tokens are forgotten (kubelet: 1 m).
 const tidyPeriod = time.Minute
-
-// loop is the state of the merging goroutine; no other one touches it.
-type loop struct {
-	state     merge.State
-	published merge.State
-	// kept is the version of each pod that is in the store, or on its way.
-	kept     map[types.UID]*merge.Pod
-	problems map[problemKey]bool
-	// readAt is, for each source, how far config.pods was when it
-	// held no pod of it any more that the source does not have.
-	readAt map[string]*feedv1.Revision
-	direct map[types.UID]directRefs
-	needed needed
-}
-
-// needed is what besides the pods decides which objects are needed.
-type needed struct{ keep, standalone bool }
-
-// directRefs remembers what a pod names.
-type directRefs struct {
-	pod  *v1.Pod
-	refs []refs.Ref
-}
 
 // claims are the resource claims of a pod that runs, or is to run.
 func (d directRefs) claims() []refs.Ref {

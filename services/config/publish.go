@@ -4,10 +4,10 @@ package config
 
 import (
 	"context"
-	"time"
+	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,8 +18,6 @@ import (
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
-
-func timestamp(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
 
 // publishPods brings config.pods in line with the state. Removed pods go first.
 func (s *Service) publishPods(ctx context.Context) {
@@ -130,9 +128,6 @@ func (s *Service) publishMirrors(ctx context.Context) {
 	}
 }
 
-// problemKey tells one problem from another.
-type problemKey struct{ origin, field, message string }
-
 // publishSources brings config.sources in line with the state, and tells each
 // new problem once.
 func (s *Service) publishSources(ctx context.Context) {
@@ -212,3 +207,32 @@ func (s *Service) withdrawObject(ref refs.Ref) {
 	}
 	s.keeper.Objects.Delete(key)
 }
+
+// desired is the wire form of an accepted pod.
+func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
+	data, err := p.Pod.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", pod.String(p.Pod), err)
+	}
+	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen), StatusApart: p.Source == pod.SourceAPI}
+	if !p.Begun.IsZero() {
+		message.BegunAt = timestamp(p.Begun)
+	}
+	if p.Mirror != nil {
+		if message.Mirror, err = p.Mirror.Marshal(); err != nil {
+			return nil, fmt.Errorf("mirror of pod %s: %w", pod.String(p.Pod), err)
+		}
+	}
+	return message, nil
+}
+
+// podObject is the wire form of a pod at the API server.
+func podObject(m *v1.Pod) (*configv1.Object, error) {
+	data, err := m.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", pod.String(m), err)
+	}
+	return &configv1.Object{Kind: "Pod", Namespace: m.Namespace, Name: m.Name, Object: data}, nil
+}
+
+func isSecret(key string) bool { return strings.HasPrefix(key, refs.Secret+"/") }

@@ -4,13 +4,11 @@ package config
 
 import (
 	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
-	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 	"github.com/sextant-node/sextant/services/config/internal/token"
@@ -73,32 +71,3 @@ func (s *Service) restoreObjects() error {
 	}
 	return nil
 }
-
-// desired is the wire form of an accepted pod.
-func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
-	data, err := p.Pod.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("pod %s: %w", pod.String(p.Pod), err)
-	}
-	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen), StatusApart: p.Source == pod.SourceAPI}
-	if !p.Begun.IsZero() {
-		message.BegunAt = timestamp(p.Begun)
-	}
-	if p.Mirror != nil {
-		if message.Mirror, err = p.Mirror.Marshal(); err != nil {
-			return nil, fmt.Errorf("mirror of pod %s: %w", pod.String(p.Pod), err)
-		}
-	}
-	return message, nil
-}
-
-// podObject is the wire form of a pod at the API server.
-func podObject(m *v1.Pod) (*configv1.Object, error) {
-	data, err := m.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("pod %s: %w", pod.String(m), err)
-	}
-	return &configv1.Object{Kind: "Pod", Namespace: m.Namespace, Name: m.Name, Object: data}, nil
-}
-
-func isSecret(key string) bool { return strings.HasPrefix(key, refs.Secret+"/") }

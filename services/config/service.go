@@ -5,16 +5,13 @@ package config
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -25,7 +22,6 @@ import (
 	"github.com/sextant-node/sextant/services/config/internal/keep"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/objects"
-	"github.com/sextant-node/sextant/services/config/internal/token"
 )
 
 // Config says where the configuration is.
@@ -56,49 +52,6 @@ type Deps struct {
 	Now func() time.Time
 }
 
-// Service is config.
-type Service struct {
-	kit     *service.Kit
-	log     *slog.Logger
-	now     func() time.Time
-	metrics *metrics
-	beat    func()
-	keeper  *keep.Keeper
-	feeds   feeds
-
-	configuration *configuration // in force
-	report        reporter
-	session       *session
-	sources       *sources
-	objects       *objects.Manager
-	tokens        *token.Cache
-	identity      *identity.Holder
-	serving       *serving
-
-	wake signal.Signal // merge soon
-	// objectsMoved is set when objects may name others than before.
-	objectsMoved atomic.Bool
-	loop         loop
-	// restoring is true within New: what is published then came from the store.
-	restoring bool
-}
-
-// feeds are what config owns.
-type feeds struct {
-	pods *feed.Owner[*configv1.DesiredPod]
-	// statuses of the API server's pods, apart: each write of status comes back here.
-	statuses *feed.Owner[*configv1.Object]
-	sources  *feed.Owner[*configv1.Source]
-	objects  *feed.Owner[*configv1.Object]
-	secrets  *feed.Owner[*configv1.Object]
-	mirrors  *feed.Owner[*configv1.Object]
-	kubelet  *feed.Owner[*configv1.KubeletConfig]
-	events   *feed.Events
-	// credential and serving hold private keys.
-	credential *feed.Owner[*configv1.Credential]
-	serving    *feed.Owner[*configv1.Serving]
-}
-
 // New wires config into its process. It reads the store and the configuration;
 // the error is that there is neither a good configuration nor a former one, or
 // that the store cannot be opened. Everything else runs in the kit.
@@ -122,20 +75,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	inForce := &configuration{}
 	s := &Service{
 		kit: kit, log: kit.Log, now: now, keeper: keeper, configuration: inForce, session: &session{inForce: inForce},
-		feeds: feeds{
-			pods:     service.Owner(kit, house.ConfigPods),
-			statuses: service.Owner(kit, house.ConfigStatuses),
-			sources:  service.Owner(kit, house.ConfigSources),
-			objects:  service.Owner(kit, house.ConfigObjects),
-			secrets:  service.Owner(kit, house.ConfigSecrets),
-			mirrors:  service.Owner(kit, house.ConfigMirrors),
-			kubelet:  service.Owner(kit, house.ConfigKubelet),
-			events:   kit.Events(),
-
-			credential: service.Owner(kit, house.ConfigCredential),
-			serving:    service.Owner(kit, house.ConfigServing),
-		},
-		wake: signal.New(),
+		feeds: newFeeds(kit),
+		wake:  signal.New(),
 	}
 	s.report = reporter{events: s.feeds.events, inForce: inForce, now: now, log: kit.Log}
 	s.serving = &serving{inForce: inForce, feed: s.feeds.serving, log: kit.Log, wake: signal.New()}
@@ -151,12 +92,22 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			s.wake.Send()
 		},
 	})
-	s.sources = newSources(s)
 	s.identity = identity.New(identity.Config{
-		Changed: s.publishCredential, RenewError: s.metrics.renewErrors.Inc,
-		UserAgent: userAgent, Now: s.now, Log: kit.Log,
+		Changed: func(held *identity.Held) {
+			s.feeds.publishCredential(held, kit.Log)
+			s.wake.Send()
+		},
+		RenewError: s.metrics.renewErrors.Inc,
+		UserAgent:  userAgent, Now: s.now, Log: kit.Log,
 	})
-	s.metrics.observeCertificate(kit.Metrics, s.certificateTTL)
+	s.sources = &sources{
+		now: now, log: kit.Log, wake: s.wake, identity: s.identity, session: s.session, objects: s.objects,
+		kick: signal.New(), slots: map[string]*slot{},
+	}
+	s.metrics.observeCertificate(kit.Metrics, func() float64 {
+		held, _, _ := s.identity.Held()
+		return timeLeft(held, now())
+	})
 	if err := s.wire(cfg); err != nil {
 		return nil, fmt.Errorf("config: %w", closing(keeper, err))
 	}
@@ -166,7 +117,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 // wire reads what was kept and adds the tasks.
 func (s *Service) wire(cfg Config) error {
 	configurator := &configurator{
-		cfg: cfg, inForce: s.configuration, keeper: s.keeper, feed: s.feeds.kubelet, metrics: s.metrics,
+		load: cfg.Load, watched: cfg.Watch, inForce: s.configuration, keeper: s.keeper, feed: s.feeds.kubelet, metrics: s.metrics,
 		report: s.report, log: s.log, apply: s.apply, wake: s.wake,
 	}
 	if err := configurator.first(context.Background()); err != nil {

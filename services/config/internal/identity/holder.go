@@ -38,8 +38,8 @@ func (s Settings) managed() bool { return s.Kubeconfig != "" && (s.Rotate || s.B
 
 // Config of a holder.
 type Config struct {
-	// Changed is called when Held or Trouble differ, from Run's goroutine.
-	Changed func()
+	// Changed is called with Held when that or Trouble differs, from Run's goroutine.
+	Changed func(*Held)
 	// RenewError counts requests that failed.
 	RenewError func()
 	UserAgent  string
@@ -271,7 +271,8 @@ func (h *Holder) hold(s Settings, k *credential.Kubeconfig, fingerprint string, 
 	case trouble.Text != "":
 		h.cfg.Log.Warn("credentials for the API server", "kubeconfig", s.Kubeconfig, "error", trouble.Text)
 	}
-	h.cfg.Changed()
+	held, _, _ := h.Held()
+	h.cfg.Changed(held)
 }
 
 func text(err error) string {

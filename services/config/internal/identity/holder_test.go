@@ -62,7 +62,7 @@ func (r *rig) start() {
 	r.changed = make(chan struct{}, 1)
 	changed := r.changed
 	r.resume(New(Config{
-		Changed:    func() { poke(changed) },
+		Changed:    func(*Held) { poke(changed) },
 		RenewError: func() { r.errors.Add(1); poke(changed) },
 		Now:        func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 		UserAgent:  "test", Log: slog.New(slog.DiscardHandler),

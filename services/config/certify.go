@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/base32"
 	"encoding/pem"
-	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -22,52 +21,9 @@ import (
 	"k8s.io/client-go/util/certificate"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
-	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
-
-// nodeItem is the key of the one item of config.credential and config.serving.
-const nodeItem = "node"
-
-// credentials is the credential as sessions take it.
-func (s *Service) credentials() ([]byte, <-chan struct{}, error) {
-	held, changed, err := s.identity.Held()
-	switch {
-	case held != nil:
-		return held.Kubeconfig, changed, nil
-	case err == nil:
-		err = rpc.Unavailable.Errorf("no credentials for the API server yet")
-	}
-	return nil, changed, err
-}
-
-// publishCredential serves the credential to the one who writes with it.
-func (s *Service) publishCredential() {
-	ctx := context.Background()
-	held, _, _ := s.identity.Held()
-	if held == nil {
-		s.feeds.credential.Delete(ctx, nodeItem)
-	} else {
-		message := &configv1.Credential{Kubeconfig: held.Kubeconfig}
-		if !held.Expires.IsZero() {
-			message.ExpiresAt = timestamp(held.Expires)
-		}
-		if _, err := s.feeds.credential.Set(ctx, nodeItem, message); err != nil {
-			s.log.Error("credential not published", service.KeyError, err.Error())
-		}
-	}
-	s.feeds.credential.SetComplete(ctx, true)
-	s.wake.Send()
-}
-
-func (s *Service) certificateTTL() float64 {
-	held, _, _ := s.identity.Held()
-	if held == nil || held.Expires.IsZero() {
-		return math.Inf(1)
-	}
-	return held.Expires.Sub(s.now()).Seconds()
-}
 
 // Certify implements ConfigService.
 func (s *server) Certify(ctx context.Context, req *configv1.CertifyRequest) (*configv1.CertifyResponse, error) {
