@@ -12,25 +12,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 )
 
-// Account is the uid and the group of one service.
-type Account struct {
-	UID uint32 `json:"uid"`
-	GID uint32 `json:"gid"`
-}
-
-// account of a service: its own, or the numbers from UIDBase on.
-func (p *Plan) account(s house.Service) Account {
-	if own, ok := p.Accounts[s]; ok {
-		return own
-	}
-	for i, each := range house.Services() {
-		if each == s {
-			return Account{UID: p.UIDBase + uint32(i), GID: p.UIDBase + uint32(i)}
-		}
-	}
-	return Account{}
-}
-
 // AccountName is the name of the account that the package makes for a service
 // (deploy/package/sysusers.conf).
 func AccountName(s house.Service) string { return "sextant-" + string(s) }

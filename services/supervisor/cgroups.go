@@ -47,15 +47,6 @@ func (h hierarchies) at(path string) []string {
 	return dirs
 }
 
-// removeCgroups removes the pods' cgroups of a node that had a root of its own;
-// below a shared root other agents' pods may live.
-func (p purge) removeCgroups(ctx context.Context) error {
-	if p.CgroupRoot == "" || p.CgroupRoot == "/" {
-		return nil
-	}
-	return removeCgroupTrees(ctx, hostHierarchies().at(p.CgroupRoot))
-}
-
 // removeCgroupTrees removes cgroups and all below them.
 func removeCgroupTrees(ctx context.Context, dirs []string) error {
 	ctx, cancel := context.WithTimeout(ctx, cgroupLimit)

@@ -76,16 +76,6 @@ func planFile(run string) string { return filepath.Join(run, "node.json") }
 // ErrNoNode says that no node was started with this run directory.
 var ErrNoNode = errors.New("no node was started here")
 
-// ReadPlan reads the plan of the node in a run directory, with those of its secrets
-// that the caller may read.
-func ReadPlan(run string) (*Plan, error) {
-	p, err := readPlanFile(planFile(run))
-	if err != nil {
-		return nil, err
-	}
-	return p, p.reveal()
-}
-
 func readPlanFile(path string) (*Plan, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,15 +89,6 @@ func readPlanFile(path string) (*Plan, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
-}
-
-// Write stores the plan for all to read, without its secrets.
-func (p *Plan) Write() error {
-	public, err := p.public()
-	if err != nil {
-		return err
-	}
-	return errors.Join(p.keepSecrets(public), writeJSON(planFile(p.Run), public, 0o644))
 }
 
 func writeJSON(path string, value any, mode fs.FileMode) error {
@@ -125,4 +106,23 @@ func (p *Plan) Identities() house.Identities {
 		ids[s] = p.account(s).UID
 	}
 	return ids
+}
+
+// Account is the uid and the group of one service.
+type Account struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// account of a service: its own, or the numbers from UIDBase on.
+func (p *Plan) account(s house.Service) Account {
+	if own, ok := p.Accounts[s]; ok {
+		return own
+	}
+	for i, each := range house.Services() {
+		if each == s {
+			return Account{UID: p.UIDBase + uint32(i), GID: p.UIDBase + uint32(i)}
+		}
+	}
+	return Account{}
 }

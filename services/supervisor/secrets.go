@@ -126,3 +126,22 @@ func (p *Plan) reveal() error {
 	}
 	return nil
 }
+
+// ReadPlan reads the plan of the node in a run directory, with those of its secrets
+// that the caller may read.
+func ReadPlan(run string) (*Plan, error) {
+	p, err := readPlanFile(planFile(run))
+	if err != nil {
+		return nil, err
+	}
+	return p, p.reveal()
+}
+
+// Write stores the plan for all to read, without its secrets.
+func (p *Plan) Write() error {
+	public, err := p.public()
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.keepSecrets(public), writeJSON(planFile(p.Run), public, 0o644))
+}

@@ -9,27 +9,11 @@ import (
 	"os"
 	"slices"
 
-	"github.com/opencontainers/cgroups/systemd"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
-
-// leaveSharedRoot removes the cgroups of this node's pods below the root that all
-// agents of a machine share, and those of the QoS classes, which outlive their pods,
-// as far as there is no pod in them. A root of the node's own is removed as a whole.
-func (p purge) leaveSharedRoot(ctx context.Context, pods []string) error {
-	root, err := pod.ParseCgroupRoot(p.CgroupRoot)
-	if err != nil || len(root) > 0 {
-		return err
-	}
-	s := sharedRoot{hierarchies: hostHierarchies()}
-	if systemd.IsRunningSystemd() {
-		s.stop = StopUnit
-	}
-	return s.leave(ctx, pods)
-}
 
 // sharedRoot is where the cgroups of all agents' pods are.
 type sharedRoot struct {

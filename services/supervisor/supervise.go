@@ -5,7 +5,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -14,25 +13,13 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups/systemd"
-	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
-	"github.com/sextant-node/sextant/services/supervisor/chains"
-	"github.com/sextant-node/sextant/services/supervisor/reaper"
-	"github.com/sextant-node/sextant/services/supervisor/tools"
 )
 
 func supervisorFile(run string) string { return filepath.Join(run, "supervisor.pid") }
-
-// keeper keeps what a plan runs going: the services' processes, and what is root's.
-type keeper struct {
-	*Plan
-	log     *slog.Logger
-	sockets heldSockets
-}
 
 // Supervise runs every service of the plan until ctx ends.
 func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
@@ -70,49 +57,6 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
 }
 
-// keepReaper runs the reaper, and restarts it if it fails.
-func (k *keeper) keepReaper(ctx context.Context) error {
-	root, err := pod.ParseCgroupRoot(k.CgroupRoot)
-	if err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		r := &reaper.Reaper{Socket: k.Paths().Supervisor(), Identities: k.Identities(), Root: root, Log: k.log}
-		if err := r.Run(ctx); err != nil {
-			k.log.Error("reaper not served", "error", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
-}
-
-// keepTools runs the server of root's tools for volume, and restarts it if it fails.
-func (k *keeper) keepTools(ctx context.Context) error {
-	for ctx.Err() == nil {
-		s := tools.New(tools.Config{Socket: k.Paths().Tools(), Identities: k.Identities(), Root: k.RootDir, Log: k.log})
-		if err := s.Run(ctx); err != nil {
-			k.log.Error("tools not served", "error", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
-}
-
-// keepChains keeps the kubelet's chains of iptables, if the node is to have them.
-func (k *keeper) keepChains(ctx context.Context) error {
-	if k.Chains {
-		(&chains.Keeper{Log: k.log, Clock: clock.RealClock{}}).Keep(ctx)
-	}
-	<-ctx.Done()
-	return nil
-}
-
 // KeepToolsUnit is the tools and the chains as a systemd unit.
 func (p *Plan) KeepToolsUnit(ctx context.Context, log *slog.Logger) error {
 	k := &keeper{Plan: p, log: log}
@@ -144,63 +88,18 @@ func (p *Plan) Detach() error {
 	return cmd.Process.Release()
 }
 
-// Stop ends the supervisor and every service, or with systemd the slice. Pods go on
-// running.
-func Stop(ctx context.Context, run string) error {
-	if p, err := ReadPlan(run); err == nil && p.Units {
-		return StopUnit(ctx, Slice)
+// KeepGates is the root part while systemd runs the services: the gates to the system
+// bus, the reaper, and the kubeconfig after a bootstrap.
+func (p *Plan) KeepGates(ctx context.Context, log *slog.Logger) error {
+	k := &keeper{Plan: p, log: log}
+	tasks := []service.Task{
+		{Name: "gates", Run: k.keepGates},
+		{Name: "reaper", Run: k.keepReaper},
+		{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
+		{Name: "tidy", Run: service.Tidy},
 	}
-	return StopProcesses(ctx, run)
-}
-
-// StopProcesses ends the supervisor and the services it started.
-func StopProcesses(ctx context.Context, run string) error {
-	marker := "--run-dir=" + run
-	files := []string{supervisorFile(run)} // first, or it restarts the others
-	for _, s := range house.Services() {
-		files = append(files, pidFile(run, s))
+	if p.Bootstrap != "" && p.KubeConfig != "" {
+		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: k.keepKubeconfig})
 	}
-	for _, file := range files {
-		if err := end(ctx, file, marker); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// StopService ends one service, which the supervisor restarts.
-func StopService(ctx context.Context, run string, s house.Service) error {
-	return end(ctx, pidFile(run, s), "--run-dir="+run)
-}
-
-// end stops the process of a pid file: SIGTERM, and SIGKILL after ten seconds.
-func end(ctx context.Context, file, marker string) error {
-	pid := readPID(file, marker)
-	if pid == 0 {
-		return nil
-	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("stop %d: %w", pid, err)
-	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(10 * time.Second)
-	for readPID(file, marker) == pid && !zombie(pid) {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-limit:
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("kill %d: %w", pid, err)
-			}
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
-// zombie reports whether a process has ended and waits to be reaped.
-func zombie(pid int) bool {
-	stat, err := readStat(pid)
-	return err != nil || stat.state == "Z"
+	return service.RunTasks(ctx, 10*time.Second, tasks...)
 }

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/opencontainers/cgroups/systemd"
-
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -54,17 +52,4 @@ func keepGate(ctx context.Context, g *gate.Gate, log *slog.Logger) error {
 		}
 	}
 	return nil
-}
-
-// stopSlices removes the slices of a node that had a root of its own: stopping
-// one stops those below it.
-func (p purge) stopSlices(ctx context.Context) error {
-	root, err := pod.ParseCgroupRoot(p.CgroupRoot)
-	if err != nil || len(root) == 0 || !systemd.IsRunningSystemd() {
-		return err
-	}
-	if len(hostHierarchies().at(root.Path(pod.Systemd))) == 0 {
-		return nil
-	}
-	return StopUnit(ctx, root.Slice())
 }

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/service"
 )
 
 // Slice is the unit that holds every unit of the node: starting and stopping it
@@ -58,22 +55,6 @@ func AwaitPlan(ctx context.Context, run string, log *slog.Logger) (p *Plan, wait
 		case <-tick.C:
 		}
 	}
-}
-
-// KeepGates is the root part while systemd runs the services: the gates to the system
-// bus, the reaper, and the kubeconfig after a bootstrap.
-func (p *Plan) KeepGates(ctx context.Context, log *slog.Logger) error {
-	k := &keeper{Plan: p, log: log}
-	tasks := []service.Task{
-		{Name: "gates", Run: k.keepGates},
-		{Name: "reaper", Run: k.keepReaper},
-		{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
-		{Name: "tidy", Run: service.Tidy},
-	}
-	if p.Bootstrap != "" && p.KubeConfig != "" {
-		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: k.keepKubeconfig})
-	}
-	return service.RunTasks(ctx, 10*time.Second, tasks...)
 }
 
 // notify reports to systemd: ready, the watchdog's heartbeat, stopping (sd_notify(3)).
@@ -199,24 +180,4 @@ func SliceActive(ctx context.Context, run string) (bool, error) {
 func unitsPlanned(run string) bool {
 	p, err := ReadPlan(run)
 	return err == nil && p.Units
-}
-
-// removePrepared removes the folders made for pods and plugins, if they are empty, and
-// the serving certificate that nodeapi signed itself. Certificates of the cluster stay:
-// they belong to the node, whichever agent it runs.
-func (p purge) removePrepared() error {
-	all := []error{certFolder{dir: p.CertDir}.remove()}
-	for _, dir := range []string{
-		filepath.Join(p.RootDir, "pods"), filepath.Join(p.RootDir, "image_manager"), filepath.Join(p.RootDir, "checkpoints"),
-		filepath.Join(p.RootDir, "plugins_registry"), filepath.Join(p.RootDir, "plugins"), filepath.Join(p.RootDir, "device-plugins"),
-		filepath.Join(p.RootDir, "pod-resources"),
-		p.CertDir, p.RootDir, p.PodLogsDir, p.LinksDir,
-	} {
-		empty, err := os.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) || len(empty) > 0 {
-			continue
-		}
-		all = append(all, err, os.Remove(dir))
-	}
-	return errors.Join(all...)
 }

@@ -237,3 +237,9 @@ func (d *decoder) structure(members string, deep int) (any, error) {
 	}
 	return all, nil
 }
+
+// Variant is a value with the signature of its type.
+type Variant struct {
+	Signature string
+	Value     any
+}

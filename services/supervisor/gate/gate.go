@@ -68,7 +68,7 @@ func (g *Gate) Run(ctx context.Context) error { return g.run(ctx, func() {}) }
 
 // run calls listening when clients can connect.
 func (g *Gate) run(ctx context.Context, listening func()) error {
-	l, err := g.listen()
+	l, err := listen(g.Socket, g.UID)
 	if err != nil {
 		return fmt.Errorf("gate to the system bus: %w", err)
 	}

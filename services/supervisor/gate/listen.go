@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listen makes the socket. Its folder belongs to the client, which may put anything
+// listen makes the socket for a uid. Its folder belongs to the client, which may put anything
 // there under any name, at any moment. So the socket is made in a folder of root, given
 // to the client, and moved by the folder's descriptor: a rename replaces what has the
 // name and follows no link.
-func (g *Gate) listen() (*net.UnixListener, error) {
-	dir, name := filepath.Split(g.Socket)
+func listen(socket string, uid uint32) (*net.UnixListener, error) {
+	dir, name := filepath.Split(socket)
 	dir = filepath.Clean(dir)
 	folder, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -35,11 +35,11 @@ func (g *Gate) listen() (*net.UnixListener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(fresh, 0o600), os.Chown(fresh, int(g.UID), -1)); err != nil {
+	if err := errors.Join(os.Chmod(fresh, 0o600), os.Chown(fresh, int(uid), -1)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if err := unix.Renameat(unix.AT_FDCWD, fresh, folder, name); err != nil {
-		return nil, errors.Join(fmt.Errorf("publish %s: %w", g.Socket, err), l.Close())
+		return nil, errors.Join(fmt.Errorf("publish %s: %w", socket, err), l.Close())
 	}
 	return l, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -38,12 +39,6 @@ type Message struct {
 	Body      []any
 
 	serial uint32
-}
-
-// Variant is a value with the signature of its type.
-type Variant struct {
-	Signature string
-	Value     any
 }
 
 // method is the method that is called, with its interface.
@@ -196,4 +191,24 @@ func isName(text string) bool {
 	return text != "" && len(text) <= mostText && !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-:", r))
 	})
+}
+
+// has reports whether the arguments are of these types.
+func (m *Message) has(signature string) error {
+	if m.Signature != signature {
+		return fmt.Errorf("%s with arguments of type %q, want %q", m.method(), m.Signature, signature)
+	}
+	return nil
+}
+
+// breaksLine reports whether a character can end a line of a unit file, or join it with
+// the next.
+func breaksLine(r rune) bool { return !unicode.IsPrint(r) || r == '\\' }
+
+// quoted is a client's text for an error, quoted and cut.
+func quoted(text string) string {
+	if len(text) > mostText {
+		return fmt.Sprintf("%q... (%d bytes)", text[:mostText], len(text))
+	}
+	return fmt.Sprintf("%q", text)
 }

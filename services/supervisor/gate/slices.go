@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/godbus/dbus/v5"
 
@@ -84,14 +83,6 @@ func (p Slices) Allow(m *Message) error {
 	return fmt.Errorf("%s", call)
 }
 
-// has reports whether the arguments are of these types.
-func (m *Message) has(signature string) error {
-	if m.Signature != signature {
-		return fmt.Errorf("%s with arguments of type %q, want %q", m.method(), m.Signature, signature)
-	}
-	return nil
-}
-
 // replaces reports whether a job has the mode "replace", which all clients use. Other
 // modes affect units that are not named: isolate stops them, flush cancels their jobs.
 func replaces(m *Message) error {
@@ -146,18 +137,6 @@ func (p Slices) property(name string, value Variant) error {
 		}
 	}
 	return nil
-}
-
-// breaksLine reports whether a character can end a line of a unit file, or join it with
-// the next.
-func breaksLine(r rune) bool { return !unicode.IsPrint(r) || r == '\\' }
-
-// quoted is a client's text for an error, quoted and cut.
-func quoted(text string) string {
-	if len(text) > mostText {
-		return fmt.Sprintf("%q... (%d bytes)", text[:mostText], len(text))
-	}
-	return fmt.Sprintf("%q", text)
 }
 
 // slice reports whether a unit is kubepods, a slice below it or a slice above it.

@@ -4,7 +4,6 @@ package reaper
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,13 +17,6 @@ import (
 // mostWatches is how many calls of WatchKills are served at a time: resource has one,
 // and the one before it may not have ended yet.
 const mostWatches = 2
-
-// watches are the calls of WatchKills that are under way.
-type watches struct {
-	count atomic.Int32
-	// closing is closed when the server ends.
-	closing <-chan struct{}
-}
 
 // WatchKills implements supervisorv1.SupervisorServiceServer.
 func (r *Reaper) WatchKills(req *supervisorv1.WatchKillsRequest, stream grpc.ServerStreamingServer[supervisorv1.WatchKillsResponse]) error {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -215,4 +216,11 @@ func (r *Reaper) inside(id string) ([]Process, error) {
 		r.mu.Unlock()
 	}
 	return all, err
+}
+
+// watches are the calls of WatchKills that are under way.
+type watches struct {
+	count atomic.Int32
+	// closing is closed when the server ends.
+	closing <-chan struct{}
 }

@@ -109,12 +109,6 @@ func (s *Server) machine() host {
 	return host(s.Host)
 }
 
-// disks carries out one request about a disk.
-type disks struct {
-	*tools
-	host host
-}
-
 // makeFolder creates the folder a disk is mounted on, and reports whether something is
 // mounted there. Links out of the root directory are not followed.
 func (d *disks) makeFolder(root, rel string) (there bool, err error) {
@@ -211,8 +205,6 @@ func (d *disks) wait(disk *supervisorv1.NetworkDisk, expected int) ([]string, er
 	}
 }
 
-func unit(d *supervisorv1.NetworkDisk) uint32 { return d.GetIscsi().GetLun() + d.GetFc().GetLun() }
-
 // multipath is the device that multipathd made of a disk's paths, else the first path.
 // If there are several paths and multipathd runs, it waits for that device.
 func (d *disks) multipath(paths []string) (string, error) {
@@ -275,20 +267,4 @@ func (d *disks) sessionUsed(i *supervisorv1.ISCSIDisk, but []string) bool {
 		}
 	}
 	return false
-}
-
-// write writes to a file of sysfs or procfs. That may hang with a device, so a child
-// process does it.
-func (d *disks) write(file, text string) error {
-	_, err := d.run("sh", "-c", `printf %s "$1" > "$2"`, "sh", text, file)
-	return err
-}
-
-// said makes a tool's failure the error of the request.
-func said(what string, err error) error {
-	var failed *failure
-	if errors.As(err, &failed) {
-		return rpc.Conflict.Errorf("failed to %s: %s (%w)", what, failed.output, failed.err)
-	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
@@ -191,4 +192,25 @@ func (h host) users(name string) (all []string) {
 		}
 	}
 	return all
+}
+
+func unit(d *supervisorv1.NetworkDisk) uint32 { return d.GetIscsi().GetLun() + d.GetFc().GetLun() }
+
+func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// record is the interface record that a disk is connected by.
+func record(i *supervisorv1.ISCSIDisk) string {
+	if i.GetInitiatorName() == "" {
+		return i.GetInterface()
+	}
+	return i.GetPortals()[0] + ":" + i.GetVolume()
+}
+
+// address of a portal as iscsiadm has it in the names of files: <address>,<port>.
+func address(portal string) string {
+	host, port, err := net.SplitHostPort(portal)
+	if err != nil {
+		return portal
+	}
+	return host + "," + port
 }

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/pattern"
@@ -30,16 +28,6 @@ const portalLimit = time.Minute
 func exited(err error, codes ...int) bool {
 	var failed *failure
 	return errors.As(err, &failed) && slices.Contains(codes, failed.code)
-}
-
-func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
-// record is the interface record that a disk is connected by.
-func record(i *supervisorv1.ISCSIDisk) string {
-	if i.GetInitiatorName() == "" {
-		return i.GetInterface()
-	}
-	return i.GetPortals()[0] + ":" + i.GetVolume()
 }
 
 // connect opens a session to each portal and scans for the unit. One portal that
@@ -245,13 +233,4 @@ func (d *disks) lookForFC(f *supervisorv1.FCDisk) (ways int, err error) {
 		return 0, rpc.Conflict.Errorf("this node sees no FC port of the names %v", f.GetWwns())
 	}
 	return ways, nil
-}
-
-// address of a portal as iscsiadm has it in the names of files: <address>,<port>.
-func address(portal string) string {
-	host, port, err := net.SplitHostPort(portal)
-	if err != nil {
-		return portal
-	}
-	return host + "," + port
 }

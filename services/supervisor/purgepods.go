@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pattern"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+)
+
+// PodUIDs are the node's pods: those podworker knows, and those that have a folder
+// below the root directory, for podworker may be down already. Names that are no UIDs
+// are left out, because files, mounts and cgroups are removed by name.
+func (p *Plan) PodUIDs(ctx context.Context) []string {
+	uids := servedPods(ctx, p.Paths())
+	entries, _ := os.ReadDir(filepath.Join(p.RootDir, "pods")) // none where there is no such folder
+	for _, e := range entries {
+		uids = append(uids, e.Name())
+	}
+	slices.Sort(uids)
+	return slices.DeleteFunc(slices.Compact(uids), func(uid string) bool { return !isPodUID().MatchString(uid) })
+}
+
+// isPodUID matches the UIDs of the API server, and the hashes of static pods. Such a
+// name is safe as a folder, in a pattern and as a cgroup.
+var isPodUID = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
+
+// servedPods are the pods podworker knows; none if it does not answer.
+func servedPods(ctx context.Context, at house.Paths) []string {
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: at.Socket(house.PodWorker), Timeout: 2 * time.Second})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close() //nolint:errcheck // nothing was left to send
+	m := feed.NewReplica(feed.ReplicaConfig{
+		Feed: house.PodWorkerPods.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)},
+	}, feed.Message[*podworkerv1.PodState])
+	if err := m.Pull(ctx); err != nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(m.Items()))
+}
+
+// removePods removes this node's pods from the runtime. podworker is
+// stopped by now, so this is the only connection to the runtime.
+func removePods(ctx context.Context, endpoint string, uids []string) error {
+	if len(uids) == 0 {
+		return nil
+	}
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing was left to send
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, s := range list.GetItems() {
+		if !slices.Contains(uids, s.GetLabels()[pod.PodUIDLabel]) {
+			continue
+		}
+		all = append(all, removeSandbox(ctx, runtime, s.GetId()))
+	}
+	return errors.Join(all...)
+}
+
+// removeLimit and removePause are for how long and how often the removal of a sandbox
+// is retried.
+const (
+	removeLimit = 15 * time.Second
+	removePause = 200 * time.Millisecond
+)
+
+// removeSandbox tries until the sandbox is gone: a removal that podworker began
+// may still be going on in the runtime, and containerd 1.6 fails one whose
+// container ends in that moment.
+func removeSandbox(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeLimit)
+	defer cancel()
+	tick := time.NewTicker(removePause)
+	defer tick.Stop()
+	for {
+		_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+		if err == nil {
+			_, err = runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+		}
+		if err == nil || status.Code(err) == codes.NotFound {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove sandbox %s: %w", id, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// unmountBelow unmounts everything below a folder, deepest first.
+func unmountBelow(dir string) error {
+	points, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(points, func(a, b mountPoint) int { return cmp.Compare(len(b.path), len(a.path)) })
+	var all []error
+	for _, m := range points {
+		if m.path == dir || !within(m.path, dir) {
+			continue
+		}
+		if err := unmount(m.path); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			all = append(all, fmt.Errorf("unmount %s: %w", m.path, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// unmount unmounts what the mount table has at a path. The table's paths have no links;
+// if a folder of the path has been replaced by a link since, the path is not followed.
+func unmount(path string) error {
+	dir, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir) //nolint:errcheck // a path only
+	return unix.Unmount(fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+}
