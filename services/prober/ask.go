@@ -13,22 +13,6 @@ import (
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
-// question is what one or more probes of a container want to know.
-type question struct {
-	targets []schedule.Target
-	subject probe.Subject
-	stop    context.CancelFunc // while it is asked
-}
-
-// finished is a question that was asked.
-type finished struct {
-	*question
-	outcome probe.Outcome
-	took    time.Duration
-	// abandoned: nothing was learnt, for the container is not probed any more.
-	abandoned bool
-}
-
 // launch queues the probes that are due, and begins those whose turn it is. A command
 // that several probes of a container want to run at the same time is run once.
 func (s *Service) launch(ctx context.Context) {

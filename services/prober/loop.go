@@ -4,13 +4,8 @@ package prober
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-	v1 "k8s.io/api/core/v1"
-
-	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
@@ -128,23 +123,4 @@ func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 	s.complete = true
 	s.verdicts.SetComplete(ctx, true)
 	s.kit.Serving()
-}
-
-func (s *Service) emit(ctx context.Context, p *v1.Pod, t schedule.Target, reason, message string) {
-	field := "spec.containers"
-	for _, c := range p.Spec.InitContainers {
-		if c.Name == t.Container {
-			field = "spec.initContainers"
-		}
-	}
-	err := s.events.Emit(ctx, &eventv1.Event{
-		Object: &eventv1.ObjectReference{
-			ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID),
-			FieldPath: fmt.Sprintf("%s{%s}", field, t.Container),
-		},
-		Type: v1.EventTypeWarning, Reason: reason, Message: message, Time: timestamppb.New(s.now()),
-	})
-	if err != nil {
-		s.kit.Log.Error("event", "uid", t.UID, "error", err.Error())
-	}
 }

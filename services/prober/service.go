@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -26,18 +25,6 @@ import (
 // schema of the state file.
 const schema = 1
 
-// Config is prober's configuration at start.
-type Config struct {
-	// NodeIP is probed for pods on the host's network whose address is not known;
-	// loopback when empty.
-	NodeIP string
-	// Share is how many probes of one pod run at once; 8 when zero.
-	Share int
-	// Parallel is how many probes run at once besides the first of each pod; 256 when
-	// zero.
-	Parallel int
-}
-
 // Deps are what prober runs on.
 type Deps struct {
 	Kit *service.Kit
@@ -45,33 +32,6 @@ type Deps struct {
 	Runtime grpc.ClientConnInterface
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-}
-
-// Service is prober.
-type Service struct {
-	cfg     Config
-	kit     *service.Kit
-	now     func() time.Time
-	metrics *metrics
-	probes  *probe.Prober
-	beat    func()
-
-	pods     *feed.Replica[*v1.Pod]
-	records  *feed.Replica[*observed]
-	verdicts *feed.Owner[*proberv1.PodVerdicts]
-	events   *feed.Events
-	file     *store.Store
-	journal  *store.Table[*proberv1.PodVerdicts]
-
-	dirty *signal.Keys // pods to look at again, by UID
-	done  chan finished
-
-	// What follows belongs to the loop.
-	known map[string]*v1.Pod // pods whose series and verdicts exist
-	plan  *schedule.Schedule
-	turns *turns.Turns[*question]
-	// complete: every pod of config and pleg was looked at once.
-	complete bool
 }
 
 // New wires prober into its process; everything runs in the kit.

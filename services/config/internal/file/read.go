@@ -12,8 +12,13 @@ import (
 	"strings"
 	"syscall"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/manifest"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
+	"github.com/sextant-node/sextant/services/config/internal/problem"
 )
 
 // found is one manifest file: its bytes, or why there are none.
@@ -131,4 +136,18 @@ func decodeFile(f found, node string) merge.Entry {
 		return merge.Entry{Origin: f.path, Problem: &merge.Problem{Origin: f.path, Message: f.err.Error()}}
 	}
 	return Decode(f.path, node, f.data)
+}
+
+// Decode turns the bytes of a file into one pod or one problem, whatever they
+// are.
+func Decode(path, node string, data []byte) merge.Entry {
+	pods, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceFile, Path: path, NodeName: types.NodeName(node)})
+	if err == nil && len(pods) != 1 {
+		err = errors.New("a file holds one pod")
+	}
+	if err != nil {
+		p := problem.Of(path, err)
+		return merge.Entry{Origin: path, Problem: &p}
+	}
+	return merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
 }

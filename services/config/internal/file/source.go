@@ -17,18 +17,12 @@ package file
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/services/config/internal/manifest"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
-	"github.com/sextant-node/sextant/services/config/internal/problem"
 	"github.com/sextant-node/sextant/services/config/internal/watch"
 )
 
@@ -135,20 +129,6 @@ func (s *Source) decode(f found) decoded {
 		return was
 	}
 	return decoded{sum: sum, whole: true, entry: decodeFile(f, s.cfg.Node)}
-}
-
-// Decode turns the bytes of a file into one pod or one problem, whatever they
-// are.
-func Decode(path, node string, data []byte) merge.Entry {
-	pods, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceFile, Path: path, NodeName: types.NodeName(node)})
-	if err == nil && len(pods) != 1 {
-		err = errors.New("a file holds one pod")
-	}
-	if err != nil {
-		p := problem.Of(path, err)
-		return merge.Entry{Origin: path, Problem: &p}
-	}
-	return merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
 }
 
 // same reports whether two entries say the same.

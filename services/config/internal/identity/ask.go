@@ -9,11 +9,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -51,17 +51,6 @@ func (w ways) of(r renewal.Request) *credential.Kubeconfig {
 		return w.bootstrap
 	}
 	return w.current
-}
-
-// asked is a request under way.
-type asked struct {
-	key    string // what it was made for
-	cancel context.CancelFunc
-	done   chan struct{}
-	state  atomic.Pointer[string]
-	// After done:
-	leaf *x509.Certificate
-	err  error
 }
 
 func (a *asked) progress() string {
@@ -229,4 +218,12 @@ func requestName(key *ecdsa.PrivateKey, node string, usages []certificatesv1.Key
 	slices.Sort(words)
 	sum := sha256.Sum256(append(public, strings.Join(words, "\x00")...))
 	return "node-csr-" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+func fingerprint(c *x509.Certificate) string {
+	if c == nil {
+		return ""
+	}
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
 }

@@ -4,9 +4,7 @@ package identity
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"slices"
 	"time"
 
@@ -70,14 +68,6 @@ func (h *Holder) manage(ctx context.Context, s Settings, given *credential.Kubec
 type noCertificate struct{ text string }
 
 func (n *noCertificate) Error() string { return n.text }
-
-func fingerprint(c *x509.Certificate) string {
-	if c == nil {
-		return ""
-	}
-	sum := sha256.Sum256(c.Raw)
-	return hex.EncodeToString(sum[:])
-}
 
 // certificate is what the decision has to know of one.
 func (h *Holder) certificate(leaf *x509.Certificate, now time.Time) *renewal.Certificate {

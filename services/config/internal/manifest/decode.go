@@ -79,22 +79,6 @@ func decode(data []byte, src Source) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// prepare makes a decoded pod a static pod.
-func prepare(p *v1.Pod, src Source) error {
-	if p.Name == "" {
-		return errors.New("metadata.name: Required value: a pod needs a name")
-	}
-	SetDefaults(p)
-	identify(p, src)
-	if err := Validate(p).ToAggregate(); err != nil {
-		return fmt.Errorf("invalid pod: %w", err)
-	}
-	if ref := APIReference(p); ref != nil {
-		return fmt.Errorf("invalid pod: %w", ref)
-	}
-	return nil
-}
-
 // strictScheme knows the two kinds a manifest may hold.
 var strictScheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()

@@ -3,6 +3,8 @@
 package manifest
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,4 +45,20 @@ func tolerate(p *v1.Pod, t v1.Toleration) {
 		}
 	}
 	p.Spec.Tolerations = append(p.Spec.Tolerations, t)
+}
+
+// prepare makes a decoded pod a static pod.
+func prepare(p *v1.Pod, src Source) error {
+	if p.Name == "" {
+		return errors.New("metadata.name: Required value: a pod needs a name")
+	}
+	SetDefaults(p)
+	identify(p, src)
+	if err := Validate(p).ToAggregate(); err != nil {
+		return fmt.Errorf("invalid pod: %w", err)
+	}
+	if ref := APIReference(p); ref != nil {
+		return fmt.Errorf("invalid pod: %w", ref)
+	}
+	return nil
 }

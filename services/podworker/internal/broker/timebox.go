@@ -29,16 +29,6 @@ const reapTimeout = 8 * time.Second
 // its time may be over before it has begun.
 const reapAgain = 200 * time.Millisecond
 
-// Reaper ends commands in containers with all that came of them. A runtime kills
-// the one process it has started.
-type Reaper interface {
-	// EndExec ends the command that was started at began or later
-	// (CLOCK_BOOTTIME). It has when err is nil.
-	EndExec(ctx context.Context, containerID string, command []string, began time.Duration) error
-	// There reports whether there is anybody to do it.
-	There() bool
-}
-
 // timebox is the time a command has.
 type timebox struct {
 	timer *time.Timer

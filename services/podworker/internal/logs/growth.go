@@ -23,6 +23,3 @@ func lookAgain(size, limit int64) time.Duration {
 	left := (excess*float64(limit) - float64(size)) / fastest * float64(time.Second)
 	return time.Duration(min(max(left, float64(glanceSoon)), float64(glancePeriod)))
 }
-
-// over reports whether a log is to be rotated.
-func over(size int64, limits Limits) bool { return limits.MaxSize >= 0 && size > limits.MaxSize }

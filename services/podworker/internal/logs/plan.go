@@ -108,3 +108,6 @@ func isRotated(log, path string) bool {
 	_, err := time.Parse(rotatedStamp, stamp)
 	return err == nil
 }
+
+// over reports whether a log is to be rotated.
+func over(size int64, limits Limits) bool { return limits.MaxSize >= 0 && size > limits.MaxSize }

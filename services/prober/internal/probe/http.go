@@ -19,9 +19,6 @@ import (
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
-// maxBody is how many bytes of an answer are kept.
-const maxBody = 10 << 10
-
 // http is the kubelet's HTTP probe: 200 to 399 is success, a redirect to
 // another host counts as one with a warning, certificates are not verified.
 func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) Outcome {

@@ -5,7 +5,6 @@
 package probe
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/wire"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
@@ -62,28 +60,6 @@ func errored(err error) Outcome {
 	return Outcome{Result: schedule.Unknown, Message: err.Error(), Error: err.Error()}
 }
 
-// tries is how often a container is asked that could not be, as by the kubelet.
-const tries = 3
-
-// Run runs one probe within its timeout (v1.Probe.TimeoutSeconds, at least 1 s); one
-// that ends in an error at once is run again. Unknown means that the container was
-// never asked, or that this process was held up and read the answer too late.
-func (p *Prober) Run(ctx context.Context, spec v1.Probe, s Subject) (o Outcome) {
-	timeout, first := pod.Seconds(int64(max(spec.TimeoutSeconds, 1))), time.Now()
-	for range tries {
-		began := time.Now()
-		o = p.run(ctx, spec, s, timeout)
-		if spec.Exec == nil { // else the runtime takes the time
-			o = heldUp(o, time.Since(began), timeout)
-		}
-		if o.Error == "" || ctx.Err() != nil || time.Since(first) > timeout {
-			break
-		}
-	}
-	o.Message, o.Warning, o.Error = text(o.Message), text(o.Warning), text(o.Error)
-	return o
-}
-
 // text makes a message of what a container, or a server in it, may have said.
 func text(s string) string {
 	return cut(wire.Text(cut(s))) // what replaces bytes that are none may be longer than those
@@ -99,36 +75,6 @@ func cut(s string) string {
 		end--
 	}
 	return s[:end]
-}
-
-// overdue is how much later than its timeout a probe ends only because this
-// process did not run: it was stopped, or the machine was suspended or starved it.
-const overdue = 3 * time.Second
-
-// heldUp takes back a failure that is not the container's.
-func heldUp(o Outcome, took, timeout time.Duration) Outcome {
-	if o.Result == schedule.Failure && took > timeout+overdue {
-		return Outcome{Result: schedule.Unknown, Message: fmt.Sprintf("prober was held up: a probe with a timeout of %s ended after %s", timeout, took)}
-	}
-	return o
-}
-
-func (p *Prober) run(ctx context.Context, spec v1.Probe, s Subject, timeout time.Duration) Outcome {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	switch {
-	case s.PodIP == "" && namedHost(spec) == "" && spec.Exec == nil:
-		return Outcome{Result: schedule.Unknown, Message: "the pod has no IP"}
-	case spec.Exec != nil:
-		return p.exec(ctx, spec.Exec, s, timeout)
-	case spec.HTTPGet != nil:
-		return p.http(ctx, spec.HTTPGet, s)
-	case spec.TCPSocket != nil:
-		return p.tcp(ctx, spec.TCPSocket, s)
-	case spec.GRPC != nil:
-		return p.grpc(ctx, spec.GRPC, s)
-	}
-	return Outcome{Result: schedule.Unknown, Message: "probe has no handler"}
 }
 
 // portOf resolves a port by number or by the name of a container's port.
@@ -166,3 +112,6 @@ func namedHost(spec v1.Probe) string {
 	}
 	return ""
 }
+
+// maxBody is how many bytes of an answer are kept.
+const maxBody = 10 << 10

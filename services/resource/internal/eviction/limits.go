@@ -83,3 +83,6 @@ func overContainer(p Pod, layout Layout) (message, signal string) {
 	}
 	return "", ""
 }
+
+// immediate is the grace, in seconds, of a pod that goes at once.
+const immediate = 1

@@ -12,9 +12,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// immediate is the grace, in seconds, of a pod that goes at once.
-const immediate = 1
-
 // Step is one pass.
 func Step(in Input) Output {
 	out := Output{History: History{Reclaim: in.History.Reclaim}}

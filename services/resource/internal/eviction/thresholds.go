@@ -14,14 +14,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
-// resources are what a signal stands for.
-var resources = map[string]v1.ResourceName{
-	MemoryAvailable: v1.ResourceMemory, AllocatableMemory: v1.ResourceMemory,
-	NodeFSAvailable: v1.ResourceEphemeralStorage, ImageFSAvailable: v1.ResourceEphemeralStorage, ContainerFSAvailable: v1.ResourceEphemeralStorage,
-	NodeFSInodes: inodes, ImageFSInodes: inodes, ContainerFSInodes: inodes,
-	PIDAvailable: pids,
-}
-
 func conditionOf(signal string) v1.NodeConditionType {
 	switch resources[signal] {
 	case v1.ResourceMemory:

@@ -182,3 +182,11 @@ type Output struct {
 	// Ages is how old the observations were by which pods were ranked, by signal.
 	Ages map[string]time.Duration
 }
+
+// resources are what a signal stands for.
+var resources = map[string]v1.ResourceName{
+	MemoryAvailable: v1.ResourceMemory, AllocatableMemory: v1.ResourceMemory,
+	NodeFSAvailable: v1.ResourceEphemeralStorage, ImageFSAvailable: v1.ResourceEphemeralStorage, ContainerFSAvailable: v1.ResourceEphemeralStorage,
+	NodeFSInodes: inodes, ImageFSInodes: inodes, ContainerFSInodes: inodes,
+	PIDAvailable: pids,
+}

@@ -9,9 +9,11 @@ package gauge
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -208,4 +210,23 @@ func (r *Reader) Children(path string) []string {
 		}
 	}
 	return all
+}
+
+// device is a block device's path: sysfs knows its name.
+func (r *Reader) device(major, minor uint64) string {
+	key := [2]uint64{major, minor}
+	if name, ok := r.devices[key]; ok {
+		return name
+	}
+	name := fmt.Sprintf("%d:%d", major, minor) // of a device that is gone
+	text, ok := r.file(r.host.path("sys/dev/block", name, "uevent"))
+	if ok {
+		for line := range strings.Lines(string(text)) {
+			if found, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
+				name = "/dev/" + found
+			}
+		}
+	}
+	r.devices[key] = name
+	return name
 }

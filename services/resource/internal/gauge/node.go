@@ -18,25 +18,6 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/usage"
 )
 
-// device is a block device's path: sysfs knows its name.
-func (r *Reader) device(major, minor uint64) string {
-	key := [2]uint64{major, minor}
-	if name, ok := r.devices[key]; ok {
-		return name
-	}
-	name := fmt.Sprintf("%d:%d", major, minor) // of a device that is gone
-	text, ok := r.file(r.host.path("sys/dev/block", name, "uevent"))
-	if ok {
-		for line := range strings.Lines(string(text)) {
-			if found, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
-				name = "/dev/" + found
-			}
-		}
-	}
-	r.devices[key] = name
-	return name
-}
-
 // NodeCPU is what the whole machine used.
 func (r *Reader) NodeCPU() (*resourcev1.CpuUsage, bool) {
 	text, ok := r.file(r.host.path("proc/stat"))

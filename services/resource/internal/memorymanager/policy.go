@@ -171,25 +171,6 @@ func fill(machine state.NUMANodeMap, ids []int, kind v1.ResourceName, size uint6
 	}
 }
 
-// Fits reports whether blocks fit beside those of others: the nodes have so much left, and
-// none of them serves another group.
-func (p *Policy) Fits(assigned []Assignment, blocks []state.Block) bool {
-	machine := p.Machine(assigned)
-	for _, b := range blocks {
-		mask, err := topology.MaskOf(b.NUMAAffinity...)
-		if err != nil || mask == 0 || !p.nodes.Covers(mask) || violates(machine, mask) || free(machine, mask, b.Type) < b.Size {
-			return false
-		}
-		for _, id := range b.NUMAAffinity {
-			if len(b.NUMAAffinity) == 1 && len(machine[id].Cells) > 1 {
-				return false
-			}
-		}
-		fill(machine, b.NUMAAffinity, b.Type, b.Size)
-	}
-	return true
-}
-
 // Allocatable are the blocks that the nodes could give when nothing is given, by node and
 // kind of memory.
 func (p *Policy) Allocatable() (all []state.Block) {

@@ -23,18 +23,6 @@ type Source interface {
 	Read(controller, file string) (text []byte, ok bool)
 }
 
-// Read makes the reading of one cgroup, without who it is, when it was, and its
-// processes' files.
-func Read(src Source, version uint32) *resourcev1.CgroupUsage {
-	if version == 2 {
-		return &resourcev1.CgroupUsage{
-			Cpu: cpu2(src), Memory: memory2(src), Io: io2(src), Processes: processes(src),
-			IoPressure: pressure(src, "io.pressure"),
-		}
-	}
-	return &resourcev1.CgroupUsage{Cpu: cpu1(src), Memory: memory1(src), Io: io1(src), Processes: processes(src)}
-}
-
 // unlimited is more than any machine has: what version 1 shows where no bound is
 // set, rounded by the kernel to its page size (cAdvisor's rule).
 const unlimited = 1 << 62
