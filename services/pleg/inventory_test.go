@@ -12,6 +12,17 @@ import (
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
+// relisted waits until no relist is due for an hour: one is made at the start, and one when
+// the runtime has answered for the first time.
+func (n *node) relisted() {
+	n.t.Helper()
+	n.eventually("complete", n.pods.Complete)
+	n.eventually("the runtime responds", func() bool { st, _ := n.state.Get("runtime"); return st.GetResponding() })
+	if err := n.runtime.WaitCall(n.ctx, fakecri.Match{Method: "ListContainers"}, 2); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // known has pleg read a pod of which its caller knows everything.
 func (n *node) known(uid string, all *plegv1.Inventory) *plegv1.PodRecord {
 	n.t.Helper()
@@ -51,7 +62,7 @@ func (n *node) sandboxOf(uid string) string {
 // know, and about nothing that cannot have changed.
 func TestWhatACallerKnowsIsNotListed(t *testing.T) {
 	n := start(t, fakecri.Containerd16, pleg.Config{Relist: hour, Status: hour})
-	n.eventually("complete", n.pods.Complete)
+	n.relisted()
 	first := n.run("a")
 	sandbox := n.sandboxOf("a")
 	n.runtime.ResetCalls()
@@ -93,7 +104,7 @@ func TestWhatACallerKnowsIsNotListed(t *testing.T) {
 // finds everything.
 func TestWithoutAnInventoryTheRuntimeLists(t *testing.T) {
 	n := start(t, fakecri.Containerd16, pleg.Config{Relist: hour, Status: hour})
-	n.eventually("complete", n.pods.Complete)
+	n.relisted()
 	n.run("a")
 	if r := n.known("a", &plegv1.Inventory{}); r != nil {
 		t.Errorf("record of what is neither listed nor known: %v", r)
@@ -107,7 +118,7 @@ func TestWithoutAnInventoryTheRuntimeLists(t *testing.T) {
 // event; what the event names is in the record, though no caller knew it.
 func TestAnEventBringsWhatItNames(t *testing.T) {
 	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour})
-	n.eventually("complete", n.pods.Complete)
+	n.relisted()
 	n.eventsFlow()
 	id := n.run("a")
 	n.eventually("running", n.running("a"))
