@@ -157,7 +157,11 @@ func (c *crowd) restart(faults string) {
 		c.T.Fatal(err)
 	}
 	defer os.Unsetenv(fault.Env) //nolint:errcheck // it has that name
-	out, err := c.Node.TryUp(c.T.Context())
+	var limit []string
+	if faults != "" { // it may never be up
+		limit = []string{"--timeout=5s"}
+	}
+	out, err := c.Node.TryUp(c.T.Context(), limit...)
 	if err != nil && faults == "" {
 		c.T.Fatalf("sextant up: %v\n%s", err, out)
 	}

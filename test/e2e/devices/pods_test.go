@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,13 +174,17 @@ func (c *churn) makeClaim(ctx context.Context, name string) error {
 	return nil
 }
 
-// reserve lets a pod use a claim.
+// reserve lets a pod use a claim, if the controller manager has not done so: it does for
+// pods that no scheduler has seen.
 func (c *churn) reserve(ctx context.Context, name string, pod *corev1.Pod) error {
 	api := c.CP.Admin.ResourceV1().ResourceClaims(c.NS)
 	for {
 		claim, err := api.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
+		}
+		if slices.ContainsFunc(claim.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID }) {
+			return nil
 		}
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 		if _, err = api.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {

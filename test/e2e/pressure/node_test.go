@@ -50,13 +50,15 @@ type node struct {
 
 	mu   sync.Mutex
 	told *corev1.Node
+	// turned are the changes of each condition since turns was called.
+	turned map[corev1.NodeConditionType][]corev1.ConditionStatus
 }
 
 // start makes a node with two small disks and little memory for pods.
 func start(t *testing.T) *node {
 	t.Helper()
 	cp := harness.StartControlPlane(t)
-	n := &node{}
+	n := &node{turned: map[corev1.NodeConditionType][]corev1.ConditionStatus{}}
 	runtime := harness.StartRuntime(t, harness.V2, func(dir string) {
 		n.images = dir
 		disk.Image(t, dir, imageBytes, imageInodes)
@@ -123,7 +125,7 @@ func (n *node) watch() {
 	}))
 	saw := func(obj any) {
 		n.mu.Lock()
-		n.told = obj.(*corev1.Node)
+		n.turn(obj.(*corev1.Node))
 		n.mu.Unlock()
 		n.Tell()
 	}
@@ -132,6 +134,31 @@ func (n *node) watch() {
 	factory.Start(n.T.Context().Done())
 	factory.WaitForCacheSync(n.T.Context().Done())
 	n.T.Cleanup(factory.Shutdown)
+}
+
+// turn takes a version of the node in; n.mu is held.
+func (n *node) turn(now *corev1.Node) {
+	was := map[corev1.NodeConditionType]corev1.ConditionStatus{}
+	if n.told != nil {
+		for _, c := range n.told.Status.Conditions {
+			was[c.Type] = c.Status
+		}
+	}
+	for _, c := range now.Status.Conditions {
+		if before, ok := was[c.Type]; ok && before != c.Status {
+			n.turned[c.Type] = append(n.turned[c.Type], c.Status)
+		}
+	}
+	n.told = now
+}
+
+// turns are the changes of a condition since the last call.
+func (n *node) turns(kind corev1.NodeConditionType) []corev1.ConditionStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	turned := n.turned[kind]
+	delete(n.turned, kind)
+	return turned
 }
 
 // condition is one of the node's, as the API server told last; nil if it has none such.

@@ -34,15 +34,15 @@ type shortage struct {
 	resource string
 	// take is the request to the pod that takes it.
 	take func(n *node) string
-	// besteffort: a pod that asks for nothing may come while the node is short of it; and
-	// guaranteed: one that does.
-	besteffort, others bool
+	// others: a pod that asks for memory may come while the node is short of it; one that asks
+	// for nothing never may.
+	others bool
 }
 
 var shortages = []shortage{
 	{
 		name: "memory", condition: corev1.NodeMemoryPressure, resource: "memory", others: true,
-		take: func(*node) string { return fmt.Sprintf("/hold?bytes=%d", podsMemory-keptMemory/2) },
+		take: func(*node) string { return fmt.Sprintf("/hold?bytes=%d", podsMemory-keptMemory) },
 	},
 	{
 		name: "nodefs.available", condition: corev1.NodeDiskPressure, resource: "ephemeral-storage",
@@ -65,7 +65,7 @@ var shortages = []shortage{
 		},
 	},
 	{
-		name: "pid.available", condition: corev1.NodePIDPressure, resource: "pids", besteffort: true, others: true,
+		name: "pid.available", condition: corev1.NodePIDPressure, resource: "pids",
 		take: func(*node) string { return fmt.Sprintf("/threads?n=%d", 2*spareThreads) },
 	},
 }
@@ -121,19 +121,24 @@ func (n *node) pass(s shortage, run int, killed bool) {
 	n.must(n.Until(n.T.Context(), "condition "+string(s.condition), is(corev1.ConditionTrue)))
 	f.known = time.Since(began)
 	short := n.condition(s.condition).LastTransitionTime
-	n.newcomers(s, name)
+	if !killed { // else it may be over for the node before the API server is told
+		n.newcomers(s, name)
+	}
 	n.must(n.Await(n.T.Context(), hog.Name, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }))
 	f.ended = time.Since(began)
 	n.evicted(s, n.Told(hog.Name))
 	f.kills = stop()
 	n.must(n.Until(n.T.Context(), "the end of "+string(s.condition), is(corev1.ConditionFalse)))
 	f.over = time.Since(began)
-	if lasted := n.condition(s.condition).LastTransitionTime.Sub(short.Time); !killed && lasted < transition-time.Second {
+	if lasted := n.condition(s.condition).LastTransitionTime.Sub(short.Time); lasted < transition-time.Second { // the API has whole seconds
 		n.T.Errorf("%s: %s lasted %s, and the transition period is %s", s.name, s.condition, lasted, transition)
 	}
 	n.must(harness.Within(n.T.Context(), load.Patience, n.Node.Serving))
 	n.must(n.Remove(n.T.Context(), hog.Name))
 	found := n.Look()
+	if turns := n.turns(s.condition); !slices.Equal(turns, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}) {
+		found = append(found, judge.Finding{Kind: judge.Flip, What: fmt.Sprintf("the condition %s became %v", s.condition, turns)})
+	}
 	for _, gone := range n.sentenced() {
 		if gone != hog.Name {
 			found = append(found, judge.Finding{Kind: judge.Lost, What: "pod " + gone + " was evicted, too"})
@@ -182,7 +187,7 @@ func (n *node) ask(pod *corev1.Pod, what string) {
 // newcomers are refused while the node is short of something that they would take more of.
 func (n *node) newcomers(s shortage, name string) {
 	n.T.Helper()
-	for kind, welcome := range map[string]bool{"": s.besteffort, "8Mi": s.others} {
+	for kind, welcome := range map[string]bool{"": false, "8Mi": s.others} {
 		pod := n.pod(fmt.Sprintf("new-%s-%t", name, kind != ""), kind)
 		n.must(n.Create(n.T.Context(), pod))
 		n.must(n.Await(n.T.Context(), pod.Name, func(p *corev1.Pod) bool { return load.IsReady(p) || p.Status.Phase == corev1.PodFailed }))
@@ -261,13 +266,11 @@ func (n *node) kills() (stop func() int) {
 // pod asks for so much memory, or for nothing.
 func (n *node) pod(name, memory string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-		NodeName:    n.Node.Name,
-		Containers:  []corev1.Container{{Name: "hello", Image: images.Hello, VolumeMounts: []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}}},
-		Volumes:     []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		NodeName:   n.Node.Name,
+		Containers: []corev1.Container{{Name: "hello", Image: images.Hello, VolumeMounts: []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}}},
+		Volumes:    []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}}
 	if memory != "" {
-		pod.Spec.Tolerations = nil
 		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
 	}
 	return pod
