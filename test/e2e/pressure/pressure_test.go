@@ -4,6 +4,7 @@ package pressure_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -167,21 +168,25 @@ func (n *node) hog(name string) *corev1.Pod {
 	return n.Told(name)
 }
 
-// ask tells a pod to begin.
+// ask tells a pod to begin, once it serves: a pod without probes is Ready before that.
 func (n *node) ask(pod *corev1.Pod, what string) {
 	n.T.Helper()
-	ctx, cancel := context.WithTimeout(n.T.Context(), time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.Status.PodIP+":8080"+what, nil)
-	n.must(err)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return // it may be evicted before it has answered
+	get := func(ctx context.Context, path string) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.Status.PodIP+":8080"+path, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return errors.Join(errors.New(resp.Status), resp.Body.Close())
+		}
+		return resp.Body.Close()
 	}
-	n.must(resp.Body.Close())
-	if resp.StatusCode != http.StatusOK {
-		n.T.Fatalf("%s: %s", what, resp.Status)
-	}
+	n.must(harness.Within(n.T.Context(), load.Patience, func(ctx context.Context) error { return get(ctx, "/") }))
+	n.must(get(n.T.Context(), what))
 }
 
 // newcomers are refused while the node is short of something that they would take more of.
