@@ -155,6 +155,9 @@ func (p *planner) terminated() {
 		p.wait("volume", "unmount", p.in.Volumes.Waiting)
 	}
 	switch {
+	case !p.f.ReleaseAccepted && p.forShortage() && !(p.in.Volumes.Gone && p.f.WithdrawAccepted):
+		// When the pod is released, resource looks whether the node is short of something
+		// still, and evicts another: what this one has on the disk must be gone by then.
 	case !p.f.ReleaseAccepted:
 		p.ask(Release, "resource", "release")
 	case !p.in.Resources.Gone:
@@ -166,6 +169,12 @@ func (p *planner) terminated() {
 	if p.in.Volumes.Gone && p.f.WithdrawAccepted && p.in.Resources.Gone && p.f.ReleaseAccepted {
 		p.f.State = Released
 	}
+}
+
+// forShortage reports whether the pod was evicted because the node is short of something.
+func (p *planner) forShortage() bool {
+	t := p.f.Termination
+	return t != nil && t.Cause == Evicted && t.Outcome != nil && t.Outcome.Kind == "Evicted"
 }
 
 // released: nothing is held. As long as config lists the pod its dead
