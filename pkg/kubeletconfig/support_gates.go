@@ -93,10 +93,9 @@ var gatesActedOn = map[string]gateSupport{
 }
 
 // gatesMissing are gates that are on by default and not acted on, by the row of
-// missingTable or fieldTable that says what is missing.
+// fieldTable that says what is missing.
 var gatesMissing = map[string]string{
-	"KubeletTracing":                 "tracing.endpoint",
-	"MutableCSINodeAllocatableCount": missingCSICount,
+	"KubeletTracing": "tracing.endpoint",
 }
 
 // supportOfGate returns the support of a gate that touches the node.

@@ -156,6 +156,9 @@ func (f *freshness) volumes() step.Volumes {
 	if listed {
 		v.Ready, v.Withdrawing = item.GetReady() && current && !item.GetWithdrawing(), item.GetWithdrawing()
 		v.Waiting = waitingVolumes(item)
+		if current {
+			v.LimitExceeded = item.GetLimitExceeded()
+		}
 	}
 	return v
 }

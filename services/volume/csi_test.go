@@ -49,7 +49,13 @@ func newStorage(t *testing.T, more ...csi.NodeServiceCapability_RPC_Type) *stora
 // newStorageOf is newStorage with a driver of another name.
 func newStorageOf(t *testing.T, driver string, more ...csi.NodeServiceCapability_RPC_Type) *storage {
 	t.Helper()
-	s := &storage{rig: newRig(t, nil), name: driver, data: t.TempDir()}
+	return newStorageWith(t, nil, driver, more...)
+}
+
+// newStorageWith is newStorageOf with other dependencies of the service.
+func newStorageWith(t *testing.T, edit func(*volume.Deps), driver string, more ...csi.NodeServiceCapability_RPC_Type) *storage {
+	t.Helper()
+	s := &storage{rig: newRig(t, edit), name: driver, data: t.TempDir()}
 	s.node = standin.Read(s.House, house.VolumeNode)
 	conf := &kubeletconfig.Config{}
 	conf.Kubelet.APIVersion, conf.Kubelet.Kind = kubeletconfig.APIVersion, kubeletconfig.Kind

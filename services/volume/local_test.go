@@ -3,15 +3,46 @@
 package volume_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/test/volumetest"
 )
+
+// TestALocalDisk: a claim whose volume is a disk of this node, which containers get as a
+// device. It is the same after a restart, and nothing of it is left.
+func TestALocalDisk(t *testing.T) {
+	r, dir := newRig(t, nil), t.TempDir()
+	device, link := filepath.Join(dir, "disk"), filepath.Join(dir, "by-id")
+	if err := errors.Join(unix.Mknod(device, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))), os.Symlink(device, link)); err != nil {
+		t.Fatal(err)
+	}
+	block := v1.PersistentVolumeBlock
+	r.volumeOf("data", "disk-1", v1.PersistentVolumeSpec{
+		VolumeMode: &block, PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: link}},
+	})
+	p := of(t, "u", "- {name: data, persistentVolumeClaim: {claimName: data}}\n")
+	p.Spec.Containers = []v1.Container{{Name: "c", VolumeDevices: []v1.VolumeDevice{{Name: "data", DevicePath: "/dev/xvda"}}}}
+	r.declare(p)
+	r.ready("u")
+	if got := r.volume("u", "data").GetHostPath(); got != device {
+		t.Errorf("the device is %s, want %s", got, device)
+	}
+	r.stop()
+	r.start(nil)
+	r.Eventually("the device after a restart", func() bool { return r.volume("u", "data").GetHostPath() == device })
+	r.withdraw("u")
+	r.gone("u")
+	if left := volumetest.Mounts(t, r.root); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
+	}
+}
 
 // TestALocalVolume: a claim whose volume is a folder of this node. What is in it
 // outlives the pod.

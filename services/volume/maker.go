@@ -46,6 +46,7 @@ type maker struct {
 	node    *nodeItem
 	journal *store.Table[intent]
 	metrics *metrics
+	limits  *limits
 	log     *slog.Logger
 }
 
@@ -155,6 +156,10 @@ func (k *maker) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volumeW
 	w.failed++
 	text := err.Error()
 	var wait *demand.Wait
+	var full *demand.Exhausted
+	if errors.As(err, &full) {
+		return k.noRoom(v, w, full)
+	}
 	if errors.Is(err, content.ErrWait) || errors.As(err, &wait) {
 		// A change wakes the pass; a service that comes back does not. No event: it is no
 		// failure, and may be over at once.
@@ -179,6 +184,20 @@ func (k *maker) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volumeW
 		}
 		k.pods.emit(ctx, plugin.PodReference(p), v1.EventTypeWarning, reason, text)
 	}
+	return w
+}
+
+// noRoom is a volume that cannot be attached for want of room on the node. Another pod may
+// make room; a pod that has waited long enough is to go where there is some, which the
+// scheduler finds by limits that are true.
+func (k *maker) noRoom(v *v1.Volume, w *volumeWork, full *demand.Exhausted) *volumeWork {
+	now := k.in.now()
+	w.step, w.retry = "wait for being attached", now.Add(min(retries.After(w.failed), mostWait))
+	if w.state != pending || now.Sub(w.since) < reportWait {
+		return w
+	}
+	k.limits.exhausted(full.Driver)
+	w.full = fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]s", v.Name, full.Message)
 	return w
 }
 

@@ -136,10 +136,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	node := &nodeItem{volumes: service.Owner(kit, house.VolumeNode), drivers: made.drivers, plugins: made.registry, pods: pods, log: kit.Log}
+	limits := newLimits(made.drivers, in, deps.Clock, kit.Log)
 	meter := &gauges{in: in, host: deps.Host, plugins: made.registry, pods: pods, metrics: metrics}
 	s := &Service{
 		kit: kit, clock: deps.Clock, file: file, children: children, pods: pods,
-		maker: &maker{in: in, host: deps.Host, plugins: made.registry, pods: pods, node: node, journal: journal, metrics: metrics, log: kit.Log},
+		maker: &maker{in: in, host: deps.Host, plugins: made.registry, pods: pods, node: node, journal: journal, metrics: metrics, limits: limits, log: kit.Log},
 		stats: newKeeper(meter.measure, in.now, meter.measured, kit.Log),
 		turns: keymutex.NewHashed(64),
 	}
@@ -156,6 +157,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	volumev1.RegisterVolumeServiceServer(kit.Server, s)
 	kit.Go("plugins", made.run(node))
+	kit.Go("limits", limits.run)
 	kit.Go("volumes", s.loop)
 	kit.Go("health", s.health)
 	return s, nil

@@ -32,6 +32,8 @@ type volumeWork struct {
 	since   time.Time
 	retry   time.Time
 	failed  int
+	// full is why the node has no room for it, once its pod has waited long enough.
+	full string
 }
 
 // reports reports whether an event is due about an error: a new one, or one that lasts.
@@ -125,6 +127,9 @@ func (w *podWork) item() *volumev1.PodVolumes {
 			state = &volumeWork{state: pending, step: "not begun"}
 		}
 		item.Ready = item.Ready && state.state == volumev1.VolumeState_VOLUME_STATE_MOUNTED
+		if state.full != "" {
+			item.LimitExceeded = state.full
+		}
 		item.Volumes = append(item.Volumes, state.wire(v.Name, volumetype.Of(v).Plugin))
 	}
 	return item

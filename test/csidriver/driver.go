@@ -103,6 +103,13 @@ func (d *Driver) Stop() {
 	}
 }
 
+// SetMaxVolumes has NodeGetInfo answer another limit from now on.
+func (d *Driver) SetMaxVolumes(n int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.MaxVolumes = n
+}
+
 // Last is the last request of a method, nil for none.
 func (d *Driver) Last(method string) any {
 	d.mu.Lock()
@@ -232,6 +239,8 @@ func (d *Driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 
 // NodeGetInfo implements csi.Node.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	r := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes}
 	if len(d.cfg.Topology) > 0 {
 		r.AccessibleTopology = &csi.Topology{Segments: d.cfg.Topology}

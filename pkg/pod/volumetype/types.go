@@ -56,7 +56,7 @@ var types = []Type{
 		},
 	},
 	{
-		Plugin:       Local,
+		Plugin: Local, Block: true,
 		inPersistent: func(s *v1.PersistentVolumeSource) bool { return s.Local != nil },
 	},
 	{

@@ -676,7 +676,10 @@ type PodVolumes struct {
 	// All volumes are mounted and current: containers may start.
 	Ready bool `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Withdraw was accepted and is being carried out.
-	Withdrawing   bool `protobuf:"varint,4,opt,name=withdrawing,proto3" json:"withdrawing,omitempty"`
+	Withdrawing bool `protobuf:"varint,4,opt,name=withdrawing,proto3" json:"withdrawing,omitempty"`
+	// Why the pod cannot stay: the node has no room for one of its volumes, as its
+	// attacher said, and the pod has waited for it long enough. Empty otherwise.
+	LimitExceeded string `protobuf:"bytes,5,opt,name=limit_exceeded,json=limitExceeded,proto3" json:"limit_exceeded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -737,6 +740,13 @@ func (x *PodVolumes) GetWithdrawing() bool {
 		return x.Withdrawing
 	}
 	return false
+}
+
+func (x *PodVolumes) GetLimitExceeded() string {
+	if x != nil {
+		return x.LimitExceeded
+	}
+	return ""
 }
 
 type Volume struct {
@@ -1128,13 +1138,14 @@ const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\x05index\x18\x04 \x01(\x05R\x05index\x12\x19\n" +
 	"\bsub_path\x18\x05 \x01(\tR\asubPath\".\n" +
 	"\x0fSubpathResponse\x12\x1b\n" +
-	"\thost_path\x18\x01 \x01(\tR\bhostPath\"\x8b\x01\n" +
+	"\thost_path\x18\x01 \x01(\tR\bhostPath\"\xb2\x01\n" +
 	"\n" +
 	"PodVolumes\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x123\n" +
 	"\avolumes\x18\x02 \x03(\v2\x19.sextant.volume.v1.VolumeR\avolumes\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\bR\x05ready\x12 \n" +
-	"\vwithdrawing\x18\x04 \x01(\bR\vwithdrawing\"\xb4\x02\n" +
+	"\vwithdrawing\x18\x04 \x01(\bR\vwithdrawing\x12%\n" +
+	"\x0elimit_exceeded\x18\x05 \x01(\tR\rlimitExceeded\"\xb4\x02\n" +
 	"\x06Volume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x124\n" +

@@ -22,6 +22,9 @@ func (p *planner) mustEnd() bool {
 		p.evict(p.in.Resources.Eviction)
 	case desired != nil && pod.IsTerminalPhase(desired.Pod.Status.Phase):
 		p.end(Finished, nil)
+	case p.in.Volumes.LimitExceeded != "" && !p.in.Volumes.Ready && !p.aliveContainers():
+		p.event(Event{Warning: true, Reason: reasonNoRoom, Message: p.in.Volumes.LimitExceeded})
+		p.end(NoRoom, &Outcome{Kind: "Rejected", Reason: reasonNoRoom, Message: p.in.Volumes.LimitExceeded, At: p.in.Now})
 	case p.in.Shutdown.End:
 		p.end(NodeDown, p.shutdownOutcome())
 	case p.pastDeadline():

@@ -90,6 +90,8 @@ const (
 	Orphan Cause = "orphan"
 	// Evicted: resource's verdict.
 	Evicted Cause = "evicted"
+	// NoRoom: the node has no room for one of its volumes.
+	NoRoom Cause = "no-room"
 	// Deadline: activeDeadlineSeconds passed.
 	Deadline Cause = "deadline"
 	// NodeDown: the node is shut down.
@@ -113,7 +115,7 @@ type Termination struct {
 
 // Outcome is an end the node decided on; its words go into the pod's status.
 type Outcome struct {
-	// Kind is "Evicted", "Preempted", "Shutdown" or "DeadlineExceeded".
+	// Kind is "Evicted", "Preempted", "Shutdown", "DeadlineExceeded" or "Rejected".
 	Kind       string    `json:"kind"`
 	Reason     string    `json:"reason"`
 	Message    string    `json:"message,omitempty"`

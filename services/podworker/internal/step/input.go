@@ -151,6 +151,9 @@ type Volumes struct {
 	Gone bool
 	// Waiting says what is waited for, in words.
 	Waiting string
+	// LimitExceeded is why the node has no room for one of the pod's volumes; empty
+	// otherwise.
+	LimitExceeded string
 }
 
 // Resources is what the pod holds.

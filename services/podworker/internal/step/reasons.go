@@ -8,6 +8,7 @@ const (
 	reasonShutdown   = "Terminated"
 	reasonDeadline   = "DeadlineExceeded"
 	reasonRefused    = "NodeShutdown"
+	reasonNoRoom     = "VolumeAttachmentLimitExceeded"
 	shutdownMessage  = "Pod was terminated in response to imminent node shutdown."
 	refusedMessage   = "Pod was rejected as the node is shutting down."
 	nodeGoing        = "the node is shutting down"

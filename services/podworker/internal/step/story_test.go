@@ -306,6 +306,8 @@ func (s *teller) change(args []string) error {
 		}
 	case "volumes":
 		s.in.Volumes.Ready, s.in.Volumes.Waiting = rest[0] == "ready", strings.Join(rest[1:], " ")
+	case "no-room":
+		s.in.Volumes.LimitExceeded = strings.Join(rest, " ")
 	case "volumes-gone":
 		s.in.Volumes = Volumes{Gone: true}
 	case "network":

@@ -50,8 +50,9 @@ type Drivers struct {
 	changed func(name string)
 	log     *slog.Logger
 
-	mu  sync.Mutex
-	all map[string]*driver
+	mu    sync.Mutex
+	all   map[string]*driver
+	watch []func()
 }
 
 // driver is one that can be called.
@@ -81,6 +82,24 @@ func NewDrivers(file *store.Store, observe Observe, changed func(name string), l
 		}
 	}
 	return d, nil
+}
+
+// Watch has f called after a driver came, went or said other things of itself.
+func (d *Drivers) Watch(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watch = append(d.watch, f)
+}
+
+// announce calls those who want to know of a driver.
+func (d *Drivers) announce(name string) {
+	d.mu.Lock()
+	watch := slices.Clone(d.watch)
+	d.mu.Unlock()
+	d.changed(name)
+	for _, f := range watch {
+		f()
+	}
 }
 
 // open makes a client; nothing is dialled yet.
@@ -132,7 +151,43 @@ func (d *Drivers) Register(ctx context.Context, p pluginregistration.Plugin) err
 	if before != nil {
 		closing(before, nil) //nolint:errcheck // nothing to lose in it
 	}
-	d.changed(p.Name)
+	d.announce(p.Name)
+	return nil
+}
+
+// Refresh asks a driver again what it said when it registered: how many volumes the node
+// may have can have changed since.
+func (d *Drivers) Refresh(ctx context.Context, name string) error {
+	known, err := d.get(name)
+	if err != nil {
+		return err
+	}
+	info, err := known.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{}, grpc.WaitForReady(false))
+	if err == nil {
+		err = checkInfo(name, info)
+	}
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	if d.all[name] != known { // it registered again, or went
+		d.mu.Unlock()
+		return nil
+	}
+	now := known.Info
+	now.NodeID, now.MaxVolumes, now.Topology = info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments()
+	same := now.NodeID == known.NodeID && now.MaxVolumes == known.MaxVolumes && maps.Equal(now.Topology, known.Topology)
+	if !same {
+		if err := d.table.Put(name, now); err != nil {
+			d.mu.Unlock()
+			return err
+		}
+		known.NodeID, known.MaxVolumes, known.Topology = now.NodeID, now.MaxVolumes, now.Topology
+	}
+	d.mu.Unlock()
+	if !same {
+		d.announce(name)
+	}
 	return nil
 }
 
@@ -185,7 +240,7 @@ func (d *Drivers) Unregister(p pluginregistration.Plugin) {
 	}
 	d.drop(gone)
 	d.mu.Unlock()
-	d.changed(p.Name)
+	d.announce(p.Name)
 }
 
 // drop forgets a driver. Callers hold mu.
@@ -210,7 +265,7 @@ func (d *Drivers) Scanned(sockets []string) {
 	}
 	d.mu.Unlock()
 	for _, name := range gone {
-		d.changed(name)
+		d.announce(name)
 	}
 }
 

@@ -106,6 +106,9 @@ func Listed(name string, o Objects) error {
 // attacher left for the driver.
 func Attached(name string, src *claim.Source, o Objects) (map[string]string, error) {
 	if err := Listed(name, o); err != nil {
+		if full := exhausted(src, o); full != nil {
+			return nil, full
+		}
 		return nil, err
 	}
 	id := attachment(src, o)

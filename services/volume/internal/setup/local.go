@@ -29,6 +29,8 @@ type Local struct {
 	// Options are the volume's mountOptions.
 	Options  []string
 	ReadOnly bool
+	// Block: Path is a block device, or a link to one, and nothing is mounted.
+	Block bool
 	// Group is the pod's fsGroup, nil for none; with OnMismatch the files are given
 	// to it only if their folder is not its already (fsGroupChangePolicy).
 	Group      *int64
@@ -70,6 +72,10 @@ type Bound struct {
 // Local binds a local volume into a pod's folder. One that stands is left as it is: the
 // files in it, their groups and their rights are the containers'.
 func (h *Host) Local(uid types.UID, l Local) (b Bound, err error) {
+	if l.Block {
+		b.Path, err = l.device()
+		return b, err
+	}
 	b.Path = h.Dir(uid, l.Plugin, l.Name)
 	marks := h.marks(uid, l.Plugin, l.Volume)
 	if done, err := marks.finished(b.Path); err != nil {
@@ -100,10 +106,37 @@ func (h *Host) Local(uid types.UID, l Local) (b Bound, err error) {
 	return b, os.Remove(marks.unfinished())
 }
 
+// device is the block device at the path. A link, such as those in /dev/disk/by-id, may lead
+// elsewhere after the next boot, so nothing of it is kept.
+func (l *Local) device() (string, error) {
+	if err := l.check(); err != nil {
+		return "", err
+	}
+	path, err := filepath.EvalSymlinks(l.Path)
+	if err != nil {
+		return "", fmt.Errorf("local.path: %w", err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", fmt.Errorf("local.path: %w", err)
+	}
+	if info.Mode()&(os.ModeDevice|os.ModeCharDevice) != os.ModeDevice {
+		return "", fmt.Errorf("local.path: %s is not a block device, as volumeMode: Block wants", l.Path)
+	}
+	return path, nil
+}
+
+func (l *Local) check() error {
+	if !filepath.IsAbs(l.Path) || strings.Contains(l.Path+"/", "/../") {
+		return fmt.Errorf("local.path %q: want an absolute path that does not go up", l.Path)
+	}
+	return nil
+}
+
 // open opens the folder by path only: what is opened is what is bound.
 func (l *Local) open() (*os.File, error) {
-	if !filepath.IsAbs(l.Path) || strings.Contains(l.Path+"/", "/../") {
-		return nil, fmt.Errorf("local.path %q: want an absolute path that does not go up", l.Path)
+	if err := l.check(); err != nil {
+		return nil, err
 	}
 	source, err := os.OpenFile(l.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

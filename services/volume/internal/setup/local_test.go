@@ -72,6 +72,30 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestLocalDevice: a block volume is the device itself, found through links.
+func TestLocalDevice(t *testing.T) {
+	a, dir := apart(t, time.Minute), t.TempDir()
+	device, link := filepath.Join(dir, "disk"), filepath.Join(dir, "by-id")
+	if err := errors.Join(unix.Mknod(device, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))), os.Symlink("disk", link)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "file"), "")
+	for _, tc := range []struct{ path, want, err string }{
+		{device, device, ""},
+		{link, device, ""},
+		{filepath.Join(dir, "file"), "", "is not a block device, as volumeMode: Block wants"},
+		{"/dev/null", "", "is not a block device"},
+		{dir, "", "is not a block device"},
+		{filepath.Join(dir, "none"), "", "no such file or directory"},
+		{"disk", "", "want an absolute path"},
+	} {
+		b, err := a.Local("u", setup.Local{Plugin: volumetype.Local, Volume: "v", Name: "pv", Path: tc.path, Block: true})
+		if b.Path != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: %q, %v; want %q, %q", tc.path, b.Path, err, tc.want, tc.err)
+		}
+	}
+}
+
 func TestLocalOnWhatHangs(t *testing.T) {
 	a, dead := apart(t, 2*time.Second), stallfs.Mount(t)
 	dead.Stall()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package local makes local volumes: folders of this node that are persistent volumes. It
-// binds what other plugins have mounted once for the node as well.
+// Package local makes local volumes: folders and disks of this node that are persistent
+// volumes. It binds what other plugins have mounted once for the node as well.
 package local
 
 import (
@@ -41,6 +41,10 @@ func (l Plugin) Standing(p *v1.Pod, v *v1.Volume) (plugin.Made, bool) {
 // Make implements plugin.Plugin.
 func (l Plugin) Make(ctx context.Context, r *plugin.Request) (plugin.Made, error) {
 	spec := &r.Source.Volume.Spec
+	if r.Source.Block {
+		device, err := l.Host.Local(r.Pod.UID, setup.Local{Plugin: volumetype.Local, Volume: r.Volume.Name, Name: r.Name(), Path: spec.Local.Path, Block: true})
+		return plugin.Made{Path: device.Path}, err
+	}
 	path, err := l.Bind(ctx, r, setup.Local{Plugin: volumetype.Local, Path: spec.Local.Path, Options: spec.MountOptions, ReadOnly: r.Source.ReadOnly})
 	return plugin.Made{Path: path, Relabel: !r.Source.ReadOnly}, err
 }

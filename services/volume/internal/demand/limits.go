@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/sextant-node/sextant/services/volume/internal/claim"
+)
+
+// Exhausted is why a volume is not attached: the node has no room for another one, as the
+// attacher said.
+type Exhausted struct{ Driver, Message string }
+
+func (e *Exhausted) Error() string { return e.Message }
+
+// exhausted is the answer of the attacher that the node has no room for the volume; nil
+// where it has not said so, or where the driver does not want limits read again (KEP-4876).
+func exhausted(src *claim.Source, o Objects) *Exhausted {
+	name := src.Volume.Spec.CSI.Driver
+	driver, err := o.Driver(name)
+	if err != nil || UpdatePeriod(driver) == 0 {
+		return nil
+	}
+	a, err := o.Attachment(attachment(src, o))
+	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil || *a.Status.AttachError.ErrorCode != int32(codes.ResourceExhausted) {
+		return nil
+	}
+	return &Exhausted{Driver: name, Message: a.Status.AttachError.Message}
+}
+
+// UpdatePeriod is how often a driver wants to be asked for its limits; 0 for never. driver
+// may be nil.
+func UpdatePeriod(driver *storagev1.CSIDriver) time.Duration {
+	if driver == nil || driver.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*driver.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+}
+
+// idle is how long nothing is due while no driver wants to be asked.
+const idle = 10 * time.Minute
+
+// Due are the drivers to ask for their limits now, and how long there is none. periods are
+// those of the drivers there are. asked has when each was asked last, and is kept up to
+// date; a driver that is new is asked after its period.
+func Due(now time.Time, periods map[string]time.Duration, asked map[string]time.Time) (due []string, wait time.Duration) {
+	wait = idle
+	for name := range asked {
+		if _, wanted := periods[name]; !wanted {
+			delete(asked, name)
+		}
+	}
+	for name, period := range periods {
+		last, known := asked[name]
+		if !known {
+			last = now
+			asked[name] = now
+		}
+		left := last.Add(period).Sub(now)
+		if left <= 0 {
+			due, left = append(due, name), period
+			asked[name] = now
+		}
+		wait = min(wait, left)
+	}
+	slices.Sort(due)
+	return due, wait
+}
