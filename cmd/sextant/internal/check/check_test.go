@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 )
 
 var update = flag.Bool("update", false, "write the judgements of testdata again")
@@ -79,6 +80,32 @@ func TestKubeadmArgs(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// TestFlexVolume: plugins are found by their programs, and a pod's volume names its driver.
+func TestFlexVolume(t *testing.T) {
+	dir := t.TempDir()
+	for path, mode := range map[string]os.FileMode{
+		"vendor~disk/disk": 0o755, "vendor~off/off": 0o644, "vendor~empty/other": 0o755, "nfs/nfs": 0o755,
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &Facts{}
+	f.flexVolume(dir)
+	f.flexVolume(filepath.Join(dir, "none"))
+	if d := cmp.Diff([]string{"nfs", "vendor/disk"}, f.FlexVolume); d != "" || len(f.Unread) > 0 {
+		t.Errorf("%v (-want +got):\n%s", f.Unread, d)
+	}
+	p := podOf(&v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{Driver: "vendor/disk"}}}}}})
+	want := []string{"volume data: volume plugin kubernetes.io/flexvolume is not supported by this node agent (FlexVolume driver vendor/disk)"}
+	if d := cmp.Diff(want, p.Volumes); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

@@ -28,6 +28,8 @@ type Facts struct {
 	Accounts  []Account  `json:"accounts,omitempty"`
 	Manifests []Manifest `json:"manifests,omitempty"`
 	Pods      []Pod      `json:"pods,omitempty"`
+	// FlexVolume are the plugins of that kind that are installed (volumePluginDir).
+	FlexVolume []string `json:"flexVolume,omitempty"`
 	// Unread is what could not be read.
 	Unread []Unread `json:"unread,omitempty"`
 }

@@ -73,6 +73,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	f.disks(plan)
 	f.accounts(plan)
 	f.manifests(conf)
+	f.flexVolume(conf.Kubelet.VolumePluginDir)
 	if conf.Node.KubeConfig != "" {
 		if err := f.pods(ctx, conf); err != nil {
 			f.unread("pods", err)
@@ -282,6 +283,24 @@ func (f *Facts) accounts(plan *supervisor.Plan) {
 	for _, uid := range slices.Compact(uids) {
 		if found, err := user.LookupId(fmt.Sprint(uid)); err == nil && uid != 0 && !strings.HasPrefix(found.Username, "sextant-") {
 			f.Accounts = append(f.Accounts, Account{uid, found.Username})
+		}
+	}
+}
+
+// flexVolume finds the FlexVolume plugins in a folder: vendor~driver/driver.
+func (f *Facts) flexVolume(dir string) {
+	if dir == "" {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		f.unread("volumePluginDir", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		driver := name[strings.LastIndex(name, "~")+1:]
+		if info, err := os.Stat(filepath.Join(dir, name, driver)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			f.FlexVolume = append(f.FlexVolume, strings.Replace(name, "~", "/", 1))
 		}
 	}
 }

@@ -144,6 +144,9 @@ func (j *judge) machine(f *Facts) {
 }
 
 func (j *judge) pods(f *Facts) {
+	for _, name := range f.FlexVolume {
+		j.add(Differs, "FlexVolume plugin "+name, "is not run: pods with its volumes do not start; use a CSI driver")
+	}
 	for _, m := range f.Manifests {
 		j.add(Differs, m.Path, "no pod: %s", m.Problem)
 	}

@@ -64,11 +64,20 @@ func (f *Facts) pods(ctx context.Context, conf *kubeletconfig.Config) error {
 func podOf(p *v1.Pod) Pod {
 	found := Pod{Name: p.Namespace + "/" + p.Name}
 	for i := range p.Spec.Volumes {
-		if refused := volumetype.Of(&p.Spec.Volumes[i]).Refused; refused != "" {
-			found.Volumes = append(found.Volumes, fmt.Sprintf("volume %s: %s", p.Spec.Volumes[i].Name, refused))
+		v := &p.Spec.Volumes[i]
+		if refused := volumetype.Of(v).Refused; refused != "" {
+			found.Volumes = append(found.Volumes, fmt.Sprintf("volume %s: %s", v.Name, refused+flexDriver(v)))
 		}
 	}
 	return found
+}
+
+// flexDriver names the driver of a FlexVolume.
+func flexDriver(v *v1.Volume) string {
+	if v.FlexVolume == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (FlexVolume driver %s)", v.FlexVolume.Driver)
 }
 
 // claimed is why the persistent volume of a claim is not made, empty when it is, or when
@@ -88,6 +97,9 @@ func claimed(ctx context.Context, client kubernetes.Interface, namespace, name s
 	of := volumetype.OfPersistent(pv)
 	if of.Refused == "" && !of.Block && pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock {
 		return fmt.Sprintf("persistent volume %s: a volume of %s cannot be a block device", pv.Name, of.Plugin), nil
+	}
+	if flex := pv.Spec.FlexVolume; flex != nil {
+		return fmt.Sprintf("persistent volume %s: %s (FlexVolume driver %s)", pv.Name, of.Refused, flex.Driver), nil
 	}
 	if of.Refused != "" {
 		return fmt.Sprintf("persistent volume %s: %s", pv.Name, of.Refused), nil
