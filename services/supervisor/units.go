@@ -4,6 +4,7 @@ package supervisor
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -158,6 +159,36 @@ func unitProperty(ctx context.Context, unit, name string) (string, error) {
 	}
 	value, _ := property.Value.Value().(string)
 	return value, nil
+}
+
+// UnitState is what systemd says of a unit.
+type UnitState struct {
+	// Active is its ActiveState.
+	Active string
+	// Invocation is another one for each start.
+	Invocation string
+	// Program is what its main process executes; empty without one.
+	Program string
+}
+
+// LookAtUnit asks systemd for the state of a unit.
+func LookAtUnit(ctx context.Context, unit string) (UnitState, error) {
+	conn, err := dbus.NewWithContext(ctx)
+	if err != nil {
+		return UnitState{}, fmt.Errorf("%s: %w", unit, err)
+	}
+	defer conn.Close()
+	all, err := conn.GetAllPropertiesContext(ctx, unit)
+	if err != nil {
+		return UnitState{}, fmt.Errorf("%s: %w", unit, err)
+	}
+	active, _ := all["ActiveState"].(string)
+	invocation, _ := all["InvocationID"].([]byte)
+	state := UnitState{Active: active, Invocation: hex.EncodeToString(invocation)}
+	if pid, _ := all["MainPID"].(uint32); pid != 0 {
+		state.Program, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // it may have ended
+	}
+	return state, nil
 }
 
 // RestartUnit has systemd restart a unit and waits until it is ready.

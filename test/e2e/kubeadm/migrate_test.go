@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,7 +30,8 @@ func TestMigrate(t *testing.T) {
 		m.start(fmt.Sprintf("app-%d", i))
 	}
 	before := m.look()
-	if out, err := m.try("sextant", "check"); err != nil && !strings.Contains(out, "ready for Sextant: 0 block") {
+	flips, silence := m.watchFlips(), m.watchLease()
+	if out, err := m.timed("sextant", "check"); err != nil && !strings.Contains(out, "ready for Sextant: 0 block") {
 		m.Errorf("sextant check: %v", err)
 	}
 
@@ -42,23 +44,68 @@ func TestMigrate(t *testing.T) {
 	m.agent("kubelet")
 	m.same(before)
 
-	if out := m.run("sextant", "migrate"); !strings.Contains(out, "kubelet.service is Sextant; 10 of 10 containers run on") {
-		m.Errorf("sextant migrate says:\n%s", out)
+	if out, err := m.timed("sextant", "migrate"); err != nil || !strings.Contains(out, "kubelet.service is Sextant; 10 of 10 containers run on") {
+		m.Fatalf("sextant migrate: %v", err)
 	}
 	m.agent("journalctl")
 	m.same(before)
 	m.unit()
 	m.same(before)
 
-	if out := m.run("sextant", "migrate", "--back"); !strings.Contains(out, "kubelet.service is the kubelet; 10 of 10 containers run on") {
-		m.Errorf("sextant migrate --back says:\n%s", out)
+	if out, err := m.timed("sextant", "migrate", "--back"); err != nil || !strings.Contains(out, "kubelet.service is the kubelet; 10 of 10 containers run on") {
+		m.Fatalf("sextant migrate --back: %v", err)
 	}
 	m.agent("kubelet")
 	m.same(before)
 	m.purge()
 	m.agent("kubelet")
 	m.same(before)
+	if seen := flips(); len(seen) > 0 {
+		t.Errorf("flips:\n%s", strings.Join(seen, "\n"))
+	}
+	t.Logf("the node's lease was renewed after %.1f s at the latest", silence().Seconds())
 	m.kubeadm("reset", "--force", "--cri-socket="+endpoint)
+}
+
+// timed is try, and logs how long it took.
+func (m *machine) timed(program string, args ...string) (string, error) {
+	m.Helper()
+	began := time.Now()
+	out, err := m.try(program, args...)
+	m.Logf("%s %s took %.1f s", program, strings.Join(args, " "), time.Since(began).Seconds())
+	return out, err
+}
+
+// watchLease measures the longest time between two renewals of the node's lease, until the
+// function it returns is called.
+func (m *machine) watchLease() func() time.Duration {
+	m.Helper()
+	ctx, stop := context.WithCancel(m.Context())
+	leases, err := m.cp.Admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + nodeName})
+	if err != nil {
+		m.Fatal(err)
+	}
+	longest := make(chan time.Duration, 1)
+	go func() {
+		var last, most = time.Time{}, time.Duration(0)
+		for e := range leases.ResultChan() {
+			lease, ok := e.Object.(*coordinationv1.Lease)
+			if !ok || lease.Spec.RenewTime == nil {
+				continue
+			}
+			if now := lease.Spec.RenewTime.Time; now.After(last) {
+				if !last.IsZero() {
+					most = max(most, now.Sub(last))
+				}
+				last = now
+			}
+		}
+		longest <- most
+	}()
+	return func() time.Duration {
+		stop()
+		return <-longest
+	}
 }
 
 // start runs a pod on the node.
