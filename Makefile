@@ -169,6 +169,18 @@ fuzz: ## Fuzz tests in turn, FUZZ_SECONDS in all; every one of them from 15 s ea
 	@echo "== fuzz"
 	@test/env/fuzz.sh $(FUZZ_SECONDS) '$(FUZZ)'
 
+# Decisions and parsers: no root, no real parts, no times.
+ARM64 ?= ./pkg/backoff ./pkg/file ./pkg/pattern ./pkg/pod/... ./pkg/kubeletconfig ./pkg/quiet ./pkg/signal ./pkg/wire ./pkg/yamlsize \
+	./services/podworker/internal/step ./services/resource/internal/eviction ./services/resource/internal/cpumanager \
+	./services/volume/internal/demand ./services/volume/internal/claim ./services/status/internal/nodestatus \
+	./services/config/internal/manifest ./services/config/internal/merge ./services/config/internal/refs \
+	./services/supervisor/versions ./cmd/sextant/internal/check
+
+.PHONY: test-arm64
+test-arm64: ## Tests of decisions and parsers on arm64, which is emulated (installs qemu-user-static; ten minutes)
+	@$(SUDO) deploy/setup/setup.sh qemu-user-static
+	@GOARCH=arm64 CGO_ENABLED=0 go test -exec=qemu-aarch64-static -timeout=60m $(ARM64)
+
 MUTANTS ?= -out=docs/mutants.txt
 
 .PHONY: mutants
@@ -186,7 +198,7 @@ e2e: build ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm metrics-server conformance
 	@$(MAKE) --no-print-directory -j2 --output-sync=target crisuite-oldest crisuite-newest
 	@# Two packages at a time: that of identity waits, and kubeadm has a machine of its own.
-	@cd test/e2e && ../env/tests.sh --packages="./identity . ./kubeadm ./harness ./bench/figures ./compare ./killmatrix/judge" -- -timeout=45m -count=1 -p=2 -short -skip='^(TestDeadFileSystem|TestVolumeCost)$$'
+	@cd test/e2e && ../env/tests.sh --packages="./identity . ./kubeadm ./harness ./bench/figures ./compare ./killmatrix/judge" -- -timeout=45m -count=1 -p=2 -short -skip='^(TestDeadFileSystem|TestVolumeCost|TestUpgrade)$$'
 	@cd test/e2e && $(TESTSUM) -- ./volumekills -timeout=40m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./killmatrix -short -timeout=30m -count=1
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2 -late=1 -ledger=$(RERUNS)
@@ -266,6 +278,11 @@ dead-file-system: test-setup ## A file system that stops answering under 5 of 50
 volume-cost: test-setup ## What a ConfigMap, a token and an emptyDir cost at the start of a pod (root, three minutes on a quiet machine)
 	@test/env/install.sh runtime etcd kubernetes
 	@cd test/e2e && go test . -v -count=1 -timeout=60m -run='^TestVolumeCost$$'
+
+.PHONY: package-upgrade
+package-upgrade: test-setup ## The next package and the former one again under 30 pods, and versions that cannot run (root, ten minutes)
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm
+	@cd test/e2e && go test ./kubeadm -v -count=1 -timeout=40m -run='^TestUpgrade$$'
 
 AGENTS  ?= reference,sextant
 FOCUS   ?= \[sig-node\].*\[NodeConformance\]

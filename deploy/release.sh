@@ -4,9 +4,11 @@
 #	release.sh OUT
 #
 # OUT gets packages for Debian and RPM and an archive, for each architecture; for each, a
-# list of what is in the program (CycloneDX 1.6, *.cdx.json); the notes of the version; how
-# it was built (provenance.json, an in-toto statement with SLSA's predicate, version 1); and
-# the SHA-256 of all of it. The environment:
+# list of what is in the program (CycloneDX 1.6, *.cdx.json); an image that installs the
+# package on the machine it runs on, for all architectures, with a DaemonSet of it and a
+# kustomization (deploy/installer); the notes of the version; how it was built
+# (provenance.json, an in-toto statement with SLSA's predicate, version 1); and the SHA-256
+# of all of it. The environment:
 #
 #	ARCHS            the architectures, by default "amd64 arm64"
 #	RELEASE_KEY      an SSH private key that signs SHA256SUMS (ssh-keygen -Y, namespace "file")
@@ -40,6 +42,15 @@ for arch in ${ARCHS:-amd64 arm64}; do
 		-output "$out/sextant-$version-linux-$arch.cdx.json" "$out/sextant" 2>/dev/null
 	rm "$out/sextant"
 done
+# A tag has no "+".
+tag=$(printf %s "$version" | tr + _)
+go run ./deploy/package/image -name "sextant.local/sextant:$tag" -o "$out/sextant-$version-image.tar" "$out"/sextant_*.deb
+mkdir "$clone/installer"
+for f in daemonset.yaml kustomization.yaml; do
+	sed "s/\(\/sextant:\|newTag: \)VERSION/\1$tag/" "deploy/installer/$f" >"$clone/installer/$f"
+done
+tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" -C "$clone" -c installer |
+	gzip -9n >"$out/sextant-$version-installer.tar.gz"
 # The section of the version, without its title.
 awk -v want="## $(cat VERSION)" '/^## / { on = ($0 == want) ; next } on' CHANGELOG.md | sed '/./,$!d' >"$out/NOTES.md"
 [ -s "$out/NOTES.md" ] || { echo "release.sh: CHANGELOG.md has no section $(cat VERSION)" >&2; exit 1; }

@@ -42,6 +42,7 @@ for package in "$@"; do
 	gcc) need gcc gcc cc ;;
 	systemd) need systemd systemd-analyze ;;
 	libc6-dev) need libc6-dev /usr/include/stdlib.h ;;
+	qemu-user-static) need qemu-user-static qemu-aarch64-static ;;
 	qemu-system-x86) need qemu-system-x86 qemu-system-x86_64 ;;
 	*) need "$package" "$package" ;;
 	esac

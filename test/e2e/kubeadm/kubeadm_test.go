@@ -34,12 +34,29 @@ const limit = 2 * time.Minute
 func TestMain(m *testing.M) {
 	flag.Parse()
 	harness.MainBooted(m, func(dir string) error {
-		out, err := exec.Command("../../../deploy/package/build.sh", dir).CombinedOutput()
+		script := `set -e; cd ../../..; deploy/package/build.sh "$1"
+go run ./deploy/package/image -name "$2" -o "$1/image.tar" "$1"/sextant_*.deb
+[ -z "$3" ] || deploy/package/build.sh "$1/next" "$(deploy/build.sh version).next" .`
+		next := ""
+		if wanted("TestUpgrade") {
+			next = "yes"
+		}
+		out, err := exec.Command("sh", "-c", script, "sh", dir, installerImage, next).CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("build the package: %w\n%s", err, out)
+			return fmt.Errorf("build the packages: %w\n%s", err, out)
 		}
 		return nil
 	})
+}
+
+// wanted reports whether a test is among those that were asked for.
+func wanted(test string) bool {
+	matches := func(name string) bool {
+		pattern := flag.Lookup(name).Value.String()
+		found, err := regexp.MatchString(pattern, test)
+		return pattern != "" && (err != nil || found)
+	}
+	return (flag.Lookup("test.run").Value.String() == "" || matches("test.run")) && !matches("test.skip")
 }
 
 // machine is where kubeadm is run.
@@ -56,10 +73,16 @@ const endpoint = "unix:///run/containerd/containerd.sock"
 // newMachine has a cluster that nodes can join, the runtime and the packages of kubelet and
 // Sextant. It returns the arguments of `kubeadm join`.
 func newMachine(t *testing.T) (*machine, []string) {
+	m, join := newMachineWithout(t)
+	m.sextantPackage()
+	return m, join
+}
+
+// newMachineWithout is newMachine without Sextant's package.
+func newMachineWithout(t *testing.T) (*machine, []string) {
 	m := &machine{T: t, cp: harness.StartControlPlane(t), runtime: harness.StartRuntime(t, harness.V2), dir: t.TempDir()}
 	m.usualSocket()
 	m.kubeletPackage()
-	m.sextantPackage()
 	m.Cleanup(func() {
 		if !m.Failed() {
 			return

@@ -84,7 +84,7 @@ Sextant, "sextant check" with 1 where something will differ.`,
 	} else {
 		root.AddCommand(upCommand(), downCommand(), runCommand(nil), volumeStepsCommand(), superviseCommand(),
 			prepareCommand(), startCommand(), gateCommand(), toolsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(),
-			statusCommand(), podsCommand(), devicesCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand(), configCommand(), checkCommand(), migrateCommand())
+			statusCommand(), podsCommand(), devicesCommand(), whyCommand(), logsCommand(), watchCommand(), profileCommand(), configCommand(), checkCommand(), migrateCommand(), installCommand())
 	}
 	usageErrors(root)
 	return root

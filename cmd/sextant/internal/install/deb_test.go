@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// archive is a compressed tar of files: a body that begins with "-> " is a link, and a name
+// that ends with "/" a folder.
+func archive(t *testing.T, files ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	w := tar.NewWriter(zip)
+	for i := 0; i < len(files); i += 2 {
+		h := &tar.Header{Name: files[i], Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(files[i+1]))}
+		link, linked := strings.CutPrefix(files[i+1], "-> ")
+		switch {
+		case linked:
+			h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, link, 0
+		case strings.HasSuffix(files[i], "/"):
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := w.Write([]byte(files[i+1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// deb is a Debian package with members.
+func deb(members ...any) *bytes.Reader {
+	out := bytes.NewBufferString("!<arch>\n")
+	for i := 0; i < len(members); i += 2 {
+		body := members[i+1].([]byte)
+		fmt.Fprintf(out, "%-16s%-12d%-6d%-6d%-8s%-10d`\n", members[i], 0, 0, 0, "100644", len(body))
+		out.Write(body)
+		if len(body)%2 == 1 {
+			out.WriteByte('\n')
+		}
+	}
+	return bytes.NewReader(out.Bytes())
+}
+
+// TestUnpack: files, folders and links come where the package has them, over older ones; the
+// administrator's stay.
+func TestUnpack(t *testing.T) {
+	pack := deb("debian-binary", []byte("2.0\n"), "control.tar.gz", archive(t, "./control", "", "./postinst", "#!/bin/sh\n"),
+		"data.tar.gz", archive(t, "./usr/lib/sextant/", "", "./usr/lib/sextant/sextant", "new", "./usr/bin/sextant", "-> /usr/lib/sextant/sextant", "./etc/default/sextant", "theirs"))
+	root := t.TempDir()
+	for path, text := range map[string]string{"usr/bin/sextant": "old", "etc/default/sextant": "mine"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // again is the same
+		if err := unpack(pack, root, func(path string) bool { return path == defaults }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{"usr/lib/sextant/sextant": "new", "etc/default/sextant": "mine"} {
+		if got, err := os.ReadFile(filepath.Join(root, path)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(root, "usr/bin/sextant")); err != nil || to != "/usr/lib/sextant/sextant" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	if text, err := script(pack, "postinst"); err != nil || string(text) != "#!/bin/sh\n" {
+		t.Errorf("postinst: %q, %v", text, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(root, "*/*/*.sextant-new")); len(left) > 0 {
+		t.Errorf("left over: %v", left)
+	}
+}
+
+// TestNoPackage: what is no package is an error, and nothing is written.
+func TestNoPackage(t *testing.T) {
+	for name, pack := range map[string]*bytes.Reader{
+		"empty": bytes.NewReader(nil), "text": bytes.NewReader([]byte("hello, this is no package")),
+		"without files": deb("debian-binary", []byte("2.0\n")), "cut": bytes.NewReader([]byte("!<arch>\ndata.tar.gz     ")),
+	} {
+		root := t.TempDir()
+		if err := unpack(pack, root, func(string) bool { return false }); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if left, _ := os.ReadDir(root); len(left) > 0 {
+			t.Errorf("%s: wrote %v", name, left)
+		}
+	}
+	if _, err := script(deb("control.tar.gz", archive(t, "./control", "")), "postinst"); err == nil {
+		t.Error("a script that is not there has no error")
+	}
+}

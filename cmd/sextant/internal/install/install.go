@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Request is what to install and where.
+type Request struct {
+	// Package is the Debian package in the image, Version what it installs.
+	Package, Version string
+	// Migrate makes kubelet.service Sextant as well.
+	Migrate bool
+	Out     io.Writer
+}
+
+const (
+	// mounts is the mount namespace of the machine's first process.
+	mounts = "/proc/1/ns/mnt"
+	// installed has the version that the machine has.
+	installed = "/usr/lib/sextant/version"
+	// defaults is the administrator's.
+	defaults = "/etc/default/sextant"
+	searched = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// Run installs the package on the machine. The calling goroutine's thread enters the
+// machine's mount namespace and ends with it.
+func Run(ctx context.Context, r Request) error {
+	deb, err := os.Open(r.Package)
+	if err != nil {
+		return fmt.Errorf("the package of this image: %w", err)
+	}
+	defer deb.Close() //nolint:errcheck // only read
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: no other goroutine may run on it
+		err := enter()
+		if err == nil {
+			err = r.onMachine(ctx, deb)
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// enter has this thread see the machine's files.
+func enter() error {
+	ns, err := os.Open(mounts)
+	if err != nil {
+		return err
+	}
+	defer ns.Close() //nolint:errcheck // only read
+	own, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return err
+	}
+	if machine, err := os.Readlink(mounts); err != nil || machine == own {
+		return errors.Join(err, errors.New("this is no container with the machine's processes: it needs hostPID and privileged; on a machine itself use its package"))
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the machine's mount namespace: %w (the container has to be privileged)", err)
+	}
+	return unix.Chdir("/")
+}
+
+// onMachine installs what the machine does not have yet.
+func (r *Request) onMachine(ctx context.Context, deb *os.File) error {
+	before, err := os.ReadFile(installed)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	former := strings.TrimSpace(string(before))
+	switch {
+	case former == r.Version:
+		fmt.Fprintf(r.Out, "version %s is installed already\n", former)
+	case exists("/usr/bin/dpkg") && exists("/var/lib/dpkg/status"):
+		err = r.byDpkg(ctx, deb)
+	default:
+		err = r.byHand(ctx, deb, former)
+	}
+	if err != nil || !r.Migrate {
+		return err
+	}
+	return r.command(ctx, "/usr/bin/sextant", "migrate")
+}
+
+// byDpkg leaves a package to the machine's dpkg.
+func (r *Request) byDpkg(ctx context.Context, deb *os.File) error {
+	dir, err := os.MkdirTemp("/run", "sextant-install-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // it is gone after the next boot
+	file := filepath.Join(dir, "sextant.deb")
+	info, err := deb.Stat()
+	if err != nil {
+		return err
+	}
+	if err := write(file, io.NewSectionReader(deb, 0, info.Size()), 0o600); err != nil {
+		return err
+	}
+	return r.command(ctx, "/usr/bin/dpkg", "--install", file)
+}
+
+// byHand unpacks a package on a machine without dpkg, and runs its script.
+func (r *Request) byHand(ctx context.Context, deb *os.File, former string) error {
+	fmt.Fprintln(r.Out, "there is no dpkg here: the package is unpacked, and no package manager knows of it")
+	if err := unpack(deb, "/", func(path string) bool { return path == defaults }); err != nil {
+		return err
+	}
+	text, err := script(deb, "postinst")
+	if err != nil {
+		return err
+	}
+	configure := exec.CommandContext(ctx, "/bin/sh", "-s", "--", "configure", former)
+	configure.Stdin = strings.NewReader(string(text))
+	return r.run(configure)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (r *Request) command(ctx context.Context, program string, args ...string) error {
+	return r.run(exec.CommandContext(ctx, program, args...))
+}
+
+func (r *Request) run(cmd *exec.Cmd) error {
+	cmd.Stdout, cmd.Stderr = r.Out, r.Out
+	cmd.Env = []string{searched, "HOME=/root", "DEBIAN_FRONTEND=noninteractive"}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return nil
+}
