@@ -6,11 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/volume/internal/claim"
 )
+
+// resourceExhausted is the code of gRPC by which an attacher says that there is no room.
+const resourceExhausted int32 = 8
 
 // Exhausted is why a volume is not attached: the node has no room for another one, as the
 // attacher said.
@@ -27,7 +30,7 @@ func exhausted(src *claim.Source, o Objects) *Exhausted {
 		return nil
 	}
 	a, err := o.Attachment(attachment(src, o))
-	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil || *a.Status.AttachError.ErrorCode != int32(codes.ResourceExhausted) {
+	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil || *a.Status.AttachError.ErrorCode != resourceExhausted {
 		return nil
 	}
 	return &Exhausted{Driver: name, Message: a.Status.AttachError.Message}
@@ -39,7 +42,7 @@ func UpdatePeriod(driver *storagev1.CSIDriver) time.Duration {
 	if driver == nil || driver.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 		return 0
 	}
-	return time.Duration(*driver.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+	return pod.Seconds(*driver.Spec.NodeAllocatableUpdatePeriodSeconds)
 }
 
 // idle is how long nothing is due while no driver wants to be asked.
