@@ -193,6 +193,7 @@ env: ## Build the real parts that end-to-end tests need
 
 .PHONY: e2e
 e2e: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
+e2e: export SEXTANT_SEEN ?= $(CURDIR)/bin/seen.jsonl
 e2e: build ## End-to-end tests on real runtimes and a real API server (root)
 	@echo "== e2e"
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm metrics-server conformance
@@ -278,6 +279,10 @@ dead-file-system: test-setup ## A file system that stops answering under 5 of 50
 volume-cost: test-setup ## What a ConfigMap, a token and an emptyDir cost at the start of a pod (root, three minutes on a quiet machine)
 	@test/env/install.sh runtime etcd kubernetes
 	@cd test/e2e && go test . -v -count=1 -timeout=60m -run='^TestVolumeCost$$'
+
+.PHONY: compatibility
+compatibility: ## docs/compatibility.md, with what the end-to-end tests saw since the last time (after make e2e)
+	@go run ./test/compat $(if $(wildcard bin/seen.jsonl),-add=bin/seen.jsonl)
 
 .PHONY: package-upgrade
 package-upgrade: test-setup ## The next package and the former one again under 30 pods, and versions that cannot run (root, ten minutes)

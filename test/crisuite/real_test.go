@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/sextant-node/sextant/test/compat/seen"
 	"github.com/sextant-node/sextant/test/crisuite"
 	"github.com/sextant-node/sextant/test/images"
 	"github.com/sextant-node/sextant/test/localruntime"
@@ -62,6 +63,16 @@ func TestReal(t *testing.T) {
 	if err := rt.ImportImage(t.Context(), archive, images.Pause); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		var with seen.Notes
+		with.Add("containerd " + rt.Version().String())
+		if err := with.Write("crisuite", seen.Commit("."), ""); err != nil {
+			t.Error(err)
+		}
+	})
 	served := serveImages(t)
 	modern := rt.Version().Major >= 2
 	crisuite.Run(t, crisuite.Target{

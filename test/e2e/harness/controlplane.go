@@ -183,9 +183,17 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	c.Admin = admin
-	return c.api.ready(ctx, 2*time.Minute, func(ctx context.Context) error {
+	if err := c.api.ready(ctx, 2*time.Minute, func(ctx context.Context) error {
 		return admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-	})
+	}); err != nil {
+		return err
+	}
+	version, err := admin.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	c.lab.seen.Add("API server " + version.GitVersion)
+	return nil
 }
 
 func (c *ControlPlane) startControllers(ctx context.Context, flags ...string) error {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,16 +35,6 @@ func (l *Lab) Header(t testing.TB) string {
 // Commit is that of the source when the lab was opened, with "-dirty" if tracked files were
 // changed; "unknown" for a source without its repository.
 func (l *Lab) Commit() string { return l.commit }
-
-func commitOf(source string) string {
-	git := exec.Command("git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty")
-	git.Dir = source
-	out, err := git.Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
-}
 
 // loadNow is the mean load of the last minute.
 func loadNow() (load float64, err error) {

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sextant-node/sextant/test/compat/seen"
 	"github.com/sextant-node/sextant/test/images"
 	"github.com/sextant-node/sextant/test/ports"
 )
@@ -54,6 +55,7 @@ type Lab struct {
 	opened  time.Time
 	load    float64
 	commit  string
+	seen    seen.Notes
 	counter atomic.Int64
 	network *network
 
@@ -119,6 +121,12 @@ func Main(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "harness: taking the lab down:", err)
 		code = 1
 	}
+	if code == 0 {
+		if err := lab.record(); err != nil {
+			fmt.Fprintln(os.Stderr, "harness: what was seen:", err)
+			code = 1
+		}
+	}
 	os.Exit(code)
 }
 
@@ -148,7 +156,7 @@ func open() (*Lab, error) {
 	lab := &Lab{
 		opened:   time.Now(),
 		load:     load,
-		commit:   commitOf(source),
+		commit:   seen.Commit(source),
 		Dir:      dir,
 		ID:       labID(dir),
 		Source:   source,

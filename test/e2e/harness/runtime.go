@@ -107,6 +107,11 @@ func (r *Runtime) ensure(t testing.TB) {
 	}
 	r.Runtimes = runtimeapi.NewRuntimeServiceClient(r.conn)
 	r.Images = runtimeapi.NewImageServiceClient(r.conn)
+	version, err := r.Runtimes.Version(t.Context(), &runtimeapi.VersionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	The(t).seen.Add(version.GetRuntimeName() + " " + version.GetRuntimeVersion())
 }
 
 // Kill ends containerd as a power cut would; its containers go on.
