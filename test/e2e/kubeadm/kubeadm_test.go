@@ -35,13 +35,16 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	harness.MainBooted(m, func(dir string) error {
 		script := `set -e; cd ../../..; deploy/package/build.sh "$1"
-go run ./deploy/package/image -name "$2" -o "$1/image.tar" "$1"/sextant_*.deb
+[ -z "$2" ] || go run ./deploy/package/image -name "$2" -o "$1/image.tar" "$1"/sextant_*.deb
 [ -z "$3" ] || deploy/package/build.sh "$1/next" "$(deploy/build.sh version).next" .`
-		next := ""
+		image, next := "", ""
+		if wanted("TestInstaller") {
+			image = installerImage
+		}
 		if wanted("TestUpgrade") {
 			next = "yes"
 		}
-		out, err := exec.Command("sh", "-c", script, "sh", dir, installerImage, next).CombinedOutput()
+		out, err := exec.Command("sh", "-c", script, "sh", dir, image, next).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("build the packages: %w\n%s", err, out)
 		}
