@@ -302,6 +302,15 @@ conformance: test-setup ## Upstream's node tests on the reference kubelet and on
 	@cd test/e2e && go test ./conformance -v -count=1 -timeout=6h -agents='$(AGENTS)' -focus='$(FOCUS)' -leave-out='$(SKIP)' -procs=$(PROCS) -program=$(PROGRAM) \
 		$(if $(CLUSTER),-kubeconfig='$(abspath $(CLUSTER))')
 
+GATES ?=
+
+.PHONY: node-tests
+node-tests: SKIP = \[Flaky\]
+node-tests: PROCS = 1
+node-tests: test-setup ## Upstream's e2e_node, which starts, configures and restarts the agent itself, on the reference kubelet and on Sextant (root; FOCUS, GATES)
+	@test/env/install.sh runtime etcd kubernetes kubelet conformance node-tests
+	@cd test/e2e && go test ./conformance -v -count=1 -timeout=12h -as-kubelet -repeats=1 -agents='$(AGENTS)' -focus='$(FOCUS)' -leave-out='$(SKIP)' -procs=$(PROCS) -gates='$(GATES)'
+
 HOSTILE ?=
 # The table is kept where the run is whole.
 HOSTILE_TABLE = $(if $(HOSTILE),bin/hostile.txt,docs/hostile.txt)

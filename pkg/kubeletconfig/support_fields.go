@@ -61,7 +61,7 @@ var fieldTable = []fieldRow{
 	{path: "imageGCHighThresholdPercent", level: Honoured},
 	{path: "imageGCLowThresholdPercent", level: Honoured},
 	{path: "volumeStatsAggPeriod", level: Honoured},
-	{path: "kubeletCgroups", level: Partly, reason: "only statistics look there; the service manager places each service in its cgroup"},
+	{path: "kubeletCgroups", level: Partly, reason: "\"sextant up\" in the foreground, and the program called kubelet, run all parts there; with units each service is where its unit is, and only statistics look there"},
 	{path: "systemCgroups", level: Partly, reason: "only statistics look there; processes outside any cgroup are left where they are"},
 	{path: "cgroupRoot", level: Honoured},
 	{path: "cgroupsPerQOS", level: Honoured},

@@ -91,6 +91,9 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 		for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} {
 			err = errors.Join(err, add(name, filepath.Join(programs, name), 0o755))
 		}
+	case "sample-device-plugin":
+		config.Entrypoint, config.Cmd = []string{"/sampledeviceplugin", "-alsologtostderr"}, nil
+		err = add("sampledeviceplugin", filepath.Join(programs, "sample-device-plugin"), 0o755)
 	case "nginx":
 		err = add("agnhost", filepath.Join(programs, "agnhost"), 0o755)
 		config.Entrypoint, config.Cmd = []string{"/agnhost"}, []string{"netexec", "--http-port=80"}

@@ -25,6 +25,8 @@ var (
 	late       = flag.Int("late", 0, "how many tests may need more than one attempt, with -attempts")
 	ledger     = flag.String("ledger", "", "file to which tests that needed more than one attempt are appended")
 	repeats    = flag.Int("repeats", 3, "how often to try a test again, on both nodes, that one passed and the other did not")
+	asKubelet  = flag.Bool("as-kubelet", false, "e2e_node starts, restarts and configures the agent itself, as its kubelet, on a machine that systemd runs")
+	gates      = flag.String("gates", "", "with -as-kubelet: feature gates of the agent and of the API server, as in A=true,B=false")
 	kubeConfig = flag.String("kubeconfig", "", "test the nodes of this cluster as they are, instead of a lab's with -agents")
 )
 
@@ -33,7 +35,11 @@ const cluster = "cluster"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	harness.Main(m)
+	if !*asKubelet {
+		harness.Main(m)
+	}
+	*program = "e2e_node"
+	harness.MainBooted(m, harness.Boot{Provide: devicePlugin, Disk: diskSize})
 }
 
 // TestConformance fails for each of upstream's tests that the reference kubelet

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,12 +46,18 @@ type target struct {
 	place        *harness.Place
 	// token is an administrator's, for e2e_node, which takes no kubeconfig.
 	token string
+	// agent and programs are the name of an agent that e2e_node starts itself, and the
+	// folder where it is called kubelet.
+	agent, programs string
 }
 
 // start gives the tests their node: an agent's in the lab, or the cluster's.
 func start(t *testing.T, agent string) target {
 	if agent == cluster {
 		return target{kubeConfig: *kubeConfig}
+	}
+	if *asKubelet {
+		return kubelet(t, agent)
 	}
 	return node(t, agent)
 }
@@ -65,7 +72,7 @@ func (on target) suite(t *testing.T, name string, choice []string) map[string]re
 		t.Fatal(err)
 	}
 	args := append(slices.Clone(choice), "--no-color", fmt.Sprintf("--procs=%d", *procs), fmt.Sprintf("--flake-attempts=%d", *attempts),
-		"--timeout=5h", "--output-dir="+dir, "--json-report=report.json", lab.Tool(t, "conformance", *program+".test"), "--")
+		"--timeout=5h", "--output-dir="+dir, "--json-report=report.json", suiteIn(t, dir), "--")
 	cmd := exec.CommandContext(t.Context(), lab.Tool(t, "conformance", "ginkgo"), append(args, flags(t, on, dir)...)...)
 	cmd.Env = append(os.Environ(), "HOME="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // an interrupted test ends at once
@@ -91,13 +98,26 @@ func (on target) suite(t *testing.T, name string, choice []string) map[string]re
 	return got
 }
 
+// suiteIn is upstream's program in a folder, where it is run and writes its files.
+func suiteIn(t *testing.T, dir string) string {
+	name := *program + ".test"
+	link := filepath.Join(dir, name)
+	if err := os.Symlink(harness.The(t).Tool(t, "conformance", name), link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
 // keep copies what a run left.
 func keep(t *testing.T, from, to string) {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		t.Log(err)
 	}
-	for _, name := range []string{"log", "report.json"} {
+	for _, name := range []string{"log", "report.json", "kubelet.log", "services.log"} {
 		b, err := os.ReadFile(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the last two are of an agent that is started by the tests
+		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(to, name), b, 0o644)
 		}
@@ -112,13 +132,16 @@ func flags(t *testing.T, on target, dir string) []string {
 	if *program != "e2e_node" {
 		return []string{"--kubeconfig=" + on.kubeConfig, "--provider=skeleton", "--minStartupPods=0"}
 	}
-	if on.place == nil {
+	if on.place == nil && on.agent == "" {
 		t.Fatal("-program=e2e_node is for the lab's nodes")
 	}
 	// What it would ask of the kernel's configuration is not for these tests.
 	spec := filepath.Join(dir, "system.yaml")
 	if err := os.WriteFile(spec, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if on.agent != "" {
+		return kubeletFlags(on, spec, dir)
 	}
 	return []string{
 		"--host=" + on.controlPlane.Server, "--bearer-token=" + on.token, "--node-name=" + on.place.Name,
@@ -172,13 +195,21 @@ func provide(t *testing.T, runtime *harness.Runtime) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	refs := strings.Fields(string(out))
+	if *asKubelet {
+		refs = append(refs, devicePluginImage)
+	}
 	builder := images.Builder{Source: lab.Source}
-	for ref := range strings.FieldsSeq(string(out)) {
+	for _, ref := range refs {
 		host, path, ok := strings.Cut(ref, "/")
 		if !ok || strings.HasPrefix(host, "invalid") {
 			continue // is meant to be missing
 		}
-		img, err := builder.Upstream(t.Context(), ref, filepath.Dir(programs))
+		dir := filepath.Dir(programs)
+		if ref == devicePluginImage {
+			dir = harness.BootFiles
+		}
+		img, err := builder.Upstream(t.Context(), ref, dir)
 		if errors.Is(err, images.ErrUnknown) {
 			continue
 		}

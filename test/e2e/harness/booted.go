@@ -36,13 +36,21 @@ type call struct {
 	Dir  string   `json:"dir"`
 }
 
+// Boot is what a booted machine is given.
+type Boot struct {
+	// Provide is called before the boot, where there is a network; what it leaves in the
+	// folder is in BootFiles.
+	Provide func(dir string) error
+	// Disk is the size in bytes of a disk of the machine's own, which has all that a node
+	// writes (nodePaths). Zero: it writes to this machine's.
+	Disk int64
+}
+
 // MainBooted is Main on a machine of its own that systemd runs: this machine's files,
 // of which writes are forgotten, and processes, mounts, a network and cgroups of its
 // own. The tests are a unit of it, so systemctl, journalctl and dpkg work as on any
-// Debian. No unit of this machine but those of systemd and D-Bus is started. provide is
-// called before the boot, where there is a network; what it leaves in the folder is in
-// BootFiles.
-func MainBooted(m *testing.M, provide func(dir string) error) {
+// Debian. No unit of this machine but those of systemd and D-Bus is started.
+func MainBooted(m *testing.M, b Boot) {
 	switch os.Getenv(bootedEnv) {
 	case "tests":
 		Main(m)
@@ -54,7 +62,7 @@ func MainBooted(m *testing.M, provide func(dir string) error) {
 	case "unit":
 		exitBooted(0, startTests())
 	}
-	code, err := boot(provide)
+	code, err := boot(b)
 	exitBooted(code, err)
 }
 
@@ -67,7 +75,7 @@ func exitBooted(code int, err error) {
 }
 
 // boot starts the machine and returns the tests' exit code.
-func boot(provide func(dir string) error) (code int, err error) {
+func boot(b Boot) (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 0, errors.New("needs root: it makes namespaces")
 	}
@@ -76,7 +84,7 @@ func boot(provide func(dir string) error) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	for _, name := range []string{"root", "memory", "tmp", "files"} {
+	for _, name := range []string{"root", "memory", "disk", "tmp", "files"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			return 0, err
 		}
@@ -90,8 +98,13 @@ func boot(provide func(dir string) error) (code int, err error) {
 		return 0, err
 	}
 	files := filepath.Join(dir, "files")
-	if err := provide(files); err != nil {
+	if err := b.Provide(files); err != nil {
 		return 0, err
+	}
+	if b.Disk > 0 {
+		if err := makeDisk(filepath.Join(dir, diskImage), b.Disk); err != nil {
+			return 0, err
+		}
 	}
 	called, err := json.Marshal(call{os.Args[1:], os.Environ(), wd})
 	if err != nil {
@@ -238,16 +251,27 @@ func mountRoot(dir, root string) error {
 	if err != nil {
 		return err
 	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts from this machine: %w", err)
+	}
 	type step struct {
 		source, target, kind string
 		flags                uintptr
 		data                 string
 	}
 	steps := []step{
-		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE, ""},
 		{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
 		{"overlay", root, "overlay", 0, "lowerdir=/,upperdir=" + memory + "/upper,workdir=" + memory + "/work"},
 		{filepath.Join(dir, "tmp"), root + "/tmp", "", unix.MS_BIND, ""},
+	}
+	onDisk, err := mountDisk(dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range onDisk {
+		steps = append(steps, step{filepath.Join(dir, "disk", path), root + path, "", unix.MS_BIND, ""})
+	}
+	steps = append(steps, []step{
 		{cache, root + cache, "", unix.MS_BIND, ""}, // they may be below /tmp
 		{source, root + source, "", unix.MS_BIND, ""},
 		{filepath.Join(dir, "files"), root + BootFiles, "", unix.MS_BIND, ""},
@@ -257,7 +281,7 @@ func mountRoot(dir, root string) error {
 		{"tmpfs", root + "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755"},
 		{"devpts", root + "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"},
 		{"tmpfs", root + "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-	}
+	}...)
 	groups, err := cgroupMounts()
 	if err != nil {
 		return err
@@ -271,7 +295,7 @@ func mountRoot(dir, root string) error {
 		steps = append(steps, step{g.kind, target, g.kind, unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, g.options})
 	}
 	for _, s := range steps {
-		if s.target != "/" && s.target != root && s.target != memory && !strings.HasPrefix(s.target, root+"/sys") || strings.HasPrefix(s.target, root+"/sys/fs/cgroup/") {
+		if s.target != root && s.target != memory && !strings.HasPrefix(s.target, root+"/sys") || strings.HasPrefix(s.target, root+"/sys/fs/cgroup/") {
 			if err := os.MkdirAll(s.target, 0o755); err != nil {
 				return err
 			}

@@ -115,20 +115,38 @@ func (r *Reference) prepare() error {
 			r.undo = append(r.undo, func() error { return removeIfEmpty(dir) })
 		}
 	}
+	r.undo = append(r.undo, resetTunables()...)
+	return nil
+}
+
+// resetTunables is what gives the kernel's tunables the values that they have now.
+func resetTunables() (undo []func() error) {
 	for _, name := range tunables {
 		file := filepath.Join("/proc/sys", name)
 		was, err := os.ReadFile(file)
 		if err != nil {
 			continue // this kernel has none
 		}
-		r.undo = append(r.undo, func() error {
+		undo = append(undo, func() error {
 			if now, err := os.ReadFile(file); err != nil || string(now) == string(was) {
 				return err
 			}
 			return os.WriteFile(file, was, 0o644)
 		})
 	}
-	return nil
+	return undo
+}
+
+// KeepTunables resets the kernel's tunables, which an agent sets, when the test ends.
+func KeepTunables(t testing.TB) {
+	undo := resetTunables()
+	t.Cleanup(func() {
+		for _, f := range undo {
+			if err := f(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // cgroupHierarchies are the mount points of all of them, of both versions.

@@ -48,6 +48,14 @@ type Runtime struct {
 // prepare is given the folder that it is to keep images and layers in.
 func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *Runtime {
 	t.Helper()
+	r := newRuntime(t, flavour)
+	r.begin(t)
+	return r
+}
+
+// newRuntime is one that has not been started.
+func newRuntime(t testing.TB, flavour Flavour) *Runtime {
+	t.Helper()
 	lab := The(t)
 	n := lab.next()
 	cfg := localruntime.Config{
@@ -63,9 +71,14 @@ func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *R
 		}
 		cfg.BinDir = filepath.Dir(p)
 	}
-	r := &Runtime{cfg: cfg, CgroupRoot: cfg.CgroupRoots[0]}
+	return &Runtime{cfg: cfg, CgroupRoot: cfg.CgroupRoots[0]}
+}
+
+// begin starts it for the first time; it ends with the test.
+func (r *Runtime) begin(t testing.TB) {
+	t.Helper()
 	t.Cleanup(func() {
-		keep(t, filepath.Base(cfg.Dir), filepath.Join(cfg.Dir, "containerd.log"))
+		keep(t, filepath.Base(r.cfg.Dir), filepath.Join(r.cfg.Dir, "containerd.log"))
 		// Not the test's context: that has ended by now.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -82,14 +95,13 @@ func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *R
 	}
 	r.ensure(t)
 	for _, ref := range []string{images.Pause, images.Hello} {
-		if err := r.ImportImage(t.Context(), lab.Archive(t, ref), ref); err != nil {
+		if err := r.ImportImage(t.Context(), The(t).Archive(t, ref), ref); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := r.SetRegistry(RegistryHost, StartRegistry(t).URL()); err != nil {
 		t.Fatal(err)
 	}
-	return r
 }
 
 func (r *Runtime) ensure(t testing.TB) {

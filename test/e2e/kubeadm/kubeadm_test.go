@@ -33,7 +33,7 @@ const limit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	harness.MainBooted(m, func(dir string) error {
+	harness.MainBooted(m, harness.Boot{Provide: func(dir string) error {
 		script := `set -e; cd ../../..; deploy/package/build.sh "$1"
 [ -z "$2" ] || go run ./deploy/package/image -name "$2" -o "$1/image.tar" "$1"/sextant_*.deb
 [ -z "$3" ] || deploy/package/build.sh "$1/next" "$(deploy/build.sh version).next" .`
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 			return fmt.Errorf("build the packages: %w\n%s", err, out)
 		}
 		return nil
-	})
+	}})
 }
 
 // wanted reports whether a test is among those that were asked for.

@@ -171,6 +171,11 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeletconf
 		if err := supervisor.LimitOpenFiles(uint64(conf.Kubelet.MaxOpenFiles)); err != nil {
 			log.Warn("maxOpenFiles is not set", service.KeyError, err.Error())
 		}
+		if name := conf.Kubelet.KubeletCgroups; name != "" {
+			if err := supervisor.JoinCgroup(name); err != nil {
+				log.Warn("kubeletCgroups is not joined", service.KeyError, err.Error())
+			}
+		}
 		tell := func(text string) { fmt.Fprintln(out, text) }
 		if u.kubelet {
 			tell = func(text string) { log.Info(text) }
