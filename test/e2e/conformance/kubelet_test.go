@@ -22,6 +22,14 @@ const diskSize = 12 << 30
 
 const devicePluginImage = "registry.k8s.io/e2e-test-images/sample-device-plugin:1.7"
 
+// nodeImages are those that e2e_node names and that can be made here.
+var nodeImages = []string{
+	"registry.k8s.io/e2e-test-images/agnhost:2.55", "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
+	"registry.k8s.io/e2e-test-images/nginx:1.15-4", "registry.k8s.io/e2e-test-images/nonewprivs:1.4",
+	"registry.k8s.io/e2e-test-images/nonroot:1.5", "registry.k8s.io/pause:3.10.2", devicePluginImage,
+}
+
 // devicePlugin builds the program of that image.
 func devicePlugin(dir string) error {
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(dir, "sample-device-plugin"),
@@ -51,7 +59,7 @@ func kubelet(t *testing.T, agent string) target {
 		t.Fatalf("-agents: no agent %q", agent)
 	}
 	harness.KeepTunables(t)
-	on := target{agent: agent, programs: filepath.Join(lab.Dir, agent)}
+	on := target{agent: agent, programs: filepath.Join(lab.Dir, "bin-"+agent)}
 	if err := errors.Join(
 		os.MkdirAll(on.programs, 0o755), os.MkdirAll("/lib/modules/"+release(t), 0o755),
 		os.WriteFile("/usr/local/bin/sudo", []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755), // the tests are root already
@@ -61,7 +69,7 @@ func kubelet(t *testing.T, agent string) target {
 	if out, err := exec.CommandContext(t.Context(), "cp", program, filepath.Join(on.programs, "kubelet")).CombinedOutput(); err != nil {
 		t.Fatalf("copy %s: %v\n%s", program, err, out)
 	}
-	t.Cleanup(func() { clear(t) })
+	t.Cleanup(func() { emptyLeavings(t) })
 	runtime := harness.StartRuntimeUnit(t)
 	provide(t, runtime)
 	t.Cleanup(func() {
@@ -81,8 +89,8 @@ func release(t *testing.T) string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// clear removes what an agent and its pods have left.
-func clear(t *testing.T) {
+// emptyLeavings removes what an agent and its pods have left.
+func emptyLeavings(t *testing.T) {
 	for _, dir := range leavings {
 		mounts := harness.Mounts(dir)
 		for i := len(mounts) - 1; i >= 0; i-- {

@@ -190,14 +190,14 @@ func node(t *testing.T, agent string) target {
 // registry. Those that cannot be made here are missing for every agent.
 func provide(t *testing.T, runtime *harness.Runtime) {
 	lab, registry := harness.The(t), harness.StartRegistry(t)
-	programs := lab.Tool(t, "conformance", "e2e.test")
-	out, err := exec.CommandContext(t.Context(), programs, "--list-images").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	refs := strings.Fields(string(out))
-	if *asKubelet {
-		refs = append(refs, devicePluginImage)
+	programs := filepath.Dir(lab.Tool(t, "conformance", "agnhost"))
+	refs := nodeImages
+	if !*asKubelet {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "e2e.test"), "--list-images").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs = strings.Fields(string(out))
 	}
 	builder := images.Builder{Source: lab.Source}
 	for _, ref := range refs {
@@ -205,7 +205,7 @@ func provide(t *testing.T, runtime *harness.Runtime) {
 		if !ok || strings.HasPrefix(host, "invalid") {
 			continue // is meant to be missing
 		}
-		dir := filepath.Dir(programs)
+		dir := programs
 		if ref == devicePluginImage {
 			dir = harness.BootFiles
 		}

@@ -51,9 +51,17 @@ type Boot struct {
 // own. The tests are a unit of it, so systemctl, journalctl and dpkg work as on any
 // Debian. No unit of this machine but those of systemd and D-Bus is started.
 func MainBooted(m *testing.M, b Boot) {
-	switch os.Getenv(bootedEnv) {
-	case "tests":
+	if os.Getenv(bootedEnv) != "" {
 		Main(m)
+	}
+	code, err := boot(b)
+	exitBooted(code, err)
+}
+
+// bootStep is what this program does on the way to the tests of a booted machine, where
+// its arguments are others; nothing in any other process.
+func bootStep() {
+	switch os.Getenv(bootedEnv) {
 	case "cgroups":
 		code, err := inCgroups()
 		exitBooted(code, err)
@@ -62,8 +70,6 @@ func MainBooted(m *testing.M, b Boot) {
 	case "unit":
 		exitBooted(0, startTests())
 	}
-	code, err := boot(b)
-	exitBooted(code, err)
 }
 
 func exitBooted(code int, err error) {

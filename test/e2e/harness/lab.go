@@ -98,6 +98,7 @@ func The(t testing.TB) *Lab {
 // Main runs the tests of a binary inside a lab and ends the process. It fails
 // when the lab cannot be made, and when anything of it is left afterwards.
 func Main(m *testing.M) {
+	bootStep()
 	lab, err := open()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "harness:", err)
