@@ -14,6 +14,11 @@ import (
 // endpointStopGracePeriod).
 const Grace = 5 * time.Minute
 
+// Confirm is how long after a start the devices of a plugin that has not registered since
+// are counted: those who ask for capacity do not see it fall and rise with each restart of
+// this process. A kubelet counts none from its start on.
+const Confirm = time.Minute
+
 // State of a resource's plugin.
 type State string
 
@@ -64,6 +69,8 @@ type Resource struct {
 	// Why it is not serving, in words.
 	Why     string
 	Devices map[string]Device
+	// Kept: its devices are of the kubelet's file, and no plugin has confirmed them.
+	Kept bool
 	// Prefers: the plugin answers GetPreferredAllocation. Prestarts: it wants
 	// PreStartContainer before each start of a container.
 	Prefers, Prestarts bool

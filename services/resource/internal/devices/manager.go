@@ -60,7 +60,7 @@ func New(cfg Config) *Manager {
 	}
 	m.kept = entries
 	for name, ids := range registered {
-		r := &Resource{State: Away, Since: cfg.Now(), Why: "it has not registered yet", Devices: map[string]Device{}}
+		r := &Resource{State: Away, Since: cfg.Now(), Why: "it has not registered yet", Devices: map[string]Device{}, Kept: true}
 		for _, id := range ids {
 			r.Devices[id] = Device{ID: id}
 		}
@@ -190,15 +190,27 @@ func (r *Resource) in(state State, since time.Time, why string) *Resource {
 	return &next
 }
 
-// Expire makes resources gone whose plugins have been away for Grace. It returns when the
-// next one will be, zero for none.
+// Expire makes resources gone whose plugins have been away for Grace, and takes the devices
+// of those that no plugin has confirmed within Confirm. It returns when there will be more
+// to do, zero for never.
 func (m *Manager) Expire() (next time.Time) {
 	now := m.cfg.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, r := range m.inventory {
-		switch at := r.Since.Add(Grace); {
+		at := r.Since.Add(Grace)
+		if r.Kept {
+			at = r.Since.Add(Confirm)
+		}
+		switch {
 		case r.State != Away:
+		case r.Kept && !now.Before(at):
+			unconfirmed := r.in(Away, r.Since, r.Why)
+			unconfirmed.Devices, unconfirmed.Kept = nil, false
+			m.set(name, unconfirmed)
+			if at = r.Since.Add(Grace); next.IsZero() || at.Before(next) {
+				next = at
+			}
 		case !now.Before(at):
 			gone := r.in(Gone, now, r.Why)
 			gone.Devices = nil

@@ -11,20 +11,31 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
 )
 
-// TestAPluginThatNeverComesBack is waited for as long as Grace, and not longer.
+// TestAPluginThatNeverComesBack is waited for as long as Grace, and not longer; its devices
+// are capacity as long as Confirm.
 func TestAPluginThatNeverComesBack(t *testing.T) {
-	dir, now := t.TempDir(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	dir, start := t.TempDir(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	if err := checkpoint.Write(filepath.Join(dir, checkpoint.Name), nil, map[string][]string{name: {"a"}}); err != nil {
 		t.Fatal(err)
 	}
+	now := start
 	m := New(Config{Dir: dir, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
-	end := now.Add(Grace)
-	now = end.Add(-time.Nanosecond)
-	if next := m.Expire(); !next.Equal(end) || m.Inventory()[name].State != Away {
-		t.Errorf("before: next at %s, %s", next, m.Inventory()[name].State)
-	}
-	now = end
-	if next := m.Expire(); !next.IsZero() || m.Inventory()[name].State != Gone {
-		t.Errorf("after: next at %s, %s", next, m.Inventory()[name].State)
+	confirm, end := start.Add(Confirm), start.Add(Grace)
+	for _, step := range []struct {
+		at, next time.Time
+		state    State
+		capacity int
+	}{
+		{confirm.Add(-time.Nanosecond), confirm, Away, 1},
+		{confirm, end, Away, 0},
+		{end.Add(-time.Nanosecond), end, Away, 0},
+		{end, time.Time{}, Gone, 0},
+	} {
+		now = step.at
+		next := m.Expire()
+		r := m.Inventory()[name]
+		if capacity, allocatable := r.Counts(); !next.Equal(step.next) || r.State != step.state || capacity != step.capacity || allocatable != 0 {
+			t.Errorf("at %s: next at %s, %s, capacity %d, allocatable %d; want %+v", now, next, r.State, capacity, allocatable, step)
+		}
 	}
 }
