@@ -29,11 +29,11 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	harness.MainBooted(m, func(dir string) error {
+	harness.MainBooted(m, harness.Boot{Provide: func(dir string) error {
 		// Each of its processes comes through here with the same arguments.
 		if chosen := flag.Lookup("test.run").Value.String(); chosen != "" && !strings.Contains("TestPlugins", strings.Trim(chosen, "^$")) {
 			return nil
 		}
 		return buildPlugins(dir)
-	})
+	}})
 }
