@@ -36,11 +36,12 @@ var (
 // The main package has its name in one script only, and the other builds are known.
 func TestOneBuild(t *testing.T) {
 	otherPrograms := map[string]string{
-		"Makefile":                         "the program that runs the node of make up",
-		"test/images/images.go":            "programs of the tests' images",
-		"test/machine/bench_test.go":       "the agent inside the emulated machine",
-		"test/env/install.sh":              "the real parts",
-		"test/e2e/devices/plugins_test.go": "a device plugin and a driver of Kubernetes",
+		"Makefile":                             "the program that runs the node of make up",
+		"test/images/images.go":                "programs of the tests' images",
+		"test/machine/bench_test.go":           "the agent inside the emulated machine",
+		"test/env/install.sh":                  "the real parts",
+		"test/e2e/devices/plugins_test.go":     "a device plugin and a driver of Kubernetes",
+		"test/e2e/conformance/kubelet_test.go": "a device plugin of Kubernetes",
 	}
 	rule := read(t, buildRule)
 	if !programName.MatchString(rule) || !goBuild.MatchString(rule) {

@@ -32,7 +32,7 @@ func (r *renderer) phase(out *v1.PodStatus) {
 		out.Phase = v1.PodFailed
 	}
 	verdict := r.Facts.Verdict
-	if verdict != nil && !(verdict.Kind == VerdictShutdown && out.Phase == v1.PodSucceeded) {
+	if verdict != nil && !(verdict.yields() && out.Phase == v1.PodSucceeded) {
 		out.Phase = v1.PodFailed
 	}
 	if pod.IsTerminalPhase(was) {
@@ -52,6 +52,12 @@ func (r *renderer) phase(out *v1.PodStatus) {
 	case verdict != nil && pod.IsTerminalPhase(out.Phase):
 		out.Reason, out.Message = verdict.Reason, verdict.Message
 	}
+}
+
+// yields reports whether a pod that the verdict ends is Succeeded when its containers all
+// exit with code 0: what they did counts for more then, as it does for a kubelet.
+func (v *Verdict) yields() bool {
+	return v.Kind == VerdictShutdown || v.Kind == VerdictPreempted
 }
 
 // refusedBefore reports whether the previous status is that of a static pod which had
