@@ -49,6 +49,10 @@ type Runtime struct {
 func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *Runtime {
 	t.Helper()
 	r := newRuntime(t, flavour)
+	for _, f := range prepare {
+		r.cfg.Root = r.cfg.Dir + "-images"
+		f(r.cfg.Root)
+	}
 	r.begin(t)
 	return r
 }
@@ -89,10 +93,6 @@ func (r *Runtime) begin(t testing.TB) {
 			t.Errorf("take the runtime down: %v", err)
 		}
 	})
-	for _, f := range prepare {
-		r.cfg.Root = cfg.Dir + "-images"
-		f(r.cfg.Root)
-	}
 	r.ensure(t)
 	for _, ref := range []string{images.Pause, images.Hello} {
 		if err := r.ImportImage(t.Context(), The(t).Archive(t, ref), ref); err != nil {
