@@ -26,14 +26,13 @@ func (e *Exhausted) Error() string { return e.Message }
 func exhausted(src *claim.Source, o Objects) *Exhausted {
 	name := src.Volume.Spec.CSI.Driver
 	driver, err := o.Driver(name)
-	if err != nil || UpdatePeriod(driver) == 0 {
-		return nil
+	if err == nil && UpdatePeriod(driver) != 0 {
+		a, err := o.Attachment(attachment(src, o))
+		if err == nil && a.Status.AttachError != nil && a.Status.AttachError.ErrorCode != nil && *a.Status.AttachError.ErrorCode == resourceExhausted {
+			return &Exhausted{Driver: name, Message: a.Status.AttachError.Message}
+		}
 	}
-	a, err := o.Attachment(attachment(src, o))
-	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil || *a.Status.AttachError.ErrorCode != resourceExhausted {
-		return nil
-	}
-	return &Exhausted{Driver: name, Message: a.Status.AttachError.Message}
+	return nil
 }
 
 // UpdatePeriod is how often a driver wants to be asked for its limits; 0 for never. driver
