@@ -4,6 +4,7 @@ package kubeadm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,15 +46,16 @@ func TestInstaller(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, p := range pods.Items {
-			for _, c := range p.Status.Conditions {
-				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-					return nil
-				}
-			}
-			return fmt.Errorf("%+v\n%s", p.Status, m.cp.TryKubectl(ctx, "logs", "-n", p.Namespace, p.Name, "-c", "install"))
+		if len(pods.Items) == 0 {
+			return errors.New("no pod")
 		}
-		return fmt.Errorf("%d pods", len(pods.Items))
+		p := &pods.Items[0]
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v\n%s", p.Status, m.cp.TryKubectl(ctx, "logs", "-n", p.Namespace, p.Name, "-c", "install"))
 	})
 	m.agent("journalctl")
 	m.same(before)
