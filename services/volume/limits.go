@@ -99,7 +99,7 @@ func (l *limits) periods() map[string]time.Duration {
 		}
 		driver := &storagev1.CSIDriver{}
 		if err := driver.Unmarshal(item.GetObject()); err != nil {
-			continue // whoever makes volumes of it says so
+			continue // making its volume reports the error
 		}
 		if period := demand.UpdatePeriod(driver); period > 0 {
 			all[d.Name] = period

@@ -122,7 +122,7 @@ func (n *node) pass(s shortage, run int, killed bool) {
 	n.must(n.Until(n.T.Context(), "condition "+string(s.condition), is(corev1.ConditionTrue)))
 	f.known = time.Since(began)
 	short := n.condition(s.condition).LastTransitionTime
-	if !killed { // else it may be over for the node before the API server is told
+	if !killed { // else the node may have ended it before the API server has the report
 		n.newcomers(s, name)
 	}
 	n.must(n.Await(n.T.Context(), hog.Name, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }))
