@@ -425,6 +425,9 @@ func TestExpansion(t *testing.T) {
 	claim("1", "1Gi", "")
 	s.declare(of(t, "u", claimed))
 	s.ready("u")
+	// The controller's order: without a state in the claim, a larger volume is one of a
+	// controller from before KEP-1790, and is expanded at once.
+	claim("2", "1Gi", v1.PersistentVolumeClaimControllerResizeInProgress)
 	s.volume1("2Gi")
 	claim("2", "1Gi", v1.PersistentVolumeClaimNodeResizePending)
 	told("the claim is to say so first", "ns/data claim-1 at 2: IN_PROGRESS  ")
