@@ -32,6 +32,18 @@ func (d Doubling) Jittered(failures int) time.Duration {
 	return wait/2 + rand.N(wait)
 }
 
+// Wait waits as long as After says; it returns ctx's error if ctx ends before.
+func (d Doubling) Wait(ctx context.Context, failures int) error {
+	timer := time.NewTimer(d.After(failures))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
 // Work calls do now and after each wake, and again after a jittered wait while it is not
 // done, until ctx ends.
 func (d Doubling) Work(ctx context.Context, wake <-chan struct{}, do func(context.Context) (done bool)) {

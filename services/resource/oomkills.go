@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -23,11 +24,8 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/oom"
 )
 
-// Pauses before the supervisor is asked for kills again.
-const (
-	leastPause = time.Second
-	mostPause  = time.Minute
-)
+// watches is the pause before the supervisor is asked for kills again.
+var watches = backoff.Doubling{Least: time.Second, Most: time.Minute}
 
 // KillWatcher sends the processes that the kernel killed for want of memory.
 type KillWatcher interface {
@@ -101,22 +99,19 @@ func newKillReporter(watcher KillWatcher, kit *service.Kit, n *node, l *ledger, 
 
 // run reports kills until ctx ends.
 func (r *killReporter) run(ctx context.Context) error {
-	pause, said := leastPause, ""
-	for {
+	said := ""
+	for failures := 1; ; failures++ {
 		err := r.watcher.WatchKills(ctx, r.read.Next, func(k *supervisorv1.WatchKillsResponse) error {
-			pause = leastPause
+			failures = 1
 			return r.killed(ctx, k)
 		})
 		if rpc.Is(err, rpc.Conflict) && err.Error() != said { // it will be the same for good
 			said = err.Error()
 			r.log.Warn("processes killed for want of memory are not reported", "error", said)
 		}
-		select {
-		case <-ctx.Done():
+		if watches.Wait(ctx, failures) != nil {
 			return nil
-		case <-time.After(pause):
 		}
-		pause = min(2*pause, mostPause)
 	}
 }
 

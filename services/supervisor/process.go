@@ -16,6 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups/systemd"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 )
@@ -82,24 +83,24 @@ func exists(path string) bool {
 
 func pidFile(run string, s house.Service) string { return filepath.Join(run, string(s)+".pid") }
 
-// keep runs a service and restarts it whenever it ends: at once the first time, with
-// pauses of up to three seconds if it keeps ending.
+// keep runs a service and restarts it whenever it ends: at once after a life of more than
+// ten seconds, else with pauses of up to three seconds.
 func (k *keeper) keep(ctx context.Context, binary string, s house.Service) error {
-	const most = 3 * time.Second
-	pause := time.Duration(0)
-	for ctx.Err() == nil {
+	const lasting = 10 * time.Second
+	restarts := backoff.Doubling{Least: 100 * time.Millisecond, Most: 3 * time.Second}
+	for short := 0; ctx.Err() == nil; {
 		began := time.Now()
 		ended := k.once(ctx, binary, s)
 		lived := time.Since(began)
 		if ctx.Err() == nil {
 			k.log.Warn("service ended", "service", string(s), "lived", lived.String(), "error", fmt.Sprint(ended))
 		}
-		if pause = min(max(2*pause, 100*time.Millisecond), most); lived > 10*time.Second {
-			pause = 0
+		if short++; lived > lasting {
+			short = 0
+			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
+		if restarts.Wait(ctx, short) != nil {
+			return nil
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/file"
 )
 
@@ -36,6 +37,12 @@ const DropIn = "/etc/systemd/logind.conf.d/99-kubelet.conf"
 
 // written is the first line of the file, by which Undo knows it.
 const written = "# Written by sextant: pods are given time to end before the machine goes down."
+
+// reloads is the pause between the looks, mostLooks at most, at whether logind has read
+// its files.
+var reloads = backoff.Doubling{Least: 100 * time.Millisecond, Most: 1600 * time.Millisecond}
+
+const mostLooks = 5
 
 // maxDelay is the longest delay a client may request.
 const maxDelay = 24 * time.Hour
@@ -165,14 +172,12 @@ func (l *Logind) delay(ctx context.Context, need, want time.Duration) error {
 		return fmt.Errorf("reload of logind: %w", err)
 	}
 	// It reads its files some time after the reload.
-	for pause := 100 * time.Millisecond; pause <= 1600*time.Millisecond; pause *= 2 {
+	for looks := 1; looks <= mostLooks; looks++ {
 		if have, err = granted(ctx, conn); err != nil || have >= need {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
+		if err := reloads.Wait(ctx, looks); err != nil {
+			return err
 		}
 	}
 	return fmt.Errorf("logind grants a delay of %s although %s asks for %s", have, l.DropIn, want)

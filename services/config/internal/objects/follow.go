@@ -14,24 +14,26 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 )
 
-// Periods of asking.
+// untilSigns is the wait before an object is asked for again that is as it should be,
+// and of whose changes something else tells (Manager.signs).
+const untilSigns = time.Duration(-1)
+
+// The waits for one that is not as it should be; for an attachment, which is all that a
+// pod waits for; and after a sign, which may come before the change: a volume leaves the
+// list of the Node before it is detached.
+var (
+	unsettledWaits  = backoff.Doubling{Least: 200 * time.Millisecond, Most: 10 * time.Second}
+	attachmentWaits = backoff.Doubling{Least: 200 * time.Millisecond, Most: time.Second}
+	signWaits       = backoff.Doubling{Least: 200 * time.Millisecond, Most: time.Minute}
+)
+
 const (
-	// untilSigns is for an object that is as it should be, and of whose changes
-	// something else tells (Manager.signs).
-	untilSigns = time.Duration(-1)
-	// askFirst and askMost bound the doubling wait for one that is not.
-	askFirst = 200 * time.Millisecond
-	askMost  = 10 * time.Second
-	// askAttached bounds it for an attachment: a pod waits for nothing else.
-	askAttached = time.Second
-	// eagerly bounds the doubling wait after a sign, which may come before the change: a
-	// volume leaves the list of the Node before it is detached.
-	eagerly = time.Minute
 	// routineQPS and routineBurst bound how often claims are asked for of which no
 	// change is expected: a node with many asks for each less often.
 	routineQPS, routineBurst = 5, 10
@@ -74,11 +76,10 @@ func (m *Manager) follow(ctx context.Context, s *session, it *item) {
 // ask gets an item again and again: every ttl, if that is above zero.
 func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time.Duration, it *item, k kind) {
 	ref := it.ref
-	wait, most := askFirst, askMost
+	p := pace{waits: unsettledWaits}
 	if ref.Kind == refs.VolumeAttachment {
-		most = askAttached
+		p.waits = attachmentWaits
 	}
-	eager := untilSigns
 	for {
 		object := k.empty()
 		err := k.client(client).Get().Resource(k.resource).
@@ -98,12 +99,7 @@ func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time
 			return
 		}
 		settled := object != nil && settled(object, m.usersOf(ref))
-		if wait = next(wait, most, object, settled, ttl, m.cfg.Again); wait == untilSigns && eager != untilSigns {
-			wait = eager
-			if eager *= 2; eager > eagerly {
-				eager = untilSigns
-			}
-		}
+		wait := p.next(object, settled, ttl, m.cfg.Again)
 		var timer <-chan time.Time
 		if wait != untilSigns {
 			timer = time.After(wait + rand.N(wait/10+1))
@@ -112,7 +108,7 @@ func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time
 		case <-ctx.Done():
 			return
 		case <-it.again:
-			wait, eager = askFirst, askFirst
+			p.sign()
 		case <-timer:
 			if settled && ttl == 0 && m.routine.Wait(ctx) != nil {
 				return
@@ -121,21 +117,43 @@ func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time
 	}
 }
 
-// next is how long to wait before asking again, given the wait before; untilSigns for
-// one that is asked for when something says that it may have changed. again is for a
-// claim that is as it should be: nothing signals its growth, as a node may not watch
-// it.
-func next(was, most time.Duration, object Object, settled bool, ttl, again time.Duration) time.Duration {
-	switch {
-	case !settled:
-		return min(2*max(was, askFirst/2), most)
-	case ttl > 0:
+// pace is how often an object is asked for.
+type pace struct {
+	// waits are those of one that is not as it should be.
+	waits backoff.Doubling
+	// unsettled counts how often in a row it was not.
+	unsettled int
+	// signed counts how often it was since a sign; zero once that is long ago.
+	signed int
+}
+
+// sign is told that the object may have changed, or may be about to.
+func (p *pace) sign() { p.unsettled, p.signed = 0, 1 }
+
+// next is how long to wait before asking again for an object that is as it should be, or
+// not (settled); untilSigns for one that is asked for when something says that it may
+// have changed. again is for a claim that is as it should be: nothing signals its
+// growth, as a node may not watch it.
+func (p *pace) next(object Object, settled bool, ttl, again time.Duration) time.Duration {
+	if !settled {
+		p.unsettled++
+		return p.waits.After(p.unsettled)
+	}
+	p.unsettled = 0
+	if ttl > 0 {
 		return ttl
 	}
 	if _, claim := object.(*v1.PersistentVolumeClaim); claim {
 		return again
 	}
-	return untilSigns
+	if p.signed == 0 {
+		return untilSigns
+	}
+	wait := signWaits.After(p.signed)
+	if p.signed++; wait == signWaits.Most {
+		p.signed = 0
+	}
+	return wait
 }
 
 // answered reports whether an error is the API server's answer, not its absence.

@@ -418,27 +418,48 @@ func TestNext(t *testing.T) {
 	volume := func(claim types.UID) *v1.PersistentVolume {
 		return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Name: "c", UID: claim}}}
 	}
+	const first, most = 200 * time.Millisecond, 10 * time.Second
 	for name, c := range map[string]struct {
-		was    time.Duration
-		object Object
-		ttl    time.Duration
-		want   time.Duration
+		unsettled int
+		object    Object
+		ttl       time.Duration
+		want      time.Duration
 	}{
-		"absent":             {askFirst, nil, 0, 2 * askFirst},
-		"absent for long":    {askMost, nil, 0, askMost},
-		"unbound":            {askFirst, &v1.PersistentVolumeClaim{}, 0, 2 * askFirst},
-		"bound":              {askFirst, bound, 0, time.Minute},
-		"lost after settled": {time.Minute, nil, 0, askMost},
-		"lost after signs":   {untilSigns, nil, 0, askFirst},
-		"unallocated":        {askFirst, &resourcev1.ResourceClaim{}, 0, 2 * askFirst},
-		"cached":             {askFirst, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
-		"nobody's":           {askFirst, &v1.PersistentVolume{}, 0, 2 * askFirst},
-		"settled":            {askFirst, volume("u"), 0, untilSigns},
-		"half bound":         {askFirst, volume(""), 0, 2 * askFirst},
-		"growing":            {askFirst, growing, 0, 2 * askFirst},
+		"absent":          {0, nil, 0, first},
+		"absent again":    {1, nil, 0, 2 * first},
+		"absent for long": {100, nil, 0, most},
+		"unbound":         {1, &v1.PersistentVolumeClaim{}, 0, 2 * first},
+		"bound":           {1, bound, 0, time.Minute},
+		"unallocated":     {1, &resourcev1.ResourceClaim{}, 0, 2 * first},
+		"cached":          {1, &v1.Secret{}, 3 * time.Second, 3 * time.Second},
+		"nobody's":        {1, &v1.PersistentVolume{}, 0, 2 * first},
+		"settled":         {1, volume("u"), 0, untilSigns},
+		"half bound":      {1, volume(""), 0, 2 * first},
+		"growing":         {1, growing, 0, 2 * first},
 	} {
-		if got := next(c.was, askMost, c.object, c.object != nil && settled(c.object, nil), c.ttl, time.Minute); got != c.want {
+		p := pace{waits: unsettledWaits, unsettled: c.unsettled}
+		if got := p.next(c.object, c.object != nil && settled(c.object, nil), c.ttl, time.Minute); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestSigns asks for an object that is as it should be ever more rarely after a sign, and
+// then until the next no more.
+func TestSigns(t *testing.T) {
+	p := pace{waits: unsettledWaits}
+	attached := &v1.PersistentVolume{}
+	if got := p.next(attached, true, 0, time.Minute); got != untilSigns {
+		t.Errorf("without a sign: %s", got)
+	}
+	for range 2 {
+		p.sign()
+		var asked []time.Duration
+		for wait := p.next(attached, true, 0, time.Minute); wait != untilSigns; wait = p.next(attached, true, 0, time.Minute) {
+			asked = append(asked, wait)
+		}
+		if len(asked) != 10 || asked[0] != 200*time.Millisecond || asked[1] != 400*time.Millisecond || asked[9] != time.Minute {
+			t.Errorf("after a sign: %s", asked)
 		}
 	}
 }

@@ -8,31 +8,24 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sextant-node/sextant/pkg/backoff"
 )
 
-const (
-	// lag is how long the API server's node authorizer and its NodeRestriction
-	// plugin, which watch pods as a node does, may take to learn of one that the node
-	// was told of: until then "forbidden", and that there is no such pod, are not yet
-	// answers.
-	lag   = 2 * time.Second
-	first = 10 * time.Millisecond
-)
+// lag is how long the API server's node authorizer and its NodeRestriction plugin,
+// which watch pods as a node does, may take to learn of one that the node was told of:
+// until then "forbidden", and that there is no such pod, are not yet answers.
+const lag = 2 * time.Second
+
+var again = backoff.Doubling{Least: 10 * time.Millisecond, Most: lag}
 
 // Patient asks again, ever slower, while the API server may not know the pod.
 func Patient(issue func(context.Context, Request) (Token, error)) func(context.Context, Request) (Token, error) {
 	return func(ctx context.Context, r Request) (Token, error) {
 		began := time.Now()
-		for wait := first; ; wait *= 2 {
+		for failures := 1; ; failures++ {
 			t, err := issue(ctx, r)
-			if !lagging(err) || time.Since(began)+wait > lag {
-				return t, err
-			}
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if !lagging(err) || time.Since(began)+again.After(failures) > lag || again.Wait(ctx, failures) != nil {
 				return t, err
 			}
 		}

@@ -13,17 +13,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/store"
 )
 
-// Pauses between attempts to prepare or unprepare; they double, and end early when a
+// attempts is the pause between attempts to prepare or unprepare; it ends early when a
 // driver connects or a claim changes.
-const (
-	pauseLeast = time.Second
-	pauseMost  = time.Minute
-	// patience is how long an answer waits for drivers: most need milliseconds.
-	patience = time.Second
-)
+var attempts = backoff.Doubling{Least: time.Second, Most: time.Minute}
+
+// patience is how long an answer waits for drivers: most need milliseconds.
+const patience = time.Second
 
 // Config of a manager. The functions may be called at any time, from any goroutine.
 type Config struct {

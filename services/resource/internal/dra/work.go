@@ -89,8 +89,7 @@ func (m *Manager) begin(w *work) {
 
 // pursue tries until the pod's goal is reached, or ctx ends.
 func (m *Manager) pursue(ctx context.Context, w *work) {
-	pause := pauseLeast
-	for {
+	for failures := 1; ; failures++ {
 		m.mu.Lock()
 		attempt, cancel := context.WithCancel(ctx)
 		w.cancel = cancel
@@ -101,13 +100,12 @@ func (m *Manager) pursue(ctx context.Context, w *work) {
 		if over := m.attempted(w, to, err); over || ctx.Err() != nil {
 			return
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(attempts.After(failures))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-			pause = min(2*pause, pauseMost)
 		case <-w.wake:
-			pause = pauseLeast
+			failures = 0
 		}
 		timer.Stop()
 	}
