@@ -62,6 +62,29 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return fault.Hit(context.Background(), "file.written")
 }
 
+// Link has a symbolic link lead to another place, or makes it: afterwards, whatever
+// happens meanwhile, it leads to the former place or to the new one, which is on the disk
+// when Link returns nil.
+func Link(path, to string) error {
+	if err := fault.Hit(context.Background(), "file.write"); err != nil {
+		return err
+	}
+	fresh := path + Half
+	if err := os.RemoveAll(fresh); err != nil { // of an earlier life
+		return err
+	}
+	if err := os.Symlink(to, fresh); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return errors.Join(err, os.Remove(fresh))
+	}
+	if err := Sync(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return fault.Hit(context.Background(), "file.written")
+}
+
 // write writes a file that must not exist yet: an existing name could be a link to
 // another place, or a file of another user, who could read what is written.
 func write(path string, data []byte, mode fs.FileMode) error {

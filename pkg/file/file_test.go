@@ -69,6 +69,33 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestLink: a link is made and led elsewhere, whatever an earlier life left; a link that
+// cannot be made leaves the former.
+func TestLink(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	for _, to := range []string{"a", "b"} {
+		if err := os.Symlink("of an earlier life", link+file.Half); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Link(link, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(link); err != nil || got != to {
+			t.Errorf("leads to %q, %v; want %q", got, err, to)
+		}
+	}
+	if err := file.Link(link, strings.Repeat("too long", 1000)); err == nil {
+		t.Error("no error")
+	}
+	if got, err := os.Readlink(link); err != nil || got != "b" {
+		t.Errorf("leads to %q, %v; want the former", got, err)
+	}
+	if all, _ := os.ReadDir(dir); len(all) != 1 {
+		t.Errorf("left over: %v", all)
+	}
+}
+
 // TestReplaceOnAFullDisk leaves the former content, and nothing half written.
 func TestReplaceOnAFullDisk(t *testing.T) {
 	d := disk.Small(t, "64k")

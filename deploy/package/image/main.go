@@ -20,7 +20,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -29,6 +28,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/sextant-node/sextant/pkg/deb"
 )
 
 func main() {
@@ -76,11 +77,11 @@ func run(name, out string, packages []string) error {
 // imageOf is the image of one package, and its architecture.
 func imageOf(file string) (v1.Image, string, error) {
 	arch := strings.TrimSuffix(file[strings.LastIndex(file, "_")+1:], ".deb")
-	deb, err := os.ReadFile(file)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, "", err
 	}
-	program, err := programOf(deb)
+	program, err := deb.File(bytes.NewReader(content), deb.Data, "/usr/lib/sextant/sextant")
 	if err != nil {
 		return nil, "", err
 	}
@@ -92,7 +93,7 @@ func imageOf(file string) (v1.Image, string, error) {
 		name string
 		mode int64
 		body []byte
-	}{{"sextant", 0o755, program}, {"sextant.deb", 0o644, deb}} {
+	}{{"sextant", 0o755, program}, {"sextant.deb", 0o644, content}} {
 		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.body)), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}); err != nil {
 			return nil, "", err
 		}
@@ -120,38 +121,6 @@ func imageOf(file string) (v1.Image, string, error) {
 	config.Config = v1.Config{Entrypoint: []string{"/sextant"}, Cmd: []string{"install"}, Env: []string{"PATH=/"}}
 	img, err = mutate.ConfigFile(img, config)
 	return img, arch, err
-}
-
-// programOf is the program that a package holds.
-func programOf(deb []byte) ([]byte, error) {
-	const magic, header = 8, 60 // ar(5)
-	for at := magic; at+header <= len(deb); {
-		size, err := strconv.Atoi(strings.TrimSpace(string(deb[at+48 : at+58])))
-		if err != nil || at+header+size > len(deb) {
-			return nil, fmt.Errorf("a member of size %q", deb[at+48:at+58])
-		}
-		name := string(deb[at : at+16])
-		at += header
-		if !strings.HasPrefix(name, "data.tar.gz") {
-			at += size + size%2
-			continue
-		}
-		data, err := gzip.NewReader(bytes.NewReader(deb[at : at+size]))
-		if err != nil {
-			return nil, err
-		}
-		files := tar.NewReader(data)
-		for {
-			h, err := files.Next()
-			if err != nil {
-				return nil, fmt.Errorf("no program: %w", err)
-			}
-			if filepath.Clean("/"+h.Name) == "/usr/lib/sextant/sextant" {
-				return io.ReadAll(files)
-			}
-		}
-	}
-	return nil, errors.New("no data.tar.gz: no Debian package of nfpm's")
 }
 
 // pack writes a folder as an archive without times and owners, in the order of names.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Library is the folder with the versions.
@@ -72,18 +74,9 @@ func (l Library) Switch(name, version string) error {
 		if err := os.MkdirAll(filepath.Join(l.Dir, ".previous"), 0o755); err != nil {
 			return err
 		}
-		if err := replace(filepath.Join("..", "versions", before, program), l.previous(name)); err != nil {
+		if err := file.Link(l.previous(name), filepath.Join("..", "versions", before, program)); err != nil {
 			return err
 		}
 	}
-	return replace(filepath.Join("versions", version, program), l.link(name))
-}
-
-// replace replaces a link in one step.
-func replace(to, link string) error {
-	fresh := link + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return errors.Join(os.Symlink(to, fresh), os.Rename(fresh, link))
+	return file.Link(l.link(name), filepath.Join("versions", version, program))
 }

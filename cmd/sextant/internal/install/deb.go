@@ -4,70 +4,23 @@ package install
 
 import (
 	"archive/tar"
-	"bufio"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"strconv"
-	"strings"
+
+	"github.com/sextant-node/sextant/pkg/deb"
 )
-
-// member opens a member of a Debian package (deb(5)), an archive of ar(1), without
-// compression.
-func member(deb io.ReaderAt, prefix string) (io.Reader, error) {
-	const magic, header = "!<arch>\n", 60
-	head := make([]byte, header)
-	if _, err := deb.ReadAt(head[:len(magic)], 0); err != nil || string(head[:len(magic)]) != magic {
-		return nil, fmt.Errorf("no Debian package: %w", errors.Join(err, fs.ErrInvalid))
-	}
-	for at := int64(len(magic)); ; {
-		if _, err := deb.ReadAt(head, at); err != nil {
-			return nil, fmt.Errorf("the package has no %s: %w", prefix, err)
-		}
-		size, err := strconv.ParseInt(strings.TrimSpace(string(head[48:58])), 10, 64)
-		if err != nil || size < 0 {
-			return nil, fmt.Errorf("the package has a member of size %q", head[48:58])
-		}
-		name := strings.TrimSuffix(strings.TrimSpace(string(head[:16])), "/")
-		at += header
-		if strings.HasPrefix(name, prefix) {
-			return gzip.NewReader(bufio.NewReader(io.NewSectionReader(deb, at, size)))
-		}
-		at += size + size%2
-	}
-}
-
-// script is one of the package's scripts.
-func script(deb io.ReaderAt, name string) ([]byte, error) {
-	control, err := member(deb, "control.tar")
-	if err != nil {
-		return nil, err
-	}
-	files := tar.NewReader(control)
-	for {
-		h, err := files.Next()
-		if err != nil {
-			return nil, fmt.Errorf("the package has no script %s: %w", name, err)
-		}
-		if path.Clean("/"+h.Name) == "/"+name {
-			return io.ReadAll(files)
-		}
-	}
-}
 
 // unpack writes the files of a package below root. Those that an administrator may have
 // changed (kept) stay as they are.
-func unpack(deb io.ReaderAt, root string, kept func(path string) bool) error {
-	data, err := member(deb, "data.tar")
+func unpack(pack io.ReaderAt, root string, kept func(path string) bool) error {
+	files, err := deb.Files(pack, deb.Data)
 	if err != nil {
 		return err
 	}
-	files := tar.NewReader(data)
 	for {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
@@ -76,14 +29,15 @@ func unpack(deb io.ReaderAt, root string, kept func(path string) bool) error {
 		if err != nil {
 			return err
 		}
-		to := filepath.Join(root, filepath.FromSlash(path.Clean("/"+h.Name)))
+		name := deb.Name(h)
+		to := filepath.Join(root, name)
 		switch h.Typeflag {
 		case tar.TypeDir:
 			err = os.MkdirAll(to, h.FileInfo().Mode().Perm())
 		case tar.TypeSymlink:
 			err = replace(to, func(fresh string) error { return os.Symlink(h.Linkname, fresh) })
 		case tar.TypeReg:
-			if _, there := os.Lstat(to); there == nil && kept(path.Clean("/"+h.Name)) {
+			if _, there := os.Lstat(to); there == nil && kept(name) {
 				continue
 			}
 			err = replace(to, func(fresh string) error { return write(fresh, files, h.FileInfo().Mode().Perm()) })
@@ -91,7 +45,7 @@ func unpack(deb io.ReaderAt, root string, kept func(path string) bool) error {
 			err = fmt.Errorf("a file of type %q", h.Typeflag)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 }
@@ -102,10 +56,13 @@ func replace(to string, create func(fresh string) error) error {
 		return err
 	}
 	fresh := to + ".sextant-new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.RemoveAll(fresh); err != nil { // of an earlier life
 		return err
 	}
-	return errors.Join(create(fresh), os.Rename(fresh, to))
+	if err := create(fresh); err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	return os.Rename(fresh, to)
 }
 
 func write(to string, from io.Reader, mode fs.FileMode) error {

@@ -6,11 +6,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sextant-node/sextant/pkg/deb"
 )
 
 // archive is a compressed tar of files: a body that begins with "-> " is a link, and a name
@@ -47,8 +52,8 @@ func archive(t *testing.T, files ...string) []byte {
 	return out.Bytes()
 }
 
-// deb is a Debian package with members.
-func deb(members ...any) *bytes.Reader {
+// debian is a Debian package with members.
+func debian(members ...any) *bytes.Reader {
 	out := bytes.NewBufferString("!<arch>\n")
 	for i := 0; i < len(members); i += 2 {
 		body := members[i+1].([]byte)
@@ -64,7 +69,7 @@ func deb(members ...any) *bytes.Reader {
 // TestUnpack: files, folders and links come where the package has them, over older ones; the
 // administrator's stay.
 func TestUnpack(t *testing.T) {
-	pack := deb("debian-binary", []byte("2.0\n"), "control.tar.gz", archive(t, "./control", "", "./postinst", "#!/bin/sh\n"),
+	pack := debian("debian-binary", []byte("2.0\n"), "control.tar.gz", archive(t, "./control", "", "./postinst", "#!/bin/sh\n"),
 		"data.tar.gz", archive(t, "./usr/lib/sextant/", "", "./usr/lib/sextant/sextant", "new", "./usr/bin/sextant", "-> /usr/lib/sextant/sextant", "./etc/default/sextant", "theirs"))
 	root := t.TempDir()
 	for path, text := range map[string]string{"usr/bin/sextant": "old", "etc/default/sextant": "mine"} {
@@ -88,7 +93,7 @@ func TestUnpack(t *testing.T) {
 	if to, err := os.Readlink(filepath.Join(root, "usr/bin/sextant")); err != nil || to != "/usr/lib/sextant/sextant" {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
-	if text, err := script(pack, "postinst"); err != nil || string(text) != "#!/bin/sh\n" {
+	if text, err := deb.File(pack, deb.Control, "/postinst"); err != nil || string(text) != "#!/bin/sh\n" {
 		t.Errorf("postinst: %q, %v", text, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(root, "*/*/*.sextant-new")); len(left) > 0 {
@@ -96,11 +101,35 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
+// TestNotWhole: a file that the package does not hold whole leaves the former one.
+func TestNotWhole(t *testing.T) {
+	body := make([]byte, 1<<16)
+	rand.NewChaCha8([32]byte{}).Read(body) //nolint:errcheck // it cannot fail
+	data := archive(t, "./usr/lib/sextant/sextant", string(body))
+	root := t.TempDir()
+	to := filepath.Join(root, "usr/lib/sextant/sextant")
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, []byte("old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpack(debian("data.tar.gz", data[:len(data)/2]), root, func(string) bool { return false }); err == nil {
+		t.Error("no error")
+	}
+	if got, err := os.ReadFile(to); err != nil || string(got) != "old" {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if all, _ := os.ReadDir(filepath.Dir(to)); len(all) != 1 {
+		t.Errorf("left over: %v", all)
+	}
+}
+
 // TestNoPackage: what is no package is an error, and nothing is written.
 func TestNoPackage(t *testing.T) {
 	for name, pack := range map[string]*bytes.Reader{
 		"empty": bytes.NewReader(nil), "text": bytes.NewReader([]byte("hello, this is no package")),
-		"without files": deb("debian-binary", []byte("2.0\n")), "cut": bytes.NewReader([]byte("!<arch>\ndata.tar.gz     ")),
+		"without files": debian("debian-binary", []byte("2.0\n")), "cut": bytes.NewReader([]byte("!<arch>\ndata.tar.gz     ")),
 	} {
 		root := t.TempDir()
 		if err := unpack(pack, root, func(string) bool { return false }); err == nil {
@@ -110,7 +139,7 @@ func TestNoPackage(t *testing.T) {
 			t.Errorf("%s: wrote %v", name, left)
 		}
 	}
-	if _, err := script(deb("control.tar.gz", archive(t, "./control", "")), "postinst"); err == nil {
-		t.Error("a script that is not there has no error")
+	if _, err := deb.File(debian("control.tar.gz", archive(t, "./control", "")), deb.Control, "/postinst"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a script that is not there: %v", err)
 	}
 }

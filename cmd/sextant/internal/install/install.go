@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/deb"
 )
 
 // Request is what to install and where.
@@ -39,17 +41,17 @@ const (
 // Run installs the package on the machine. The calling goroutine's thread enters the
 // machine's mount namespace and ends with it.
 func Run(ctx context.Context, r Request) error {
-	deb, err := os.Open(r.Package)
+	pack, err := os.Open(r.Package)
 	if err != nil {
 		return fmt.Errorf("the package of this image: %w", err)
 	}
-	defer deb.Close() //nolint:errcheck // only read
+	defer pack.Close() //nolint:errcheck // only read
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: no other goroutine may run on it
 		err := enter()
 		if err == nil {
-			err = r.onMachine(ctx, deb)
+			err = r.onMachine(ctx, pack)
 		}
 		done <- err
 	}()
@@ -80,7 +82,7 @@ func enter() error {
 }
 
 // onMachine installs what the machine does not have yet.
-func (r *Request) onMachine(ctx context.Context, deb *os.File) error {
+func (r *Request) onMachine(ctx context.Context, pack *os.File) error {
 	before, err := os.ReadFile(installed)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -90,9 +92,9 @@ func (r *Request) onMachine(ctx context.Context, deb *os.File) error {
 	case former == r.Version:
 		fmt.Fprintf(r.Out, "version %s is installed already\n", former)
 	case exists("/usr/bin/dpkg") && exists("/var/lib/dpkg/status"):
-		err = r.byDpkg(ctx, deb)
+		err = r.byDpkg(ctx, pack)
 	default:
-		err = r.byHand(ctx, deb, former)
+		err = r.byHand(ctx, pack, former)
 	}
 	if err != nil || !r.Migrate {
 		return err
@@ -101,30 +103,30 @@ func (r *Request) onMachine(ctx context.Context, deb *os.File) error {
 }
 
 // byDpkg leaves a package to the machine's dpkg.
-func (r *Request) byDpkg(ctx context.Context, deb *os.File) error {
+func (r *Request) byDpkg(ctx context.Context, pack *os.File) error {
 	dir, err := os.MkdirTemp("/run", "sextant-install-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is gone after the next boot
 	file := filepath.Join(dir, "sextant.deb")
-	info, err := deb.Stat()
+	info, err := pack.Stat()
 	if err != nil {
 		return err
 	}
-	if err := write(file, io.NewSectionReader(deb, 0, info.Size()), 0o600); err != nil {
+	if err := write(file, io.NewSectionReader(pack, 0, info.Size()), 0o600); err != nil {
 		return err
 	}
 	return r.command(ctx, "/usr/bin/dpkg", "--install", file)
 }
 
 // byHand unpacks a package on a machine without dpkg, and runs its script.
-func (r *Request) byHand(ctx context.Context, deb *os.File, former string) error {
+func (r *Request) byHand(ctx context.Context, pack *os.File, former string) error {
 	fmt.Fprintln(r.Out, "there is no dpkg here: the package is unpacked, and no package manager knows of it")
-	if err := unpack(deb, "/", func(path string) bool { return path == defaults }); err != nil {
+	if err := unpack(pack, "/", func(path string) bool { return path == defaults }); err != nil {
 		return err
 	}
-	text, err := script(deb, "postinst")
+	text, err := deb.File(pack, deb.Control, "/postinst")
 	if err != nil {
 		return err
 	}

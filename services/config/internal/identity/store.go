@@ -150,11 +150,7 @@ func (s *store) update(cert, key []byte) (*x509.Certificate, error) {
 	if err := file.Replace(name, pair, 0o600); err != nil {
 		return nil, err
 	}
-	fresh := current + file.Half
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := errors.Join(os.Symlink(name, fresh), os.Rename(fresh, current), file.Sync(s.dir)); err != nil {
+	if err := file.Link(current, name); err != nil {
 		return nil, err
 	}
 	return parsed.Leaf, nil

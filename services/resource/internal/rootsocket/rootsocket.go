@@ -30,7 +30,10 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false) // it has another name then
-	if err := errors.Join(os.Chmod(fresh, 0o666), os.Rename(fresh, path)); err != nil {
+	if err = os.Chmod(fresh, 0o666); err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close(), os.RemoveAll(fresh))
 	}
 	return listener{l}, nil
