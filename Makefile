@@ -364,7 +364,7 @@ BENCH ?= -record -out=$(CURDIR)/docs/bench
 .PHONY: bench
 bench: test-setup ## The reference kubelet and Sextant in turn: times, CPU, memory, requests (root; BENCH=-short for a quick look)
 	@test/env/install.sh runtime etcd kubernetes kubelet
-	@cd test/e2e && go test ./bench -v -count=1 -timeout=60m $(BENCH)
+	@cd test/e2e && go test ./bench -v -count=1 -timeout=2h $(BENCH)
 
 PROMISES ?=
 

@@ -40,7 +40,7 @@ type agent struct {
 }
 
 // measure takes one agent through everything.
-func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions, audit string) {
+func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions, audit string, round int) {
 	cp := o.ControlPlane
 	a := &agent{name: name, node: o.Name, run: run, cp: cp, rt: o.Runtime, audit: audit, ns: cp.Namespace(t), parts: map[string]func(*testing.T){}}
 	a.seen = watchPods(t, cp, a.ns)
@@ -62,8 +62,43 @@ func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions,
 		t.Fatalf("-agents: no agent %q", name)
 	}
 	t.Cleanup(func() { a.leave(t) })
+	ready(t, cp, a.node)
+
+	// The first pod of a node pays for what all of them share.
+	a.one(t, "first")
+	last := run.Last(round)
+	if last {
+		a.watched(t, figures.EmptyAgent, figures.EmptyRuntime, figures.EmptyMemory)
+	}
+	for i := range *single {
+		up, down := a.one(t, fmt.Sprintf("single-%d", i))
+		a.run.Add(a.name, figures.Create, up.Seconds())
+		a.run.Add(a.name, figures.Delete, down.Seconds())
+	}
+	for _, n := range run.Pods {
+		a.together(t, n, last)
+	}
+	for i := range *single {
+		up, _ := a.one(t, fmt.Sprintf("then-%d", i))
+		a.run.Add(a.name, figures.After, up.Seconds())
+	}
+	if !last {
+		return
+	}
+	rest(t, *settle)
+	a.run.Add(a.name, figures.AfterMemory, a.memory(t, ""))
+	a.restarts(t)
+	a.recoveries(t)
+	if sextant != nil && *budget > 0 {
+		a.budget(t, sextant)
+	}
+}
+
+// ready waits for a node.
+func ready(t *testing.T, cp *harness.ControlPlane, name string) {
+	t.Helper()
 	harness.Eventually(t, time.Minute, "the node to be Ready", func(ctx context.Context) error {
-		node, err := cp.Admin.CoreV1().Nodes().Get(ctx, a.node, metav1.GetOptions{})
+		node, err := cp.Admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -74,17 +109,6 @@ func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions,
 		}
 		return errors.New("it is not")
 	})
-
-	// The first pod of a node pays for what all of them share.
-	a.one(t, "first")
-	a.watched(t, figures.EmptyAgent, figures.EmptyRuntime, figures.EmptyMemory)
-	a.singly(t)
-	a.together(t)
-	a.restarts(t)
-	a.recoveries(t)
-	if sextant != nil && *budget > 0 {
-		a.budget(t, sextant)
-	}
 }
 
 // leave removes the node and what is left of its pods.
@@ -145,37 +169,55 @@ func (a *agent) one(t *testing.T, name string) (up, down time.Duration) {
 	return up, down
 }
 
-func (a *agent) singly(t *testing.T) {
-	for i := range *single {
-		up, down := a.one(t, fmt.Sprintf("single-%d", i))
-		a.run.Add(a.name, figures.Create, up.Seconds())
-		a.run.Add(a.name, figures.Delete, down.Seconds())
+// together starts so many pods at once, watches the node with them if that is wanted,
+// and ends them.
+func (a *agent) together(t *testing.T, n int, watch bool) {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("many-%d-%d", n, i)
+	}
+	used := a.used(t)
+	began := time.Now()
+	parallel(len(names), func(i int) { a.create(t, names[i]) })
+	up := a.seen.await(t, "Ready", a.seen.ready, names...)
+	a.run.Add(a.name, figures.Of(figures.Up, n), up.Sub(began).Seconds())
+	used(figures.Of(figures.UpCPU, n))
+	if watch {
+		rest(t, *settle)
+		if n == a.run.Pods[0] {
+			a.requests(t, figures.PodRequests, began, time.Now(), float64(len(names)), func(r figures.Request) bool { return !r.AboutNode() })
+		}
+		a.watched(t, figures.Of(figures.IdleAgent, n), figures.Of(figures.IdleRuntime, n), figures.Of(figures.Memory, n))
+	}
+	used = a.used(t)
+	began = time.Now()
+	parallel(len(names), func(i int) { a.remove(t, names[i]) })
+	gone := a.seen.await(t, "gone", a.seen.gone, names...)
+	a.run.Add(a.name, figures.Of(figures.Down, n), gone.Sub(began).Seconds())
+	used(figures.Of(figures.DownCPU, n))
+	if t.Failed() {
+		t.FailNow()
 	}
 }
 
-// together starts many pods at once, watches the node with them, and ends them.
-func (a *agent) together(t *testing.T) {
-	for round := range *rounds {
-		names := make([]string, *pods)
-		for i := range names {
-			names[i] = fmt.Sprintf("many-%d-%d", round, i)
+// used notes what the agent's processes have used so far; its answer adds what they used
+// since to a sample, and of each process to its own.
+func (a *agent) used(t *testing.T) func(sample string) {
+	t.Helper()
+	before := map[string]time.Duration{}
+	processes := a.processes()
+	for _, p := range processes {
+		before[p.Name] = cpu(t, []harness.Process{p})
+	}
+	return func(sample string) {
+		t.Helper()
+		sum := 0.0
+		for _, p := range processes {
+			d := (cpu(t, []harness.Process{p}) - before[p.Name]).Seconds()
+			a.run.Add(a.name, figures.PartOf(sample, p.Name), d)
+			sum += d
 		}
-		began := time.Now()
-		parallel(len(names), func(i int) { a.create(t, names[i]) })
-		up := a.seen.await(t, "Ready", a.seen.ready, names...)
-		a.run.Add(a.name, figures.Up, up.Sub(began).Seconds())
-		if round == *rounds-1 {
-			rest(t, *settle)
-			a.requests(t, figures.PodRequests, began, time.Now(), float64(len(names)), func(r figures.Request) bool { return !r.AboutNode() })
-			a.watched(t, figures.IdleAgent, figures.IdleRuntime, figures.Memory)
-		}
-		began = time.Now()
-		parallel(len(names), func(i int) { a.remove(t, names[i]) })
-		gone := a.seen.await(t, "gone", a.seen.gone, names...)
-		a.run.Add(a.name, figures.Down, gone.Sub(began).Seconds())
-		if t.Failed() {
-			t.FailNow()
-		}
+		a.run.Add(a.name, sample, sum)
 	}
 }
 
@@ -191,21 +233,27 @@ func (a *agent) watched(t *testing.T, agentKey, runtimeKey, memoryKey string) {
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / span.Seconds() }
 	a.run.Add(a.name, agentKey, percent(cpu(t, agent)-agentBefore))
 	a.run.Add(a.name, runtimeKey, percent(cpu(t, runtime)-runtimeBefore))
-	sum := 0.0
-	for _, p := range agent {
+	a.run.Add(a.name, memoryKey, a.memory(t, memoryKey))
+	if memoryKey == figures.Of(figures.Memory, a.run.Pods[0]) {
+		a.requests(t, figures.IdleRequests, began, began.Add(span), span.Minutes(), func(figures.Request) bool { return true })
+	}
+}
+
+// memory is the PSS of the agent's processes in MiB; that of each is added to its own
+// sample, unless the sample has no name.
+func (a *agent) memory(t *testing.T, sample string) (sum float64) {
+	t.Helper()
+	for _, p := range a.processes() {
 		bytes, err := p.PSS()
 		if err != nil {
 			t.Fatal(err)
 		}
 		mib := float64(bytes) / (1 << 20)
-		if sum += mib; memoryKey == figures.Memory {
-			a.run.Add(a.name, figures.MemoryOf(p.Name), mib)
+		if sum += mib; sample != "" {
+			a.run.Add(a.name, figures.PartOf(sample, p.Name), mib)
 		}
 	}
-	a.run.Add(a.name, memoryKey, sum)
-	if memoryKey == figures.Memory {
-		a.requests(t, figures.IdleRequests, began, began.Add(span), span.Minutes(), func(figures.Request) bool { return true })
-	}
+	return sum
 }
 
 // cpu is what processes have used; one that ended takes its time with it.
@@ -290,7 +338,7 @@ func (a *agent) recoveries(t *testing.T) {
 			// Supervisors wait longer before they restart what dies often.
 			rest(t, time.Second)
 		}
-		a.run.Add(a.name, figures.RecoveryOf(part), times...)
+		a.run.Add(a.name, figures.PartOf(figures.Recovery, part), times...)
 		if slowest == nil || times.Quantile(.5) > slowest.Quantile(.5) {
 			slowest = times
 		}

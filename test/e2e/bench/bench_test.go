@@ -11,11 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/test/e2e/bench/figures"
 	"github.com/sextant-node/sextant/test/e2e/harness"
@@ -23,9 +26,9 @@ import (
 
 var (
 	agents   = flag.String("agents", "reference,sextant", "whose nodes to measure, separated by commas")
-	single   = flag.Int("n", 30, "how many pods are started one at a time")
-	pods     = flag.Int("pods", 100, "how many pods are started at once; a node has room for 110")
-	rounds   = flag.Int("rounds", 2, "how often")
+	single   = flag.Int("n", 15, "how many pods are started one at a time, in each round")
+	pods     = flag.String("pods", "100,240", "how many pods are started at once, one number after the other, the largest last")
+	rounds   = flag.Int("rounds", 3, "how often: bare calls and each agent in turn")
 	idle     = flag.Duration("idle", 2*time.Minute, "how long idle processes are watched, without and with pods")
 	settle   = flag.Duration("settle", 15*time.Second, "how long a node is left alone before it is watched")
 	recovery = flag.Int("recovery", 3, "how often each part is killed")
@@ -40,7 +43,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
 		short(map[string]string{
-			"n": "4", "pods": "8", "rounds": "1", "idle": "5s", "settle": "2s", "recovery": "1", "budget": "3",
+			"n": "4", "pods": "8,16", "rounds": "1", "idle": "5s", "settle": "2s", "recovery": "1", "budget": "3",
 		})
 	}
 	harness.Main(m)
@@ -57,19 +60,47 @@ func short(values map[string]string) {
 }
 
 func TestBench(t *testing.T) {
-	run := &figures.Run{When: time.Now(), Commit: harness.The(t).Commit(), Pods: *pods, Rounds: *rounds, Single: *single, Idle: *idle}
+	run := &figures.Run{When: time.Now(), Commit: harness.The(t).Commit(), Pods: sizes(t), Rounds: *rounds, Single: *single, Idle: *idle}
 	cp := harness.StartControlPlane(t)
 	audit := cp.Audit(t)
 	rt := harness.StartRuntime(t, harness.V2)
 	run.Machine = machine(t, rt)
 
-	t.Run(figures.Floor, func(t *testing.T) { floor(t, run, rt) })
-	for name := range strings.SplitSeq(*agents, ",") {
-		t.Run(name, func(t *testing.T) {
-			measure(t, run, name, harness.NodeOptions{Runtime: rt, ControlPlane: cp, Name: "bench-" + name}, audit)
-		})
+	// As kubeadm configures a node, but for the room.
+	options := harness.NodeOptions{Runtime: rt, ControlPlane: cp, Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
+		c.ClusterDNS, c.ClusterDomain = []string{"10.96.0.10"}, "cluster.local"
+		c.MaxPods = int32(2*slices.Max(run.Pods) + 10)
+	}}
+	var same bareRequest
+	t.Run("model", func(t *testing.T) { same = sameAs(t, options) })
+	for round := range *rounds {
+		t.Run(fmt.Sprintf("%s-%d", figures.Floor, round), func(t *testing.T) { floor(t, run, figures.Floor, rt, least, round) })
+		t.Run(fmt.Sprintf("%s-%d", figures.Same, round), func(t *testing.T) { floor(t, run, figures.Same, rt, same, round) })
+		for name := range strings.SplitSeq(*agents, ",") {
+			t.Run(fmt.Sprintf("%s-%d", name, round), func(t *testing.T) {
+				o := options
+				o.Name = fmt.Sprintf("bench-%s-%d", name, round)
+				measure(t, run, name, o, audit, round)
+			})
+		}
+		if t.Failed() {
+			return
+		}
 	}
 	report(t, run)
+}
+
+// sizes are those of -pods.
+func sizes(t *testing.T) (all []int) {
+	t.Helper()
+	for text := range strings.SplitSeq(*pods, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("-pods: %q is no number of pods", text)
+		}
+		all = append(all, n)
+	}
+	return all
 }
 
 // report prints the run, keeps it, and compares it with the last one.

@@ -7,6 +7,10 @@
 //	make bench                     all of it
 //	make bench BENCH=-short        a form of three minutes, whose figures say little
 //
+// In each round bare calls, with the least they need and with Sextant's own requests, and
+// each agent on a new node have their turn; figures that need no round are of the last.
+// Both agents are configured as kubeadm configures a node, but for the number of pods.
+//
 // Pods are one pause container each with the usual service account's token; the
 // image is there. What is measured, and the numbers to beat, is in figures.Rows.
 // Results go to -out: bench.json, bench.svg and bench.txt; -record adds a line to

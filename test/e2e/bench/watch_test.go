@@ -54,7 +54,7 @@ func (w *watcher) saw(obj any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.uids[pod.Name] = string(pod.UID)
-	if _, known := w.ready[pod.Name]; known || pod.Status.Phase != corev1.PodRunning || !ready(pod) {
+	if _, known := w.ready[pod.Name]; known || pod.Status.Phase != corev1.PodRunning || !isReady(pod) {
 		return
 	}
 	w.ready[pod.Name] = now
@@ -78,7 +78,7 @@ func (w *watcher) tell() {
 	w.news = make(chan struct{})
 }
 
-func ready(pod *corev1.Pod) bool {
+func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})

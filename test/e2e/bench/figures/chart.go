@@ -20,14 +20,14 @@ const (
 	chartBottom = 20
 )
 
-var colours = map[string]string{Floor: "#b8b8b8", Reference: "#7a9cc6", Sextant: "#d9822b"}
+var colours = map[string]string{Floor: "#b8b8b8", Same: "#8f8f8f", Reference: "#7a9cc6", Sextant: "#d9822b"}
 
 // Chart draws a run as SVG: a group of bars for each row, the longest of a group
 // as long as the chart is wide, and a mark at the number to beat.
 func (r *Run) Chart() string {
 	var body strings.Builder
 	y := chartTop
-	for _, row := range Rows() {
+	for _, row := range Rows(r.Pods) {
 		y = r.group(&body, row, y)
 	}
 	var b strings.Builder
@@ -35,7 +35,7 @@ func (r *Run) Chart() string {
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
 	fmt.Fprintf(&b, `<text x="10" y="20" font-size="14">Sextant beside the reference kubelet, the same runtime, machine and API server; less is better</text>`+"\n")
 	x := 10
-	for _, subject := range []string{Floor, Reference, Sextant} {
+	for _, subject := range subjects {
 		fmt.Fprintf(&b, `<rect x="%d" y="34" width="12" height="12" fill="%s"/><text x="%d" y="44">%s</text>`+"\n", x, colours[subject], x+17, subject)
 		x += 110
 	}
@@ -49,7 +49,7 @@ func (r *Run) Chart() string {
 func (r *Run) group(b *strings.Builder, row Row, y int) int {
 	limit, limited := r.Limit(row)
 	longest, bars := 0.0, 0
-	for _, subject := range []string{Floor, Reference, Sextant} {
+	for _, subject := range subjects {
 		if v, ok := r.Value(subject, row); ok {
 			longest, bars = max(longest, v), bars+1
 		}
@@ -68,7 +68,7 @@ func (r *Run) group(b *strings.Builder, row Row, y int) int {
 	}
 	fmt.Fprintf(b, `<text x="10" y="%d">%s</text>`+"\n", y+barHeight, html.EscapeString(row.Label))
 	top := y
-	for _, subject := range []string{Floor, Reference, Sextant} {
+	for _, subject := range subjects {
 		v, ok := r.Value(subject, row)
 		if !ok {
 			continue

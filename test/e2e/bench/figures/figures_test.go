@@ -42,7 +42,7 @@ func TestQuantiles(t *testing.T) {
 // sample is a run with everything.
 func sample() *figures.Run {
 	r := &figures.Run{
-		When: time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), Commit: "abc1234", Pods: 100, Rounds: 2, Single: 3, Idle: 2 * time.Minute,
+		When: time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), Commit: "abc1234", Pods: []int{100}, Rounds: 2, Single: 3, Idle: 2 * time.Minute,
 		Machine: figures.Machine{Cores: 2, Kernel: "6.18", Runtime: "containerd 2.4.2", Cgroup: "cgroup v1", Busy: .03},
 		Requests: map[string]map[string]map[string]float64{
 			figures.Sextant: {figures.PodRequests: {"patch pods/status": 2, "create serviceaccounts/token": 1}},
@@ -50,19 +50,21 @@ func sample() *figures.Run {
 		Budget: []figures.Stage{{Name: "in all", Times: figures.Series{.2, .3}}},
 	}
 	r.Add(figures.Floor, figures.Create, .16, .17, .18)
+	r.Add(figures.Same, figures.Create, .18)
 	r.Add(figures.Reference, figures.Create, .5, .56, .6)
 	r.Add(figures.Sextant, figures.Create, .2, .23, .9)
-	r.Add(figures.Floor, figures.Up, 9)
-	r.Add(figures.Reference, figures.Up, 22, 24)
-	r.Add(figures.Sextant, figures.Up, 12, 14)
-	r.Add(figures.Reference, figures.Down, 20)
-	r.Add(figures.Sextant, figures.Down, 15)
-	r.Add(figures.Reference, figures.IdleAgent, 6.5)
-	r.Add(figures.Sextant, figures.IdleAgent, .8)
-	r.Add(figures.Sextant, figures.Memory, 118)
-	r.Add(figures.Sextant, figures.MemoryOf("podworker"), 20)
-	r.Add(figures.Reference, figures.RecoveryOf("kubelet"), 2, 2.1, 2.2)
-	r.Add(figures.Sextant, figures.RecoveryOf("bus"), .4, .5, .6)
+	r.Add(figures.Floor, figures.Of(figures.Up, 100), 9)
+	r.Add(figures.Reference, figures.Of(figures.Up, 100), 22, 24)
+	r.Add(figures.Sextant, figures.Of(figures.Up, 100), 12, 14)
+	r.Add(figures.Floor, figures.Of(figures.Down, 100), 10)
+	r.Add(figures.Reference, figures.Of(figures.Down, 100), 20)
+	r.Add(figures.Sextant, figures.Of(figures.Down, 100), 15)
+	r.Add(figures.Reference, figures.Of(figures.IdleAgent, 100), 6.5)
+	r.Add(figures.Sextant, figures.Of(figures.IdleAgent, 100), .8)
+	r.Add(figures.Sextant, figures.Of(figures.Memory, 100), 118)
+	r.Add(figures.Sextant, figures.PartOf(figures.Of(figures.Memory, 100), "podworker"), 20)
+	r.Add(figures.Reference, figures.PartOf(figures.Recovery, "kubelet"), 2, 2.1, 2.2)
+	r.Add(figures.Sextant, figures.PartOf(figures.Recovery, "bus"), .4, .5, .6)
 	return r
 }
 
@@ -71,11 +73,11 @@ func TestTable(t *testing.T) {
 	// How wide the columns are is the table's own business.
 	narrow := regexp.MustCompile(" +").ReplaceAllString(table, " ")
 	for _, want := range []string{
-		"\ncreate to Ready, one at a time, p50 0.170 s 0.560 s 0.230 s 0.41 1.35 <= 0.238 s (1.4 x floor) met\n",
-		"\ncreate to Ready, one at a time, p99 0.180 s 0.600 s 0.900 s 1.50 5.00\n",
-		"\ndelete all pods at once to all gone - 20.0 s 15.0 s 0.75 - <= 10.0 s (0.5 x kubelet) missed\n",
-		"\nCPU of the agent, all pods idle - 6.50 % 0.80 % 0.12 - <= 1.00 % met\n",
-		"\ndelete to gone, one at a time, p50 - - - - -\n",
+		"\ncreate to Ready, one at a time, p50 0.170 s 0.180 s 0.560 s 0.230 s 0.200 to 0.900 s 0.41 1.35 <= 0.252 s (1.4 x same) met\n",
+		"\ncreate to Ready, one at a time, p99 0.180 s 0.180 s 0.600 s 0.900 s 0.200 to 0.900 s 1.50 5.00\n",
+		"\ndelete 100 at once to all gone 10.0 s - 20.0 s 15.0 s 0.75 1.50 <= 11.0 s (1.1 x floor) missed\n",
+		"\nCPU of the agent, 100 pods idle - - 6.50 % 0.80 % 0.12 - <= 0.70 % missed\n",
+		"\ndelete to gone, one at a time, p50 - - - - - -\n",
 		"\n sextant podworker 20.0\n",
 		"\n reference kubelet 2.10\n sextant bus 0.50\n",
 		"\nAPI requests per pod started, sextant\n create serviceaccounts/token 1.00, patch pods/status 2.00\n",
@@ -91,8 +93,8 @@ func TestTable(t *testing.T) {
 }
 
 func TestTableOfOneAgent(t *testing.T) {
-	r := &figures.Run{}
-	r.Add(figures.Sextant, figures.Up, 3)
+	r := &figures.Run{Pods: []int{100}}
+	r.Add(figures.Sextant, figures.Of(figures.Up, 100), 3)
 	if table := r.Table(); !strings.Contains(table, "3.00 s") || strings.Contains(table, "met") || strings.Contains(table, "missed") {
 		t.Errorf("without a floor nothing is met or missed:\n%s", table)
 	}
@@ -100,7 +102,7 @@ func TestTableOfOneAgent(t *testing.T) {
 
 func TestRowsAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
-	for _, row := range figures.Rows() {
+	for _, row := range figures.Rows([]int{100, 240}) {
 		if seen[row.Key] || seen[row.Label] {
 			t.Errorf("%s, %q: twice", row.Key, row.Label)
 		}
@@ -123,22 +125,22 @@ func TestChart(t *testing.T) {
 			rects++
 		}
 	}
-	// The ground, three of the legend, and a bar for each value.
+	// The ground, four of the legend, and a bar for each value.
 	bars := 0
 	for _, values := range sample().Entry().Values {
 		bars += len(values)
 	}
-	if rects != bars+4 {
-		t.Errorf("%d bars, want %d", rects-4, bars)
+	if rects != bars+5 {
+		t.Errorf("%d bars, want %d", rects-5, bars)
 	}
 }
 
 func TestHistory(t *testing.T) {
 	e := sample().Entry()
-	if e.Values[figures.Sextant]["create.p50"] != .23 || e.Values[figures.Floor]["up"] != 9 || e.Commit != "abc1234" {
+	if e.Values[figures.Sextant]["create.p50"] != .23 || e.Values[figures.Floor]["up.100"] != 9 || e.Commit != "abc1234" {
 		t.Errorf("entry %+v", e)
 	}
-	if _, ok := e.Values[figures.Floor]["idle.agent"]; ok {
+	if _, ok := e.Values[figures.Floor]["idle.agent.100"]; ok {
 		t.Error("what was not measured is in the history")
 	}
 	all, err := figures.ReadHistory([]byte("{\"commit\":\"a\"}\n\n{\"commit\":\"b\"}\n"))
@@ -152,7 +154,7 @@ func TestHistory(t *testing.T) {
 
 func TestWorse(t *testing.T) {
 	entry := func(cores int, sextant, reference float64) figures.Entry {
-		e := figures.Entry{Commit: "old", Pods: 100, Machine: figures.Machine{Cores: cores, Kernel: "6.18"}, Values: map[string]map[string]float64{
+		e := figures.Entry{Commit: "old", Machine: figures.Machine{Cores: cores, Kernel: "6.18"}, Values: map[string]map[string]float64{
 			figures.Sextant: {"create.p50": sextant},
 		}}
 		if reference > 0 {
@@ -181,9 +183,13 @@ func TestWorse(t *testing.T) {
 			}
 		})
 	}
-	other := entry(2, .9, .6)
-	other.Pods = 8
-	if list := figures.Worse(entry(2, .3, .6), other, .2); len(list) > 0 {
-		t.Errorf("runs of different size were compared: %q", list)
+	of := func(n int, v float64) figures.Entry {
+		return figures.Entry{Pods: []int{n}, Values: map[string]map[string]float64{figures.Sextant: {figures.Of(figures.Up, n): v}}}
+	}
+	if list := figures.Worse(of(100, 1), of(8, 100), .2); len(list) > 0 {
+		t.Errorf("bursts of different size were compared: %q", list)
+	}
+	if list := figures.Worse(of(8, 1), of(8, 100), .2); len(list) != 1 {
+		t.Errorf("bursts of the same size: %q", list)
 	}
 }

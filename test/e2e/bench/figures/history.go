@@ -16,15 +16,15 @@ type Entry struct {
 	When    time.Time                     `json:"when"`
 	Commit  string                        `json:"commit"`
 	Machine Machine                       `json:"machine"`
-	Pods    int                           `json:"pods"`
+	Pods    []int                         `json:"pods"`
 	Values  map[string]map[string]float64 `json:"values"`
 }
 
 // Entry is the run's line in the history.
 func (r *Run) Entry() Entry {
 	e := Entry{When: r.When.UTC().Truncate(time.Second), Commit: r.Commit, Machine: r.Machine, Pods: r.Pods, Values: map[string]map[string]float64{}}
-	for _, subject := range []string{Floor, Reference, Sextant} {
-		for _, row := range Rows() {
+	for _, subject := range subjects {
+		for _, row := range Rows(r.Pods) {
 			if v, ok := r.Value(subject, row); ok {
 				if e.Values[subject] == nil {
 					e.Values[subject] = map[string]float64{}
@@ -60,14 +60,14 @@ var noise = map[string]float64{"s": .05, "%": .3, "MiB": 5, "": .2}
 
 // Worse lists the rows in which Sextant is worse than in an earlier run by more
 // than a part of it. Machines differ from run to run, so what is compared is
-// Sextant beside the reference kubelet of the same run where both runs have one,
+// the rows of both: Sextant beside the reference kubelet of the same run where both runs have one,
 // and the plain values only on machines alike.
 func Worse(before, now Entry, part float64) []string {
 	var list []string
-	for _, row := range Rows() {
+	for _, row := range Rows(now.Pods) {
 		old, had := before.Values[Sextant][row.Key]
 		v, has := now.Values[Sextant][row.Key]
-		if !had || !has || before.Pods != now.Pods {
+		if !had || !has {
 			continue
 		}
 		oldRef, v1 := before.Values[Reference][row.Key]

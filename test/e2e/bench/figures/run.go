@@ -10,10 +10,14 @@ import (
 
 // Who was measured.
 const (
-	Floor     = "floor"     // the runtime, driven by bare CRI calls
+	Floor     = "floor"     // the runtime, driven by bare CRI calls with the least they need
+	Same      = "same"      // the runtime, driven by bare CRI calls with Sextant's own requests
 	Reference = "reference" // the reference kubelet
 	Sextant   = "sextant"
 )
+
+// subjects are all of them, in the order of the table.
+var subjects = []string{Floor, Same, Reference, Sextant}
 
 // Run is one run of the benchmark: every subject on the same machine, runtime
 // and API server.
@@ -22,9 +26,9 @@ type Run struct {
 	// Commit is the source that was measured, with "-dirty" if it was changed.
 	Commit  string  `json:"commit"`
 	Machine Machine `json:"machine"`
-	// Pods is how many were started at once, Rounds how often, Single how many one
+	// Pods are how many were started at once, Rounds how often, Single how many one
 	// at a time; Idle is how long idle processes were watched.
-	Pods   int           `json:"pods"`
+	Pods   []int         `json:"pods"`
 	Rounds int           `json:"rounds"`
 	Single int           `json:"single"`
 	Idle   time.Duration `json:"idle"`
@@ -47,6 +51,10 @@ type Machine struct {
 	// getting ready, 0 to 1. Above a tenth the figures say little.
 	Busy float64 `json:"busy"`
 }
+
+// Last reports whether a round, counted from zero, is the last: what need not be in
+// every round is in that.
+func (r *Run) Last(round int) bool { return round == r.Rounds-1 }
 
 // Add puts more values into a sample.
 func (r *Run) Add(subject, key string, values ...float64) {

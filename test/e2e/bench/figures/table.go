@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -14,25 +15,30 @@ import (
 // process, each kill, the API requests, and the latency budget.
 func (r *Run) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%d pods at once (%d times), %d one at a time, idle for %s\n\n", r.Title(), r.Pods, r.Rounds, r.Single, r.Idle)
+	fmt.Fprintf(&b, "%s\n%s pods at once, %d one at a time, in each of %d rounds; idle for %s\n", r.Title(), sizes(r.Pods), r.Single, r.Rounds, r.Idle)
+	b.WriteString("floor: bare CRI calls with the least they need; same: with the requests that Sextant makes; spread: least to most of Sextant's\n\n")
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
-	line("what", "floor", "kubelet", "Sextant", "/ kubelet", "/ floor", "to reach", "")
-	for _, row := range Rows() {
+	line("what", "floor", "same", "kubelet", "Sextant", "spread", "/ kubelet", "/ floor", "to reach", "")
+	for _, row := range Rows(r.Pods) {
 		v, measured := r.Value(Sextant, row)
 		verdict := ""
 		if limit, ok := r.Limit(row); ok && measured {
 			verdict = map[bool]string{true: "met", false: "missed"}[v <= limit]
 		}
-		line(row.Label, r.cell(Floor, row), r.cell(Reference, row), r.cell(Sextant, row), r.ratio(row, Reference), r.ratio(row, Floor), r.target(row), verdict)
+		line(row.Label, r.cell(Floor, row), r.cell(Same, row), r.cell(Reference, row), r.cell(Sextant, row), r.spread(row), r.ratio(row, Reference), r.ratio(row, Floor), r.target(row), verdict)
 	}
 	_ = w.Flush() // into memory
 	for row := range strings.Lines(table.String()) {
 		fmt.Fprintln(&b, strings.TrimRight(row, " \n"))
 	}
-	r.parts(&b, "memory with all pods, PSS in MiB", MemoryOf(""), Series.Mean)
-	r.parts(&b, "kill -9 to Ready of a new pod, p50 in s", RecoveryOf(""), quantile(.5))
+	for _, n := range r.Pods {
+		r.parts(&b, fmt.Sprintf("CPU of each process while %d pods start, in s", n), PartOf(Of(UpCPU, n), ""), quantile(.5))
+		r.parts(&b, fmt.Sprintf("CPU of each process while %d pods end, in s", n), PartOf(Of(DownCPU, n), ""), quantile(.5))
+		r.parts(&b, fmt.Sprintf("memory with %d pods, PSS in MiB", n), PartOf(Of(Memory, n), ""), Series.Mean)
+	}
+	r.parts(&b, "kill -9 to Ready of a new pod, p50 in s", PartOf(Recovery, ""), quantile(.5))
 	r.requests(&b)
 	if len(r.Budget) > 0 {
 		fmt.Fprintf(&b, "\nwhere the time of a pod start of Sextant's goes, in ms\n%s", BudgetTable(r.Budget))
@@ -70,6 +76,23 @@ func (r *Run) ratio(row Row, to string) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
+// spread is the least and the most of Sextant's values, where there is more than one.
+func (r *Run) spread(row Row) string {
+	s := r.Subjects[Sextant][row.Sample]
+	if len(s) < 2 {
+		return ""
+	}
+	return strings.TrimSuffix(number(s.Quantile(0), row.Unit), " "+row.Unit) + " to " + number(s.Max(), row.Unit)
+}
+
+func sizes(all []int) string {
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = strconv.Itoa(n)
+	}
+	return strings.Join(names, " and ")
+}
+
 // Ratio is Sextant's value of a row over another subject's.
 func (r *Run) Ratio(row Row, to string) (float64, bool) {
 	v, ok := r.Value(Sextant, row)
@@ -86,11 +109,11 @@ func (r *Run) target(row Row) string {
 		return ""
 	}
 	text := "<= " + number(limit, row.Unit)
-	switch name := map[string]string{Floor: "floor", Reference: "kubelet"}[row.Against]; {
+	switch name := map[string]string{Floor: "floor", Same: "same", Reference: "kubelet"}[row.Against]; {
 	case row.Beyond != 0:
 		text += fmt.Sprintf(" (%s + %s)", name, number(row.Beyond, row.Unit))
 	case row.Against != "":
-		text += fmt.Sprintf(" (%.1f x %s)", row.Factor, name)
+		text += fmt.Sprintf(" (%.4g x %s)", row.Factor, name)
 	}
 	return text
 }
