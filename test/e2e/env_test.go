@@ -36,7 +36,7 @@ const (
 )
 
 // usual is how long a pod may take to run on a busy machine.
-const usual = time.Minute
+const usual = 3 * time.Minute
 
 // env is one test on one node, with a namespace of its own.
 type env struct {
@@ -225,7 +225,7 @@ func ask(ctx context.Context, method string, pod *corev1.Pod, path string) (int,
 // post tells the hello program in a pod something.
 func (e *env) post(pod *corev1.Pod, path string) {
 	e.Helper()
-	harness.Eventually(e, time.Minute, "an answer to "+path, func(ctx context.Context) error {
+	harness.Eventually(e, 3*time.Minute, "an answer to "+path, func(ctx context.Context) error {
 		_, _, err := ask(ctx, http.MethodPost, pod, path)
 		return err
 	})

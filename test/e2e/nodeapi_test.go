@@ -107,7 +107,7 @@ func nodeAPICallers(e *env) {
 	} {
 		// RBAC that was just made takes a moment; a yes is asked for again at once, a
 		// no is remembered for 30 s.
-		harness.Eventually(e, 2*time.Minute, test.name+" "+test.method+" "+test.path, func(ctx context.Context) error {
+		harness.Eventually(e, 4*time.Minute, test.name+" "+test.method+" "+test.path, func(ctx context.Context) error {
 			code, body, err := e.call(ctx, test.who, test.method, test.path)
 			if err == nil && (code != test.code || !strings.Contains(body, test.body)) {
 				err = fmt.Errorf("%d %.300q, want %d with %q", code, body, test.code, test.body)

@@ -184,16 +184,16 @@ func comesLater(t *testing.T, cp *harness.ControlPlane, nodes []*node) {
 	cp.StartControllers(t)
 	for _, n := range nodes {
 		e := &env{T: t, n: n, ns: n.early}
-		pod := e.awaitRunning("early-"+n.Name, time.Minute)
+		pod := e.awaitRunning("early-"+n.Name, usual)
 		if got := pod.Annotations[mirrorAnnotation]; got != uids[n] {
 			t.Errorf("%s: the mirror is of %q, the pod is %q", n.kind, got, uids[n])
 		}
 		if r := pod.Status.ContainerStatuses[0].RestartCount; r != 0 {
 			t.Errorf("%s: the API server's coming restarted the pod %d times", n.kind, r)
 		}
-		e.awaitNode(time.Minute, "Ready", func(node *corev1.Node) error {
+		e.awaitNode(usual, "Ready", func(node *corev1.Node) error {
 			return wantCondition(node, corev1.NodeReady, corev1.ConditionTrue)
 		})
-		n.awaitServing(t, time.Minute)
+		n.awaitServing(t, 3*time.Minute)
 	}
 }

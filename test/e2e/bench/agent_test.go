@@ -97,7 +97,7 @@ func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions,
 // ready waits for a node.
 func ready(t *testing.T, cp *harness.ControlPlane, name string) {
 	t.Helper()
-	harness.Eventually(t, time.Minute, "the node to be Ready", func(ctx context.Context) error {
+	harness.Eventually(t, 3*time.Minute, "the node to be Ready", func(ctx context.Context) error {
 		node, err := cp.Admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -41,7 +41,7 @@ func (n *Node) UpAsKubelet(t testing.TB, args ...string) *AsKubelet {
 	}
 	k.process = p
 	t.Cleanup(func() { _ = p.kill(context.WithoutCancel(t.Context())) }) // it may have ended
-	if err := p.ready(t.Context(), time.Minute, n.Serving); err != nil {
+	if err := p.ready(t.Context(), 3*time.Minute, n.Serving); err != nil {
 		t.Fatal(err)
 	}
 	return k

@@ -101,7 +101,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return clientURL, p.ready(ctx, 2*time.Minute, func(ctx context.Context) error {
+	return clientURL, p.ready(ctx, 4*time.Minute, func(ctx context.Context) error {
 		return get(ctx, clientURL+"/health")
 	})
 }
@@ -183,7 +183,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	c.Admin = admin
-	if err := c.api.ready(ctx, 2*time.Minute, func(ctx context.Context) error {
+	if err := c.api.ready(ctx, 4*time.Minute, func(ctx context.Context) error {
 		return admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	}); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (c *ControlPlane) startControllers(ctx context.Context, flags ...string) er
 		return err
 	}
 	c.controllers = p
-	return p.ready(ctx, time.Minute, func(ctx context.Context) error {
+	return p.ready(ctx, 3*time.Minute, func(ctx context.Context) error {
 		_, err := c.Admin.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -336,7 +336,7 @@ func (c *ControlPlane) Namespace(t testing.TB) string {
 			t.Errorf("delete namespace %s: %v", ns.Name, err)
 		}
 	})
-	Eventually(t, 2*time.Minute, "the default service account of "+ns.Name, func(ctx context.Context) error {
+	Eventually(t, 4*time.Minute, "the default service account of "+ns.Name, func(ctx context.Context) error {
 		_, err := c.Admin.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

@@ -54,7 +54,7 @@ func (c *ControlPlane) StartMetricsServer(t testing.TB) {
 			t.Errorf("end the metrics-server: %v %s", err, out)
 		}
 	})
-	err = p.ready(t.Context(), 2*time.Minute, func(ctx context.Context) error {
+	err = p.ready(t.Context(), 4*time.Minute, func(ctx context.Context) error {
 		resp, err := Unverified(nil).Do(request(ctx, fmt.Sprintf("https://%s:%d/readyz", address, port)))
 		if err != nil {
 			return err
@@ -68,7 +68,7 @@ func (c *ControlPlane) StartMetricsServer(t testing.TB) {
 		t.Fatal(err)
 	}
 	c.apply(t, "metrics-server-api.yaml", api)
-	Eventually(t, time.Minute, "the API of the metrics-server", func(ctx context.Context) error {
+	Eventually(t, 3*time.Minute, "the API of the metrics-server", func(ctx context.Context) error {
 		out, err := c.kubectl(ctx, "get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes")
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)

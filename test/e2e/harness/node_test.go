@@ -31,7 +31,7 @@ func helloPod(name string) *corev1.Pod {
 // ready waits until a pod of the node runs with all its containers ready.
 func ready(t *testing.T, n *harness.Node, name string) (pod harness.PodRow) {
 	t.Helper()
-	harness.Eventually(t, 2*time.Minute, "pod "+name+" to be ready", func(ctx context.Context) error {
+	harness.Eventually(t, 4*time.Minute, "pod "+name+" to be ready", func(ctx context.Context) error {
 		var err error
 		if pod, err = n.Pod(ctx, name); err != nil {
 			return err
@@ -57,7 +57,7 @@ func TestNodeStandalone(t *testing.T) {
 			n := harness.StartNode(t, o)
 			n.AddManifest(t, "hello.yaml", helloPod("hello"))
 			pod := ready(t, n, "hello")
-			harness.Eventually(t, 2*time.Minute, "the pod to answer", func(ctx context.Context) error { // it has no probe
+			harness.Eventually(t, 4*time.Minute, "the pod to answer", func(ctx context.Context) error { // it has no probe
 				body, err := getBody(ctx, "http://"+pod.IP+":8080/healthz")
 				if err == nil && body != "ok\n" {
 					err = fmt.Errorf("it says %q", body)
@@ -65,7 +65,7 @@ func TestNodeStandalone(t *testing.T) {
 				return err
 			})
 			old := n.Kill(t, "pleg")
-			harness.Eventually(t, 2*time.Minute, "another pleg", func(ctx context.Context) error {
+			harness.Eventually(t, 4*time.Minute, "another pleg", func(ctx context.Context) error {
 				all, err := n.Services(ctx)
 				if err != nil {
 					return err
@@ -86,7 +86,7 @@ func TestNodeStandalone(t *testing.T) {
 				t.Errorf("the pod was %+v and is %+v", pod, again)
 			}
 			n.RemoveManifest(t, "hello.yaml")
-			harness.Eventually(t, 2*time.Minute, "the pod to go", func(ctx context.Context) error {
+			harness.Eventually(t, 4*time.Minute, "the pod to go", func(ctx context.Context) error {
 				pods, err := n.Pods(ctx)
 				if err == nil && len(pods) > 0 {
 					err = fmt.Errorf("there is %+v", pods)
@@ -105,7 +105,7 @@ func TestNodeStandalone(t *testing.T) {
 func TestNodeJoins(t *testing.T) {
 	cp := harness.StartControlPlane(t)
 	n := harness.StartNode(t, harness.NodeOptions{ControlPlane: cp})
-	harness.Eventually(t, 2*time.Minute, "the node to be Ready", func(ctx context.Context) error {
+	harness.Eventually(t, 4*time.Minute, "the node to be Ready", func(ctx context.Context) error {
 		node, err := cp.Admin.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -130,7 +130,7 @@ func TestReferenceJoins(t *testing.T) {
 		r := harness.StartReference(t, harness.NodeOptions{ControlPlane: cp})
 		dir = filepath.Dir(r.Root)
 		r.AddManifest(t, "hello.yaml", helloPod("hello"))
-		harness.Eventually(t, time.Minute, "the static pod to be Running", func(ctx context.Context) error {
+		harness.Eventually(t, 3*time.Minute, "the static pod to be Running", func(ctx context.Context) error {
 			pod, err := cp.Admin.CoreV1().Pods("default").Get(ctx, "hello-"+r.Name, metav1.GetOptions{})
 			if err == nil && pod.Status.Phase != corev1.PodRunning {
 				err = fmt.Errorf("it is %s", pod.Status.Phase)

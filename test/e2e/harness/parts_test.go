@@ -107,14 +107,14 @@ func TestRuntimeRunsAPulledImage(t *testing.T) {
 		cfg := sandboxConfig(rt, t.TempDir(), "1")
 		pod, ip := sandbox(t, rt, cfg)
 		startHello(t, rt, pod, cfg, image)
-		harness.Eventually(t, time.Minute, "an answer from the pod", func(ctx context.Context) error {
+		harness.Eventually(t, 3*time.Minute, "an answer from the pod", func(ctx context.Context) error {
 			body, err := getBody(ctx, "http://"+ip+":8080/")
 			if err == nil && !strings.HasPrefix(body, "hello from ") {
 				err = fmt.Errorf("answer %q", body)
 			}
 			return err
 		})
-		harness.Eventually(t, time.Minute, "its log", func(context.Context) error {
+		harness.Eventually(t, 3*time.Minute, "its log", func(context.Context) error {
 			log, err := os.ReadFile(filepath.Join(cfg.LogDirectory, "hello.log"))
 			if err == nil && !strings.Contains(string(log), "GET / from") {
 				err = fmt.Errorf("log is %q", log)
@@ -136,7 +136,7 @@ func TestRuntimeSurvivesKill(t *testing.T) {
 		id := startHello(t, rt, pod, cfg, images.Hello)
 		before := rt.PID()
 		rt.Kill(t)
-		harness.Eventually(t, time.Minute, "an answer from the pod without containerd", func(ctx context.Context) error {
+		harness.Eventually(t, 3*time.Minute, "an answer from the pod without containerd", func(ctx context.Context) error {
 			_, err := getBody(ctx, "http://"+ip+":8080/")
 			return err
 		})
@@ -186,7 +186,7 @@ func TestRegistryMisbehaves(t *testing.T) {
 				}
 				registry.Release(repo)
 				// containerd looks at the bad download once more before it asks again.
-				harness.Eventually(t, time.Minute, "a pull without the rule", func(context.Context) error {
+				harness.Eventually(t, 3*time.Minute, "a pull without the rule", func(context.Context) error {
 					return pull(t, rt, registry.Name(repo+":v1"), nil)
 				})
 			})
@@ -196,7 +196,7 @@ func TestRegistryMisbehaves(t *testing.T) {
 			done := make(chan error, 1)
 			before := len(registry.Requests("hello"))
 			go func() { done <- pull(t, rt, registry.Name("hello:v1"), nil) }()
-			harness.Eventually(t, time.Minute, "the pull to reach the registry", func(context.Context) error {
+			harness.Eventually(t, 3*time.Minute, "the pull to reach the registry", func(context.Context) error {
 				if len(registry.Requests("hello")) == before {
 					return errors.New("no request")
 				}
@@ -282,7 +282,7 @@ func TestConnectedTo(t *testing.T) {
 	if err := client.Start(); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, time.Minute, "the client", func(context.Context) error {
+	harness.Eventually(t, 3*time.Minute, "the client", func(context.Context) error {
 		peers := harness.ConnectedTo(t, socket)
 		if len(peers) != 1 || peers[0].PID != client.Process.Pid {
 			return fmt.Errorf("connected: %v", peers)

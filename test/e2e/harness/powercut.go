@@ -23,7 +23,7 @@ func (n *Node) PowerCut(t testing.TB) {
 	for _, pid := range append(own.processes(), n.Runtime.PID()) {
 		_ = unix.Kill(pid, unix.SIGSTOP) // gone already is as good
 	}
-	Eventually(t, 2*time.Minute, "every process to end", func(context.Context) error {
+	Eventually(t, 4*time.Minute, "every process to end", func(context.Context) error {
 		left := own.processes()
 		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good

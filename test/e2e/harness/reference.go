@@ -72,7 +72,7 @@ func (r *Reference) Up(t testing.TB) {
 	if r.process, err = start("kubelet", r.Log, r.binary, r.args...); err != nil {
 		t.Fatal(err)
 	}
-	err = r.process.ready(t.Context(), time.Minute, func(ctx context.Context) error {
+	err = r.process.ready(t.Context(), 3*time.Minute, func(ctx context.Context) error {
 		// Any answer will do: without a client certificate it is a refusal.
 		resp, err := Unverified(nil).Do(request(ctx, fmt.Sprintf("https://%s:%d/healthz", r.IP, r.Port)))
 		if err != nil {

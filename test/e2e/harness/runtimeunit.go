@@ -54,7 +54,7 @@ func StartRuntimeUnit(t testing.TB) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { systemctl(context.WithoutCancel(t.Context()), t, "stop", "containerd") })
-	Eventually(t, time.Minute, "the first containerd to end", func(context.Context) error {
+	Eventually(t, 3*time.Minute, "the first containerd to end", func(context.Context) error {
 		if unix.Kill(r.PID(), 0) == nil {
 			return fmt.Errorf("process %d is there", r.PID())
 		}
@@ -62,7 +62,7 @@ func StartRuntimeUnit(t testing.TB) *Runtime {
 	})
 	systemctl(t.Context(), t, "daemon-reload")
 	systemctl(t.Context(), t, "start", "containerd")
-	Eventually(t, time.Minute, "containerd to answer", func(ctx context.Context) error {
+	Eventually(t, 3*time.Minute, "containerd to answer", func(ctx context.Context) error {
 		_, err := r.Runtimes.Version(ctx, &runtimeapi.VersionRequest{})
 		return err
 	})

@@ -32,7 +32,7 @@ func Traces(dir, prefix string) []string { return traces{dir, prefix}.find() }
 
 // nothingLeft reports every trace of a lab that is still there after a while.
 func nothingLeft(ctx context.Context, dir, id string) error {
-	return eventually(ctx, time.Minute, func(context.Context) error {
+	return eventually(ctx, 3*time.Minute, func(context.Context) error {
 		var errs []error
 		for _, left := range (traces{dir, id}).find() {
 			errs = append(errs, errors.New("left behind: "+left))
@@ -185,7 +185,7 @@ func sweepLab(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	err := eventually(ctx, time.Minute, func(context.Context) error {
+	err := eventually(ctx, 3*time.Minute, func(context.Context) error {
 		left := t.processes()
 		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good

@@ -93,7 +93,7 @@ func endure(t *testing.T, p *pods, bystander string, s *stranger, flood func(*st
 	sent := s.sent.Load()
 	// Who is known is answered again at once.
 	client := harness.Unverified(p.cp.ClientCertificate(t, "admin", "system:masters"))
-	harness.Eventually(t, time.Minute, "an answer to who is known", func(ctx context.Context) error {
+	harness.Eventually(t, 3*time.Minute, "an answer to who is known", func(ctx context.Context) error {
 		code, err := get(ctx, client, s.url("/pods"))
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("status %d", code)

@@ -89,13 +89,13 @@ func TestIdentity(t *testing.T) {
 	if client == nil || serving == nil {
 		t.Fatal("the certificates are not there any more")
 	}
-	harness.Eventually(t, 2*time.Minute, "both certificates to be renewed", func(context.Context) error {
+	harness.Eventually(t, 4*time.Minute, "both certificates to be renewed", func(context.Context) error {
 		if c, s := e.client(), e.serving(); c == nil || c.Equal(client) || s == nil || s.Equal(serving) {
 			return fmt.Errorf("client until %v, serving until %v", client.NotAfter, serving.NotAfter)
 		}
 		return nil
 	})
-	harness.Eventually(t, 2*time.Minute, "life after the first certificate's end", func(ctx context.Context) error {
+	harness.Eventually(t, 4*time.Minute, "life after the first certificate's end", func(ctx context.Context) error {
 		return e.renewedAfter(ctx, client.NotAfter)
 	})
 
