@@ -32,15 +32,15 @@ func (d Doubling) Jittered(failures int) time.Duration {
 	return wait/2 + rand.N(wait)
 }
 
-// Wait waits as long as After says; it returns ctx's error if ctx ends before.
-func (d Doubling) Wait(ctx context.Context, failures int) error {
+// Wait waits as long as After says; false if ctx ends before.
+func (d Doubling) Wait(ctx context.Context, failures int) bool {
 	timer := time.NewTimer(d.After(failures))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	case <-timer.C:
-		return nil
+		return true
 	}
 }
 

@@ -109,7 +109,7 @@ func (r *killReporter) run(ctx context.Context) error {
 			said = err.Error()
 			r.log.Warn("processes killed for want of memory are not reported", "error", said)
 		}
-		if watches.Wait(ctx, failures) != nil {
+		if !watches.Wait(ctx, failures) {
 			return nil
 		}
 	}

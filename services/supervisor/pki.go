@@ -22,6 +22,10 @@ const publishPeriod = time.Second
 // pairFile is where config keeps the client certificate and its key.
 func pairFile(certDir string) string { return filepath.Join(certDir, "kubelet-client-current.pem") }
 
+// search is the right to pass through a folder. Members of the group are not others:
+// podworker, which is in root's for the runtime's socket, needs that of the group.
+const search = fs.FileMode(0o011)
+
 // traversable lets the services pass through folders that a kubelet made for root
 // alone, without listing them.
 func traversable(dirs ...string) error {
@@ -30,10 +34,10 @@ func traversable(dirs ...string) error {
 		if err != nil {
 			return err
 		}
-		if info.Mode().Perm()&0o001 != 0 {
+		if info.Mode().Perm()&search == search {
 			continue
 		}
-		if err := os.Chmod(dir, info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid)|0o001); err != nil {
+		if err := os.Chmod(dir, info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid)|search); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,9 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -77,5 +79,22 @@ users: [{name: u, user: {%s}}], contexts: [{name: c, context: {cluster: c, user:
 	write("bootstrap.conf", []byte("{"))
 	if written, err := p.PublishKubeconfig(now); err == nil || written {
 		t.Errorf("of a bootstrap kubeconfig that is nonsense: written %v", written)
+	}
+}
+
+// TestTraversable: kubeadm makes the kubelet's folder for root alone. Services pass through
+// it afterwards, podworker as a member of root's group, and none lists it.
+func TestTraversable(t *testing.T) {
+	for before, want := range map[fs.FileMode]fs.FileMode{0o700: 0o711, 0o701: 0o711, 0o710: 0o711, 0o750: 0o751, 0o755: 0o755, 0o711: 0o711} {
+		dir := filepath.Join(t.TempDir(), "kubelet")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, before)); err != nil {
+			t.Fatal(err)
+		}
+		if err := traversable(dir); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%v became %v, %v; want %v", before, info.Mode().Perm(), err, want)
+		}
 	}
 }

@@ -99,7 +99,7 @@ func (k *keeper) keep(ctx context.Context, binary string, s house.Service) error
 			short = 0
 			continue
 		}
-		if restarts.Wait(ctx, short) != nil {
+		if !restarts.Wait(ctx, short) {
 			return nil
 		}
 	}

@@ -176,8 +176,8 @@ func (l *Logind) delay(ctx context.Context, need, want time.Duration) error {
 		if have, err = granted(ctx, conn); err != nil || have >= need {
 			return err
 		}
-		if err := reloads.Wait(ctx, looks); err != nil {
-			return err
+		if !reloads.Wait(ctx, looks) {
+			return ctx.Err()
 		}
 	}
 	return fmt.Errorf("logind grants a delay of %s although %s asks for %s", have, l.DropIn, want)

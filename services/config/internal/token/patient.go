@@ -25,7 +25,7 @@ func Patient(issue func(context.Context, Request) (Token, error)) func(context.C
 		began := time.Now()
 		for failures := 1; ; failures++ {
 			t, err := issue(ctx, r)
-			if !lagging(err) || time.Since(began)+again.After(failures) > lag || again.Wait(ctx, failures) != nil {
+			if !lagging(err) || time.Since(began)+again.After(failures) > lag || !again.Wait(ctx, failures) {
 				return t, err
 			}
 		}
