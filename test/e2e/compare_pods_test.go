@@ -222,7 +222,7 @@ func lifecyclePods() []comparedPod {
 		}},
 		{name: "nocommand", unsteady: true, settled: waiting("CrashLoopBackOff", 1), build: func(pod *corev1.Pod) { main(pod).Command = []string{"/none"} }},
 		{name: "hostnetwork", settled: running, build: all(args("--http=127.0.0.1:0"), func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })},
-		{name: "deadline", settled: phase(corev1.PodFailed), build: func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = seconds(60) }},
+		{name: "deadline", settled: phase(corev1.PodFailed), build: func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = seconds(120) }}, // long after the start, on a slow machine too
 		{name: "rejected", settled: phase(corev1.PodFailed), build: func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"no": "such"} }},
 		{name: "toolarge", settled: phase(corev1.PodFailed), build: func(pod *corev1.Pod) { main(pod).Resources.Requests = amounts("1000", "10Ti") }},
 		{name: "sysctl", settled: phase(corev1.PodFailed), build: func(pod *corev1.Pod) {
