@@ -40,8 +40,8 @@ func least(uid, cgroup, dir string) (*runtimeapi.PodSandboxConfig, *runtimeapi.C
 }
 
 // sameAs is what Sextant asks for: that of a pod of its own, which the runtime tells.
-// Files and folders of the host that the container mounts are copied.
-func sameAs(t *testing.T, o harness.NodeOptions) bareRequest {
+// Files and folders of the host that the container mounts are copied to a folder.
+func sameAs(t *testing.T, o harness.NodeOptions, kept string) bareRequest {
 	ctx, cp := t.Context(), o.ControlPlane
 	o.Name = "bench-model"
 	n := harness.StartNode(t, o)
@@ -73,7 +73,6 @@ func sameAs(t *testing.T, o harness.NodeOptions) bareRequest {
 		t.Fatal(err)
 	}
 	asked(t, c.GetInfo(), &container)
-	kept := t.TempDir()
 	for i, m := range container.GetMounts() {
 		to := filepath.Join(kept, fmt.Sprint(i))
 		if err := duplicate(m.GetHostPath(), to); err != nil {

@@ -26,7 +26,7 @@ import (
 
 var (
 	agents   = flag.String("agents", "reference,sextant", "whose nodes to measure, separated by commas")
-	single   = flag.Int("n", 15, "how many pods are started one at a time, in each round")
+	single   = flag.Int("single", 15, "how many pods are started one at a time, in each round")
 	pods     = flag.String("pods", "100,240", "how many pods are started at once, one number after the other, the largest last")
 	rounds   = flag.Int("rounds", 3, "how often: bare calls and each agent in turn")
 	idle     = flag.Duration("idle", 2*time.Minute, "how long idle processes are watched, without and with pods")
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
 		short(map[string]string{
-			"n": "4", "pods": "8,16", "rounds": "1", "idle": "5s", "settle": "2s", "recovery": "1", "budget": "3",
+			"single": "4", "pods": "8,16", "rounds": "1", "idle": "5s", "settle": "2s", "recovery": "1", "budget": "3",
 		})
 	}
 	harness.Main(m)
@@ -72,7 +72,8 @@ func TestBench(t *testing.T) {
 		c.MaxPods = int32(2*slices.Max(run.Pods) + 10)
 	}}
 	var same bareRequest
-	t.Run("model", func(t *testing.T) { same = sameAs(t, options) })
+	kept := t.TempDir()
+	t.Run("model", func(t *testing.T) { same = sameAs(t, options, kept) })
 	for round := range *rounds {
 		t.Run(fmt.Sprintf("%s-%d", figures.Floor, round), func(t *testing.T) { floor(t, run, figures.Floor, rt, least, round) })
 		t.Run(fmt.Sprintf("%s-%d", figures.Same, round), func(t *testing.T) { floor(t, run, figures.Same, rt, same, round) })
