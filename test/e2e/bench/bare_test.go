@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -113,7 +111,7 @@ func asked(t *testing.T, info map[string]string, into any) {
 	}
 }
 
-// duplicate copies a file, or a folder with its files.
+// duplicate copies a file, or a folder with what is in it.
 func duplicate(from, to string) error {
 	info, err := os.Stat(from)
 	if err == nil {
@@ -123,42 +121,42 @@ func duplicate(from, to string) error {
 		return err
 	}
 	if info.IsDir() {
-		return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-			name := strings.TrimPrefix(path, from)
-			switch {
-			case err != nil:
-				return err
-			case d.IsDir():
-				return os.MkdirAll(to+name, 0o755)
-			case !d.Type().IsRegular():
-				return nil
-			}
-			return duplicate(path, to+name)
-		})
+		return os.CopyFS(to, os.DirFS(from))
 	}
 	b, err := os.ReadFile(from)
 	return errors.Join(err, os.WriteFile(to, b, info.Mode().Perm()))
 }
 
-// make makes a pod of one pause container by CRI calls alone.
-func (request bareRequest) make(t *testing.T, rt *harness.Runtime, logs, uid string) (sandbox string) {
-	ctx := t.Context()
-	config, container, err := request(uid, rt.CgroupRoot+"/pod"+uid, filepath.Join(logs, uid))
-	if err != nil {
-		t.Error(err)
-		return ""
+// barePod is what is asked for one pod; its files are there.
+type barePod struct {
+	sandbox   *runtimeapi.PodSandboxConfig
+	container *runtimeapi.ContainerConfig
+}
+
+// of is what is asked for a pod.
+func (request bareRequest) of(t *testing.T, rt *harness.Runtime, logs, uid string) (p barePod) {
+	t.Helper()
+	var err error
+	if p.sandbox, p.container, err = request(uid, rt.CgroupRoot+"/pod"+uid, filepath.Join(logs, uid)); err != nil {
+		t.Fatal(err)
 	}
-	pod, err := rt.Runtimes.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+	return p
+}
+
+// make makes the pod by CRI calls alone.
+func (p barePod) make(t *testing.T, rt *harness.Runtime) (sandbox string) {
+	ctx := t.Context()
+	pod, err := rt.Runtimes.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.sandbox})
 	if err != nil {
 		t.Errorf("RunPodSandbox: %v", err)
 		return ""
 	}
-	c, err := rt.Runtimes.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: pod.GetPodSandboxId(), SandboxConfig: config, Config: container})
+	c, err := rt.Runtimes.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: pod.GetPodSandboxId(), SandboxConfig: p.sandbox, Config: p.container})
 	if err == nil {
 		_, err = rt.Runtimes.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()})
 	}
 	if err != nil {
-		t.Errorf("container of %s: %v", uid, err)
+		t.Errorf("container of %s: %v", p.sandbox.GetMetadata().GetUid(), err)
 	}
 	return pod.GetPodSandboxId()
 }

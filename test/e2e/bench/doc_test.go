@@ -5,7 +5,7 @@
 // prints what each takes: time, processor, memory, API requests.
 //
 //	make bench                     all of it
-//	make bench BENCH=-short        a form of three minutes, whose figures say little
+//	make bench BENCH=-short        a form of five minutes, whose figures say little
 //
 // In each round bare calls, with the least they need and with Sextant's own requests, and
 // each agent on a new node have their turn; figures that need no round are of the last.

@@ -22,17 +22,21 @@ func floor(t *testing.T, run *figures.Run, subject string, rt *harness.Runtime, 
 	logs := t.TempDir()
 	name := func(of string, i int) string { return fmt.Sprintf("%s-%s-%d-%d", subject, of, round, i) }
 	for i := range *single {
+		pod := request.of(t, rt, logs, name("single", i))
 		began := time.Now()
-		id := request.make(t, rt, logs, name("single", i))
+		id := pod.make(t, rt)
 		run.Add(subject, figures.Create, time.Since(began).Seconds())
 		began = time.Now()
 		end(t, rt, id)
 		run.Add(subject, figures.Delete, time.Since(began).Seconds())
 	}
 	for _, n := range run.Pods {
-		ids := make([]string, n)
+		asked, ids := make([]barePod, n), make([]string, n)
+		for i := range asked {
+			asked[i] = request.of(t, rt, logs, name(fmt.Sprint(n), i))
+		}
 		began := time.Now()
-		parallel(n, func(i int) { ids[i] = request.make(t, rt, logs, name(fmt.Sprint(n), i)) })
+		parallel(n, func(i int) { ids[i] = asked[i].make(t, rt) })
 		run.Add(subject, figures.Of(figures.Up, n), time.Since(began).Seconds())
 		if run.Last(round) && subject == figures.Floor {
 			rest(t, *settle)

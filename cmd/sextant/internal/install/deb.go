@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/sextant-node/sextant/pkg/deb"
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // unpack writes the files of a package below root. Those that an administrator may have
@@ -31,16 +32,19 @@ func unpack(pack io.ReaderAt, root string, kept func(path string) bool) error {
 		}
 		name := deb.Name(h)
 		to := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
 		switch h.Typeflag {
 		case tar.TypeDir:
 			err = os.MkdirAll(to, h.FileInfo().Mode().Perm())
 		case tar.TypeSymlink:
-			err = replace(to, func(fresh string) error { return os.Symlink(h.Linkname, fresh) })
+			err = file.Link(to, h.Linkname)
 		case tar.TypeReg:
 			if _, there := os.Lstat(to); there == nil && kept(name) {
 				continue
 			}
-			err = replace(to, func(fresh string) error { return write(fresh, files, h.FileInfo().Mode().Perm()) })
+			err = replace(to, files, h.FileInfo().Mode().Perm())
 		default:
 			err = fmt.Errorf("a file of type %q", h.Typeflag)
 		}
@@ -50,16 +54,14 @@ func unpack(pack io.ReaderAt, root string, kept func(path string) bool) error {
 	}
 }
 
-// replace puts a file where another may be, in one step.
-func replace(to string, create func(fresh string) error) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
+// replace puts a file where another may be, in one step: file.Replace for what is too
+// large to be in memory.
+func replace(to string, from io.Reader, mode fs.FileMode) error {
 	fresh := to + ".sextant-new"
 	if err := os.RemoveAll(fresh); err != nil { // of an earlier life
 		return err
 	}
-	if err := create(fresh); err != nil {
+	if err := write(fresh, from, mode); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
 	return os.Rename(fresh, to)

@@ -58,10 +58,10 @@ func ReadHistory(text []byte) ([]Entry, error) {
 // schedulers and garbage collectors do as much by themselves.
 var noise = map[string]float64{"s": .05, "%": .3, "MiB": 5, "": .2}
 
-// Worse lists the rows in which Sextant is worse than in an earlier run by more
-// than a part of it. Machines differ from run to run, so what is compared is
-// the rows of both: Sextant beside the reference kubelet of the same run where both runs have one,
-// and the plain values only on machines alike.
+// Worse lists the rows of both runs in which Sextant is worse than in an earlier one by
+// more than a part of it. Machines differ from run to run, so what is compared is Sextant
+// beside the reference kubelet of the same run where both runs have one, and the plain
+// values only on machines alike.
 func Worse(before, now Entry, part float64) []string {
 	var list []string
 	for _, row := range Rows(now.Pods) {
