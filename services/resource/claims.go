@@ -37,7 +37,7 @@ type claims struct {
 	wake    signal.Signal
 }
 
-func newClaims(rootDir string, kit *service.Kit, ledger *ledger, node *node, metrics *metrics, wake signal.Signal, now func() time.Time) (*claims, error) {
+func newClaims(rootDir string, kit *service.Kit, ledger *ledger, tree *tree, node *node, metrics *metrics, wake signal.Signal, now func() time.Time) (*claims, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
@@ -68,10 +68,13 @@ func newClaims(rootDir string, kit *service.Kit, ledger *ledger, node *node, met
 	ctx := context.Background()
 	ledger.each(func(h *held) {
 		if !h.Releasing {
-			c.manager.Keep(h.pod)
+			err = errors.Join(err, c.manager.Keep(h.pod, func() bool { return len(h.Cgroup) > 0 && tree.of(h.Driver).Begun(h.Cgroup) }))
 		}
 		c.show(ctx, h)
 	})
+	if err != nil {
+		return nil, err
+	}
 	kit.Go("claims", c.run)
 	return c, nil
 }

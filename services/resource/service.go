@@ -133,7 +133,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Gauge == (gauge.Host{}) {
 		deps.Gauge = gauge.Host{Root: deps.Machine.Root, Version: node.facts.CgroupVersion}
 	}
-	claims, err := newClaims(cfg.RootDir, kit, ledger, node, metrics, wake, now)
+	claims, err := newClaims(cfg.RootDir, kit, ledger, tree, node, metrics, wake, now)
 	if err != nil {
 		return nil, err
 	}

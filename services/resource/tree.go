@@ -22,6 +22,8 @@ type Cgroups interface {
 	// Kill kills what is in a cgroup; false where the kernel has no such thing.
 	Kill(name pod.CgroupName) (done bool, err error)
 	Exists(name pod.CgroupName) bool
+	// Begun reports whether something was started in a pod's cgroup.
+	Begun(name pod.CgroupName) bool
 	// Set changes a cgroup that is there.
 	Set(name pod.CgroupName, values cgroup.Values) error
 	MemoryUsage(name pod.CgroupName) (int64, error)

@@ -58,6 +58,8 @@ func TestPlugins(t *testing.T) {
 	const device, driver = "example.com/resource", "test-driver.cdi.k8s.io"
 	plugin := func() (kill func()) { return c.program(samplePlugin) }
 	dra := func() (kill func()) {
+		// The driver makes the folder above its own.
+		c.must(os.MkdirAll(filepath.Join(n.Root, "plugins", driver), 0o750))
 		return c.program(sampleDriver, "kubelet-plugin", "--kubeconfig="+cp.KubeConfig, "--node-name="+n.Name, "--drivername="+driver,
 			"--plugin-registration-path="+filepath.Join(n.Root, "plugins_registry"), "--datadir="+filepath.Join(n.Root, "plugins"),
 			"--cdi-dir="+n.Runtime.CDIDir())

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/load"
 )
@@ -29,6 +31,10 @@ func TestTakeOver(t *testing.T) {
 	c := newCrowd(t, n, rand.New(rand.NewPCG(1, 1)))
 	c.equip(cp)
 	c.churn.keepers()
+	c.Blind = func(p *corev1.Pod) {
+		withoutHealth(p)
+		p.Status.Resources = nil // after its own restart a kubelet reads them of the cgroup
+	}
 	own := pinnedName + "0"
 	c.must(c.churn.come(t.Context(), own, own))
 	before := c.ids()

@@ -5,6 +5,7 @@ package harness
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,6 +58,13 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 	if err := os.MkdirAll(p.Manifests, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if o.Root != "" { // another node may have it next
+		t.Cleanup(func() {
+			if err := empty(p.Root); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	if o.PrepareRoot != nil {
 		o.PrepareRoot(p.Root)
 	}
@@ -82,6 +90,15 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 		p.flags = append(p.flags, "--kubeconfig="+o.ControlPlane.nodeCredentials(t, p.Name, server))
 	}
 	return p
+}
+
+// empty removes what is in a folder, which may be a mount itself.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
 
 func (p *Place) writeConfig(path string, o NodeOptions) error {

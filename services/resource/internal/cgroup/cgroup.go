@@ -208,6 +208,19 @@ func (t Tree) Exists(name pod.CgroupName) bool {
 	return err == nil && len(existing(m)) > 0
 }
 
+// Begun reports whether a cgroup has others below it, in any hierarchy: those of containers
+// are made when a runtime starts them, and none outlives a boot.
+func (t Tree) Begun(name pod.CgroupName) bool {
+	m, err := t.manager(name, Values{})
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(existing(m), func(dir string) bool {
+		entries, _ := os.ReadDir(dir) // it may go meanwhile
+		return slices.ContainsFunc(entries, fs.DirEntry.IsDir)
+	})
+}
+
 // Pods are the UIDs of the pods that have a cgroup right below a parent, in any
 // hierarchy, sorted.
 func (t Tree) Pods(parent pod.CgroupName) ([]types.UID, error) {

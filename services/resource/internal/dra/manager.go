@@ -143,14 +143,21 @@ func (m *Manager) Look() {
 	}
 }
 
-// Keep has the claims of a pod prepared that was admitted before, if they are not.
-func (m *Manager) Keep(p *v1.Pod) {
+// Keep has the claims of a pod prepared that was admitted before, if they are not. begun
+// reports whether containers of the pod were started in this boot, as Ask's running does.
+func (m *Manager) Keep(p *v1.Pod, begun func() bool) error {
 	if !Uses(p) {
-		return
+		return nil
+	}
+	if !m.done(p) && begun() {
+		if err := m.trust(string(p.UID)); err != nil {
+			return err
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.take(p)
+	return nil
 }
 
 // Ask has the claims of a pod prepared. It returns nil when they are, waits a moment for

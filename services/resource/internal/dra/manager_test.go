@@ -231,6 +231,14 @@ func TestAClaimIsPreparedOnceInItsLife(t *testing.T) {
 	}
 }
 
+// keep is what a pod is told to that was admitted before.
+func (r *rig) keep(p *v1.Pod, begun bool) {
+	r.Helper()
+	if err := r.m.Keep(p, func() bool { return begun }); err != nil {
+		r.Error(err)
+	}
+}
+
 func TestABootPreparesAgain(t *testing.T) {
 	r := newRig(t)
 	d := r.driver(&dradriver.Driver{Name: "a.example", Versions: []string{"v9.DRAPlugin", drav1beta1.DRAPluginService, drav1.DRAPluginService}})
@@ -239,7 +247,7 @@ func TestABootPreparesAgain(t *testing.T) {
 	r.prepared(p)
 	r.boot = "b2"
 	r.restart()
-	r.m.Keep(p)
+	r.keep(p, false)
 	r.refused(p, "prepare dynamic resources: DRA driver a.example is not registered")
 	r.register(d)
 	r.prepared(p)
@@ -356,6 +364,39 @@ func TestAKubeletTookOver(t *testing.T) {
 	r.left("p1") // unknown
 	r.left("p2")
 	r.expect(d, "prepare ns/gpu u1", "unprepare ns/left u3", "unprepare ns/nic u2")
+}
+
+// TestTakenOverAgain: pods that the service knows from before a kubelet ran are not asked
+// about any more. A driver is called for those only that have not begun in this boot.
+func TestTakenOverAgain(t *testing.T) {
+	r := newRig(t)
+	d := r.driver(&dradriver.Driver{Name: "a.example"})
+	runs, waits := pod("p1", "gpu"), pod("p2", "nic")
+	r.claim("gpu", "u1", "a.example", "p1")
+	r.claim("nic", "u2", "a.example", "p2")
+	r.prepared(runs)
+	r.prepared(waits)
+	r.stop()
+	text, err := os.ReadFile(r.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A kubelet has written it since.
+	other := strings.ReplaceAll(string(text), `\"RequestNames\":[`, `\"RequestNames\":[\"more\",`)
+	if other == string(text) {
+		t.Fatalf("no requests in %s", text)
+	}
+	other = other[:strings.LastIndex(other, ":")+1] + "SUM}"
+	if err := os.WriteFile(r.file(), []byte(summed(t, other)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.keep(runs, true)
+	r.keep(waits, false)
+	r.register(d)
+	r.prepared(runs)
+	r.prepared(waits)
+	r.expect(d, "prepare ns/gpu u1", "prepare ns/nic u2", "prepare ns/nic u2")
 }
 
 func TestADamagedFileOfAKubelet(t *testing.T) {

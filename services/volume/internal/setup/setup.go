@@ -115,7 +115,8 @@ func (h *Host) Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (
 // Measure says how full a volume is.
 func (h *Host) Measure(path string) (*measure.Reading, error) { return measure.Folder(path) }
 
-// Found lists the pods that have volumes on disk, with the volumes' names.
+// Found lists the pods that have folders of volumes on disk, with the names of the volumes
+// that are in them: a kubelet leaves the folders of a pod empty for a while.
 func (h *Host) Found() (map[types.UID][]string, error) {
 	pods, err := os.ReadDir(h.Layout.Pods())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,6 +128,11 @@ func (h *Host) Found() (map[types.UID][]string, error) {
 	found := map[types.UID][]string{}
 	for _, p := range pods {
 		uid := types.UID(p.Name())
+		for _, folder := range h.folders(uid) {
+			if _, err := os.Lstat(folder); err == nil {
+				found[uid] = []string{}
+			}
+		}
 		plugins, err := os.ReadDir(h.Layout.Volumes(uid))
 		if err != nil {
 			continue // not a pod's folder, or one without volumes

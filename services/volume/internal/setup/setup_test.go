@@ -340,11 +340,17 @@ func TestFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(h.Layout.Pods(), "stray"), "no folder")
+	// A kubelet has unmounted the volumes of one pod, and another had none.
+	for _, left := range []string{filepath.Join(h.Layout.Volumes("left"), "kubernetes.io~projected"), h.Layout.Plugins("none")} {
+		if err := os.MkdirAll(left, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
 	found, err := h.Found()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(found); got != "map[a:[v w] b:[x]]" {
+	if got := fmt.Sprint(found); got != "map[a:[v w] b:[x] left:[] none:[]]" {
 		t.Errorf("found %s", got)
 	}
 	if found, err := setup.NewHost(filepath.Join(h.Layout.Root, "nowhere")).Found(); err != nil || len(found) > 0 {
