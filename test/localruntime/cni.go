@@ -13,10 +13,14 @@ import (
 )
 
 // renderCNI writes the pod network: a bridge with addresses handed out from one
-// range, and host ports. Addresses are not masqueraded: the range stays on the
+// range of each family, and host ports. Addresses are not masqueraded: the range stays on the
 // machine.
-func renderCNI(network, bridge, subnet, dataDir string) ([]byte, error) {
+func renderCNI(network, bridge string, subnets []string, dataDir string) ([]byte, error) {
 	type object map[string]any
+	var ranges [][]object
+	for _, s := range subnets {
+		ranges = append(ranges, []object{{"subnet": s}})
+	}
 	list := object{
 		"cniVersion": "0.4.0",
 		"name":       network,
@@ -31,7 +35,7 @@ func renderCNI(network, bridge, subnet, dataDir string) ([]byte, error) {
 				"ipam": object{
 					"type":    "host-local",
 					"dataDir": dataDir,
-					"ranges":  [][]object{{{"subnet": subnet}}},
+					"ranges":  ranges,
 				},
 			},
 			{
@@ -46,6 +50,28 @@ func renderCNI(network, bridge, subnet, dataDir string) ([]byte, error) {
 		return nil, fmt.Errorf("render CNI network: %w", err)
 	}
 	return append(b, '\n'), nil
+}
+
+// ranges are those of the families, given that of IPv4. That of IPv6 is a unique local one
+// (RFC 4193) that ends with the other, which nobody else has on the machine.
+func (f Families) ranges(subnet string) ([]string, error) {
+	p, err := netip.ParsePrefix(subnet)
+	if err != nil {
+		return nil, fmt.Errorf("pod network: %w", err)
+	}
+	v6 := [16]byte{0: 0xfd, 1: 's', 2: 'x', 3: 't'}
+	v4 := p.Masked().Addr().As4()
+	copy(v6[4:], v4[:])
+	second := netip.PrefixFrom(netip.AddrFrom16(v6), 64).String()
+	switch f {
+	case IPv4:
+		return []string{subnet}, nil
+	case DualStack:
+		return []string{subnet, second}, nil
+	case IPv6:
+		return []string{second}, nil
+	}
+	return nil, fmt.Errorf("invalid Families: %q", f)
 }
 
 // pickSubnet returns the first 10.x.0.0/16 from 10.88 on that overlaps nothing
@@ -95,7 +121,11 @@ func usedPrefixes(except string) ([]netip.Prefix, error) {
 }
 
 func (c Config) writeCNI(subnet string) error {
-	b, err := renderCNI(c.networkName(), c.Bridge, subnet, c.cniDataDir())
+	subnets, err := c.Families.ranges(subnet)
+	if err != nil {
+		return err
+	}
+	b, err := renderCNI(c.networkName(), c.Bridge, subnets, c.cniDataDir())
 	if err != nil {
 		return err
 	}

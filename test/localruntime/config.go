@@ -58,6 +58,9 @@ type Config struct {
 	// Subnet is the pods' IPv4 range in CIDR form. Default: the first free
 	// 10.x.0.0/16 from 10.88 on, kept once chosen.
 	Subnet string
+	// Families are those of the addresses that a pod gets, of which the IPv6 ones come from
+	// a range made of Subnet. Default: IPv4.
+	Families Families
 	// CgroupRoots are cgroups, relative to the mount points of the hierarchies
 	// ("/kubepods"), that belong to this runtime's user alone. Teardown removes
 	// them once they are empty of processes.
@@ -70,6 +73,16 @@ type Config struct {
 	// Logger receives progress; nil discards it.
 	Logger *slog.Logger
 }
+
+// Families are the IP families of pods.
+type Families string
+
+// The families there are; of two, which one comes first is a node agent's choice.
+const (
+	IPv4      Families = ""
+	DualStack Families = "dual-stack"
+	IPv6      Families = "IPv6"
+)
 
 // withDefaults fills what the caller left open and reports the first field that
 // cannot work.

@@ -5,6 +5,7 @@ package localruntime
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -49,7 +50,7 @@ func TestRenderConfig(t *testing.T) {
 }
 
 func TestRenderCNI(t *testing.T) {
-	b, err := renderCNI("net", "br", "10.90.0.0/16", "/data")
+	b, err := renderCNI("net", "br", []string{"10.90.0.0/16"}, "/data")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +75,19 @@ func TestRenderCNI(t *testing.T) {
 	p := list.Plugins[0]
 	if p.Type != "bridge" || p.Bridge != "br" || p.IPMasq || p.IPAM.DataDir != "/data" || p.IPAM.Ranges[0][0].Subnet != "10.90.0.0/16" {
 		t.Errorf("bridge plugin = %+v", p)
+	}
+}
+
+func TestRanges(t *testing.T) {
+	for f, want := range map[Families]string{
+		IPv4: "[10.90.0.0/16]", DualStack: "[10.90.0.0/16 fd73:7874:a5a::/64]", IPv6: "[fd73:7874:a5a::/64]",
+	} {
+		if got, err := f.ranges("10.90.0.0/16"); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%q: %v, %v; want %s", f, got, err, want)
+		}
+	}
+	if got, err := Families("IPv5").ranges("10.90.0.0/16"); err == nil {
+		t.Errorf("no such family: %v", got)
 	}
 }
 

@@ -175,6 +175,7 @@ func (s *series) atPoints() {
 		for killed < *perHit && time.Since(began) < atPoint {
 			found = append(append(found, s.truth()...), s.Look()...)
 			killed = s.ended() - before
+			s.mood.count.Add(1) // pods that stay for some rounds go on
 			s.Kills()
 			harness.Rest(s.T, 200*time.Millisecond)
 		}

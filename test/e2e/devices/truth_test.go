@@ -64,12 +64,12 @@ func (c *crowd) running(ctx context.Context) (map[string]has, error) {
 			return nil, err
 		}
 		h := has{pod: one.GetLabels()["io.kubernetes.pod.name"], uid: one.GetLabels()["io.kubernetes.pod.uid"]}
+		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		if err != nil || strings.HasPrefix(string(status), "Name:\trunc") {
+			continue // it has ended since, or runc has not become the container's program yet
+		}
 		environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 		if err != nil || len(environ) == 0 {
-			continue // it has ended since
-		}
-		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-		if err != nil {
 			continue
 		}
 		h.devices = cdi.Held(strings.Split(string(environ), "\x00"))

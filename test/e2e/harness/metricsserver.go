@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 //go:embed metrics-server.yaml
@@ -26,7 +28,7 @@ func (c *ControlPlane) StartMetricsServer(t testing.TB) {
 	t.Helper()
 	kubeconfig := c.file("metrics-server.kubeconfig")
 	program, err := c.lab.tool("metrics-server", "metrics-server")
-	address, addressErr := c.lab.network.address()
+	address, addressErr := c.lab.network.address(corev1.IPv4Protocol)
 	if err := errors.Join(err, addressErr, c.ca.kubeconfig(kubeconfig, c.Server, "metrics-server")); err != nil {
 		t.Fatal(err)
 	}

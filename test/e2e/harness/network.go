@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // network is the interface that carries the nodes' addresses: a bridge without
@@ -18,15 +19,16 @@ import (
 type network struct {
 	name string
 
-	mu   sync.Mutex
-	link netlink.Link
-	last netip.Addr
+	mu    sync.Mutex
+	link  netlink.Link
+	last  netip.Addr
+	last6 netip.Addr
 }
 
 func newNetwork(labID string) *network { return &network{name: labID + "n"} }
 
-// address hands out an address that nobody else has.
-func (n *network) address() (netip.Addr, error) {
+// address hands out an address of a family that nobody else has.
+func (n *network) address(family corev1.IPFamily) (netip.Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.link == nil {
@@ -34,12 +36,18 @@ func (n *network) address() (netip.Addr, error) {
 			return netip.Addr{}, err
 		}
 	}
-	n.last = n.last.Next()
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: n.last.AsSlice(), Mask: net.CIDRMask(32, 32)}}
-	if err := netlink.AddrAdd(n.link, addr); err != nil {
-		return netip.Addr{}, fmt.Errorf("add node address %s: %w", n.last, err)
+	last := &n.last
+	if family == corev1.IPv6Protocol {
+		last = &n.last6
 	}
-	return n.last, nil
+	*last = last.Next()
+	bits := last.BitLen()
+	// At once, without a look whether another machine has it.
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: last.AsSlice(), Mask: net.CIDRMask(bits, bits)}, Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrAdd(n.link, addr); err != nil {
+		return netip.Addr{}, fmt.Errorf("add node address %s: %w", *last, err)
+	}
+	return *last, nil
 }
 
 func (n *network) create() error {
@@ -54,6 +62,7 @@ func (n *network) create() error {
 	i := link.Attrs().Index
 	n.link = link
 	n.last = netip.AddrFrom4([4]byte{10, byte(128 + i>>8&0x7f), byte(i), 0})
+	n.last6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 's', 2: 'x', 3: 'n', 4: byte(i >> 8), 5: byte(i)})
 	return nil
 }
 

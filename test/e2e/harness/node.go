@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -39,6 +40,9 @@ type NodeOptions struct {
 	Place *Place
 	// Name of the node; made up if empty.
 	Name string
+	// Families of the node's addresses, the primary first; IPv4 if empty. Pods have
+	// addresses of the same families.
+	Families []corev1.IPFamily
 	// Root is the root directory; made up if empty.
 	Root string
 	// PrepareRoot is given the root directory before anything is in it.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ import (
 // runtime, directories and a KubeletConfiguration.
 type Place struct {
 	Name, IP string
+	// IPs are all addresses, IP first.
+	IPs []string
 	// Port of the kubelet API on IP.
 	Port int
 	// Root, Manifests and PodLogs are the kubelet's root directory, the folder of
@@ -38,9 +41,16 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 		return o.Place
 	}
 	lab := The(t)
-	ip, err := lab.network.address()
-	if err != nil {
-		t.Fatal(err)
+	if len(o.Families) == 0 {
+		o.Families = []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	var ips []string
+	for _, f := range o.Families {
+		ip, err := lab.network.address(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ips = append(ips, ip.String())
 	}
 	number := lab.next()
 	if o.Name == "" {
@@ -51,7 +61,7 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 	}
 	dir := filepath.Join(lab.Dir, "n"+number)
 	p := &Place{
-		Name: o.Name, IP: ip.String(), dir: dir,
+		Name: o.Name, IP: ips[0], IPs: ips, dir: dir,
 		Root: cmp.Or(o.Root, filepath.Join(dir, "kubelet")), Manifests: filepath.Join(dir, "manifests"), PodLogs: filepath.Join(dir, "log", "pods"),
 		Runtime: o.Runtime,
 	}
@@ -69,8 +79,9 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 		o.PrepareRoot(p.Root)
 	}
 	if p.Runtime == nil {
-		p.Runtime = StartRuntime(t, o.Flavour)
+		p.Runtime = startRuntime(t, o.Flavour, o.Families)
 	}
+	var err error
 	if p.Port, err = lab.port(p.IP); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +91,7 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 	}
 	p.flags = []string{
 		"--root-dir=" + p.Root, "--cert-dir=" + filepath.Join(p.Root, "pki"), "--config=" + config,
-		"--hostname-override=" + p.Name, "--node-ip=" + p.IP,
+		"--hostname-override=" + p.Name, "--node-ip=" + strings.Join(p.IPs, ","),
 	}
 	if o.ControlPlane != nil {
 		server := o.ControlPlane.Server

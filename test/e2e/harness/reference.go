@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +76,7 @@ func (r *Reference) Up(t testing.TB) {
 	}
 	err = r.process.ready(t.Context(), 3*time.Minute, func(ctx context.Context) error {
 		// Any answer will do: without a client certificate it is a refusal.
-		resp, err := Unverified(nil).Do(request(ctx, fmt.Sprintf("https://%s:%d/healthz", r.IP, r.Port)))
+		resp, err := Unverified(nil).Do(request(ctx, "https://"+net.JoinHostPort(r.IP, strconv.Itoa(r.Port))+"/healthz"))
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/test/images"
@@ -52,6 +53,20 @@ func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *R
 	for _, f := range prepare {
 		r.cfg.Root = r.cfg.Dir + "-images"
 		f(r.cfg.Root)
+	}
+	r.begin(t)
+	return r
+}
+
+// startRuntime starts a containerd whose pods have addresses of some families.
+func startRuntime(t testing.TB, flavour Flavour, families []corev1.IPFamily) *Runtime {
+	t.Helper()
+	r := newRuntime(t, flavour)
+	switch {
+	case len(families) > 1:
+		r.cfg.Families = localruntime.DualStack
+	case families[0] == corev1.IPv6Protocol:
+		r.cfg.Families = localruntime.IPv6
 	}
 	r.begin(t)
 	return r
