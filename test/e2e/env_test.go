@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -209,7 +210,7 @@ func brief(pod *corev1.Pod) string {
 
 // ask sends a request to a pod and returns the answer's body.
 func ask(ctx context.Context, method string, pod *corev1.Pod, path string) (int, string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+pod.Status.PodIP+":8080"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+net.JoinHostPort(pod.Status.PodIP, "8080")+path, nil)
 	if err != nil {
 		return 0, "", err
 	}

@@ -68,6 +68,9 @@ func startRuntime(t testing.TB, flavour Flavour, families []corev1.IPFamily) *Ru
 	case families[0] == corev1.IPv6Protocol:
 		r.cfg.Families = localruntime.IPv6
 	}
+	if r.cfg.Families != localruntime.IPv4 {
+		The(t).seen.Add(string(r.cfg.Families))
+	}
 	r.begin(t)
 	return r
 }
