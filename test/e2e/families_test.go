@@ -14,11 +14,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
-	"github.com/sextant-node/sextant/test/images"
 )
 
 // TestFamilies: nodes with addresses of both IP families, either first, and of IPv6 alone.
@@ -33,8 +31,8 @@ func TestFamilies(t *testing.T) {
 		t.Run(fmt.Sprint(families), func(t *testing.T) {
 			o := harness.NodeOptions{ControlPlane: cp, Families: families}
 			r, s := harness.StartReference(t, o), harness.StartNode(t, o)
-			reference := &addressed{t, &r.Place, cp, seen, families}
-			sextant := &addressed{t, &s.Place, cp, seen, families}
+			reference := &addressed{newAgent(t, &r.Place, cp, seen), families}
+			sextant := &addressed{newAgent(t, &s.Place, cp, seen), families}
 			want, got := reference.look(), sextant.look()
 			if t.Log(want); got != want {
 				t.Errorf("Sextant:\n%s\nthe kubelet:\n%s", got, want)
@@ -45,27 +43,23 @@ func TestFamilies(t *testing.T) {
 
 // addressed is a node whose addresses are of some families.
 type addressed struct {
-	*testing.T
-	place    *harness.Place
-	cp       *harness.ControlPlane
-	seen     *observer
+	*agent
 	families []corev1.IPFamily
 }
 
 // look says what there is of addresses, each by what it is of.
 func (a *addressed) look() string {
 	a.Helper()
-	ns := a.cp.Namespace(a.T)
-	a.make(ns, a.pod("plain"))
+	a.make(a.pod("plain"))
 	host := a.pod("host")
 	host.Spec.HostNetwork = true
 	host.Spec.Containers[0].Args = []string{"--http=" + net.JoinHostPort(a.place.IP, "8080")} // others listen, too
-	a.make(ns, host)
-	plain, host := a.ready(ns, "plain"), a.ready(ns, "host")
+	a.make(host)
+	plain, host := a.ready("plain"), a.ready("host")
 	if got := familiesOf(plain.Status.PodIPs); !slices.Equal(got, a.families) {
 		a.Errorf("the pod of a node of %v has addresses of %v", a.families, got)
 	}
-	names := []string{a.place.Name, "NODE", ns, "NS"}
+	names := []string{a.place.Name, "NODE", a.ns, "NS"}
 	for _, ip := range a.place.IPs {
 		names = append(names, ip, "NODE-"+string(familyOf(ip)))
 	}
@@ -83,7 +77,7 @@ func (a *addressed) look() string {
 	for _, p := range []*corev1.Pod{plain, host} {
 		fmt.Fprintf(&text, "%s: pod %s, of all %v; host %s, of all %v\n", p.Name, p.Status.PodIP, p.Status.PodIPs, p.Status.HostIP, p.Status.HostIPs)
 		for _, path := range []string{"/env", "/file?path=/etc/hosts"} {
-			fmt.Fprintf(&text, "%s%s:\n%s\n", p.Name, path, a.get(p, path))
+			fmt.Fprintf(&text, "%s%s:\n%s\n", p.Name, path, a.told(p, path))
 		}
 	}
 	fmt.Fprintf(&text, "has logs: %t\n", a.logs(plain) != "")
@@ -92,58 +86,35 @@ func (a *addressed) look() string {
 
 // pod is told its addresses, and probed at the first.
 func (a *addressed) pod(name string) *corev1.Pod {
-	c := corev1.Container{Name: "hello", Image: images.Hello, ReadinessProbe: &corev1.Probe{
+	p := a.agent.pod(name)
+	c := &p.Spec.Containers[0]
+	c.ReadinessProbe = &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1,
-	}}
+	}
 	for _, field := range []string{"podIP", "podIPs", "hostIP", "hostIPs"} {
 		c.Env = append(c.Env, corev1.EnvVar{Name: "IS_" + field, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status." + field},
 		}})
 	}
-	no := false
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-		NodeName: a.place.Name, Containers: []corev1.Container{c}, EnableServiceLinks: &no,
-	}}
-}
-
-func (a *addressed) make(ns string, p *corev1.Pod) {
-	a.Helper()
-	if _, err := a.cp.Admin.CoreV1().Pods(ns).Create(a.Context(), p, metav1.CreateOptions{}); err != nil {
-		a.Fatal(err)
-	}
-}
-
-func (a *addressed) ready(ns, name string) (p *corev1.Pod) {
-	a.Helper()
-	harness.Eventually(a, usual, name+" to be Ready", func(context.Context) error {
-		if p = a.seen.pod(ns, name); p == nil || !conditionTrue(p, corev1.PodReady) {
-			return fmt.Errorf("it is %v", p)
-		}
-		return nil
-	})
 	return p
 }
 
-// get is what the program in a pod answers, of the variables only those about addresses.
-func (a *addressed) get(p *corev1.Pod, path string) string {
+// told is what the program in a pod answers, of the variables only those about addresses.
+func (a *addressed) told(p *corev1.Pod, path string) string {
 	a.Helper()
-	var body string
-	harness.Eventually(a, usual, p.Name+path, func(ctx context.Context) (err error) {
-		_, body, err = ask(ctx, "GET", p, path)
-		return err
-	})
+	body := a.ask(p, path)
 	var all map[string]string
 	if json.Unmarshal([]byte(body), &all) != nil {
 		return body
 	}
-	var told []string
+	var about []string
 	for name, value := range all {
 		if strings.HasPrefix(name, "IS_") {
-			told = append(told, name+"="+value)
+			about = append(about, name+"="+value)
 		}
 	}
-	slices.Sort(told)
-	return strings.Join(told, "\n")
+	slices.Sort(about)
+	return strings.Join(about, "\n")
 }
 
 // logs are read as kubectl does: the API server connects to the node.

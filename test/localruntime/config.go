@@ -20,6 +20,9 @@ const (
 	// is imported when the caller names no other.
 	DefaultSandboxImage = "sextant.local/pause:v1"
 
+	// SecondHandler is runc again, under a name for RuntimeClasses.
+	SecondHandler = "second"
+
 	// maxSocketPath is the longest path a Unix socket address can hold
 	// (sun_path of 108 bytes with its final NUL), less the ".ttrpc" suffix that
 	// containerd appends for its second socket.

@@ -80,6 +80,12 @@ const configV2 = configHead + common + `
         BinaryName = $Runc
         Root = $RuncRoot
         SystemdCgroup = $SystemdCgroup
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.second]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.second.options]
+        BinaryName = $Runc
+        Root = $RuncRoot
+        SystemdCgroup = $SystemdCgroup
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = $CertsDir
 `
@@ -104,6 +110,12 @@ const configV3 = configHead + common + `
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        BinaryName = $Runc
+        Root = $RuncRoot
+        SystemdCgroup = $SystemdCgroup
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.second]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.second.options]
         BinaryName = $Runc
         Root = $RuncRoot
         SystemdCgroup = $SystemdCgroup
