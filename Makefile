@@ -211,6 +211,14 @@ crisuite-oldest:
 crisuite-newest:
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime | tail -n 1)/bin/runtime" -count=1
 
+.PHONY: containerd-1.7
+containerd-1.7: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
+containerd-1.7: export SEXTANT_SEEN ?= $(CURDIR)/bin/seen.jsonl
+containerd-1.7: test-setup build ## The tests of the runtime and of a node on containerd 1.7 (root, ten minutes)
+	@test/env/install.sh runtime-1.7 etcd kubernetes metrics-server
+	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime-1.7 | tail -n 1)/bin/runtime-1.7" -count=1
+	@cd test/e2e && go test . -v -count=1 -timeout=40m -short -run='^TestNodes$$' -kinds=v1.7-bus
+
 # An earlier version to upgrade from, or to mix with: a commit, a tag, or a version of
 # test/env/releases.txt.
 PREVIOUS ?=

@@ -13,7 +13,7 @@ import (
 
 // kinds chooses the kinds of node to test: a runtime, and whether there is a bus. The
 // two have each of either; the other pairs are tested by hand.
-var kinds = flag.String("kinds", "debian-nobus,v2-bus", "kinds of node, separated by commas: debian|v2, - , bus|nobus")
+var kinds = flag.String("kinds", "debian-nobus,v2-bus", "kinds of node, separated by commas: debian|v1.7|v2, - , bus|nobus")
 
 // parallel is how many tests run at once: they wait more than they work, but where a page
 // fault is dear, as in some virtual machines, twenty starts of runc at once take minutes.

@@ -3,13 +3,14 @@
 # modules into a cache outside the repository.
 #
 #	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, kubeadm,
-#	                         metrics-server, conformance, node-tests
+#	                         metrics-server, conformance, node-tests, runtime-1.7
 #
 # The cache is $SEXTANT_CACHE, else $XDG_CACHE_HOME/sextant, else
 # ~/.cache/sextant; its path is the last line printed. A part is built again when
 # its go.mod, its go.sum, the Go release or this script changed, else skipped.
 #
 #	runtime      containerd, its shim, ctr, runc, CNI plugins    bin/runtime
+#	runtime-1.7  containerd 1.7, and runtime's runc and plugins  bin/runtime-1.7
 #	etcd         etcd                                            bin/control-plane
 #	kubernetes   kube-apiserver, kube-controller-manager,
 #	             kubectl                                         bin/control-plane
@@ -71,6 +72,16 @@ runtime() {
 		-o "$out/runc" github.com/opencontainers/runc
 }
 
+runtime_1_7() {
+	out=$cache/bin/runtime-1.7
+	containerd=github.com/containerd/containerd
+	export CGO_ENABLED=0
+	go_build "$out" "-X $containerd/version.Version=$(version runtime-1.7 $containerd)" \
+		$containerd/cmd/containerd $containerd/cmd/containerd-shim-runc-v2 $containerd/cmd/ctr
+	ln -sfn ../runtime/runc "$out/runc"
+	ln -sfn ../runtime/cni "$out/cni"
+}
+
 etcd() {
 	export CGO_ENABLED=0
 	go_build "$cache/bin/control-plane" "" .
@@ -126,6 +137,7 @@ test_binary() {
 for p in "$@"; do
 	case $p in
 	runtime | etcd | kubernetes | conformance) part "$p" "$p" "$p" ;;
+	runtime-1.7) part runtime runtime runtime && part "$p" "$p" runtime_1_7 ;;
 	kubelet | kubeadm) part "$p" kubernetes "$p" ;;
 	node-tests) part node-tests conformance node_tests ;;
 	metrics-server) part "$p" "$p" metrics_server ;;

@@ -24,12 +24,19 @@ type Flavour string
 const (
 	// Debian is the containerd of Debian 12: 1.6, without container events.
 	Debian Flavour = "debian"
+	// V17 is containerd 1.7, the long-term release: with container events, and the format of
+	// configuration of 1.6.
+	V17 Flavour = "v1.7"
 	// V2 is the current containerd: 2.x, with container events.
 	V2 Flavour = "v2"
 )
 
-// Flavours lists both; a test that is about the runtime runs with each.
+// Flavours lists the oldest and the newest; a test that is about the runtime runs with each.
 func Flavours() []Flavour { return []Flavour{Debian, V2} }
+
+// part is what a flavour is built as (test/env/install.sh); empty for the one of the
+// distribution.
+func (f Flavour) part() string { return map[Flavour]string{V17: "runtime-1.7", V2: "runtime"}[f] }
 
 // Runtime is a containerd of one test's own.
 type Runtime struct {
@@ -86,8 +93,8 @@ func newRuntime(t testing.TB, flavour Flavour) *Runtime {
 		SocketGID:   runtimeGID,
 		CgroupRoots: []string{lab.cgroupRoot()},
 	}
-	if flavour == V2 {
-		p, err := lab.tool("runtime", "containerd")
+	if part := flavour.part(); part != "" {
+		p, err := lab.tool(part, "containerd")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -205,7 +205,7 @@ func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *San
 	case !p.networked():
 		p.waiting(c)
 	case p.leftover(c.Name):
-		p.coming(c, "remove", "")
+		p.coming(c, "remove", p.unremoved(c.Name))
 	case p.former(c.Name):
 		p.coming(c, "stop", "an earlier instance of container "+c.Name+" is being stopped")
 	case !p.in.Observed.Verified:
@@ -243,12 +243,13 @@ func (p *containers) run(c *v1.Container, active *Sandbox, ref string) {
 }
 
 // leftover removes an instance that was created and never started: what an
-// earlier life of this process was about to start, or was starting.
+// earlier life of this process was about to start, or was starting. One that the runtime
+// does not remove holds the next instance up no longer.
 func (p *containers) leftover(name string) bool {
 	found := false
 	for i := range p.in.Observed.Containers {
 		if o := &p.in.Observed.Containers[i]; o.Name == name && o.State == Created {
-			found = true
+			found = found || !p.stuck(o)
 			p.remove(Action{Kind: Remove, ID: o.ID, Container: o.Name})
 		}
 	}

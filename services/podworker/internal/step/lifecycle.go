@@ -260,7 +260,7 @@ func (p *planner) depart() {
 		}
 	}
 	if len(p.in.Observed.Containers)+len(p.in.Observed.Sandboxes) > 0 {
-		p.wait("runtime", "remove", "")
+		p.wait("runtime", "remove", p.unremoved(""))
 		return
 	}
 	p.leave()

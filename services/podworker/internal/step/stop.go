@@ -160,11 +160,14 @@ func sidecarIndex(p *v1.Pod, name string) int {
 	return slices.IndexFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && pod.IsSidecar(&c) })
 }
 
-// stopStale stops what runs in other sandboxes than the one in use.
+// stopStale stops what runs in other sandboxes than the one in use, and of a container what
+// is older than its newest instance: the runtime may start one yet that it did not remove.
 func (p *stops) stopStale(active *Sandbox) {
 	for i := range p.in.Observed.Containers {
 		o := &p.in.Observed.Containers[i]
-		if o.Sandbox != active.ID && p.live(o) {
+		newest := p.newest(o.Name, active.ID)
+		stale := o.Sandbox != active.ID || newest != nil && o.RestartCount < newest.RestartCount
+		if stale && p.live(o) {
 			p.kill(o, p.in.Now.Add(containerGrace(p.pod)), "", true)
 		}
 	}

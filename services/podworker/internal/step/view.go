@@ -194,6 +194,11 @@ func (v view) rewritten() bool {
 // attempt is the restart count of the next instance.
 func (v view) attempt(name string) int {
 	n := max(v.f.Containers[name].Instances, v.in.Logged[name])
+	for i := range v.in.Observed.Containers {
+		if o := &v.in.Observed.Containers[i]; o.Name == name && v.stuck(o) {
+			n = max(n, o.RestartCount+1) // its number is taken
+		}
+	}
 	if n > 0 || v.in.Desired == nil {
 		return n
 	}
@@ -210,6 +215,28 @@ func (v view) attempt(name string) int {
 		}
 	}
 	return 0
+}
+
+// mostRemovals is how often the removal of an instance is tried, in about seven seconds,
+// before the next is started beside it.
+const mostRemovals = 4
+
+// stuck reports whether an instance that never started is one that the runtime does not
+// remove. containerd has such where a caller died within StartContainer: "cannot delete
+// running task", until the task's process ends.
+func (v view) stuck(o *Instance) bool {
+	f := v.f.Failures[Action{Kind: Remove, ID: o.ID}.Key()]
+	return o.State == Created && !f.Away && f.Count >= mostRemovals
+}
+
+// unremoved is why an instance of a container is not removed, or of any for "".
+func (v view) unremoved(name string) string {
+	for _, o := range v.in.Observed.Containers {
+		if f, failed := v.f.Failures[Action{Kind: Remove, ID: o.ID}.Key()]; failed && (name == "" || o.Name == name) {
+			return f.Message
+		}
+	}
+	return ""
 }
 
 // restartsForSize reports whether a running container gets what is allocated only
@@ -243,7 +270,7 @@ func (v view) nextToReset() *Instance {
 	var best *Instance
 	rank := 4
 	for kind, c := range pod.Containers(v.pod) {
-		i := slices.IndexFunc(v.in.Observed.Containers, func(o Instance) bool { return o.Name == c.Name })
+		i := slices.IndexFunc(v.in.Observed.Containers, func(o Instance) bool { return o.Name == c.Name && !v.stuck(&o) })
 		if i < 0 || kind == pod.Ephemeral {
 			continue
 		}

@@ -298,10 +298,10 @@ func (w *world) die(id string, code int32) {
 	}
 }
 
-// newestOf is the newest instance of a container.
+// newestOf finds the newest instance of a container, or one by its ID.
 func (w *world) newestOf(name string) (*Instance, error) {
 	for i := range w.conts {
-		if w.conts[i].Name == name {
+		if w.conts[i].Name == name || w.conts[i].ID == name {
 			return &w.conts[i], nil
 		}
 	}
