@@ -74,7 +74,8 @@ func TestReal(t *testing.T) {
 		}
 	})
 	served := serveImages(t)
-	modern := rt.Version().Major >= 2
+	version := rt.Version()
+	modern := version.Major >= 2
 	crisuite.Run(t, crisuite.Target{
 		Conn: func(t testing.TB) grpc.ClientConnInterface {
 			conn, err := localruntime.Dial(strings.TrimPrefix(rt.Endpoint(), "unix://"))
@@ -85,7 +86,7 @@ func TestReal(t *testing.T) {
 			return conn
 		},
 		Images:       served,
-		Features:     crisuite.Features{Events: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
+		Features:     crisuite.Features{Events: modern || version.Minor >= 7, RuntimeConfig: modern, ImageID: modern, Streams: modern},
 		CgroupParent: root,
 		Interrupt: func(t testing.TB, during func()) {
 			if err := syscall.Kill(rt.PID(), syscall.SIGKILL); err != nil {

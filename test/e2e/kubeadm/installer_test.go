@@ -36,6 +36,7 @@ func TestInstaller(t *testing.T) {
 	if err := m.runtime.ImportImage(t.Context(), filepath.Join(harness.BootFiles, "image.tar"), installerImage); err != nil {
 		t.Fatal(err)
 	}
+	m.cp.StartScheduler(t) // a DaemonSet has its pods scheduled
 	m.cp.Kubectl(t, "apply", "-k", m.installer())
 	m.cp.Kubectl(t, "label", "node", nodeName, "sextant-install=true")
 	m.Cleanup(func() {
