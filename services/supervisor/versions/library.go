@@ -57,6 +57,14 @@ func target(link string) string {
 	return filepath.Base(filepath.Dir(at))
 }
 
+// Executed is the version whose program a process executes, given the path of it, or false:
+// a process is its parent's program, systemd's of one, until it executes its own.
+func Executed(path string) (version string, ok bool) {
+	dir := filepath.Dir(path)
+	name := strings.TrimSuffix(filepath.Base(path), " (deleted)") // as /proc/PID/exe has it
+	return filepath.Base(dir), name == program && filepath.Base(filepath.Dir(dir)) == "versions"
+}
+
 // Switch points a name's link to another version and records the one before.
 func (l Library) Switch(name, version string) error {
 	installed, err := l.Installed()

@@ -53,3 +53,18 @@ func TestSwitchToNothing(t *testing.T) {
 		t.Error("an empty library has versions")
 	}
 }
+
+func TestExecuted(t *testing.T) {
+	for path, want := range map[string]string{
+		"/usr/lib/sextant/versions/0.2.0/sextant":           "0.2.0",
+		"/usr/lib/sextant/versions/0.2.0/sextant (deleted)": "0.2.0",
+		"/usr/lib/systemd/systemd":                          "",
+		"/usr/bin/dash":                                     "",
+		"/usr/bin/sextant":                                  "",
+		"":                                                  "",
+	} {
+		if got, ok := Executed(path); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %q, %t; want %q", path, got, ok, want)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -196,7 +195,11 @@ func (u *upgradeFlags) unit(ctx context.Context, p house.RootPart) versions.Seen
 	}
 	seen := versions.Seen{Version: u.lib().Current(string(p)), Epoch: state.Invocation, Understood: true, Serving: state.Active == "active"}
 	if state.Program != "" {
-		seen.Version = filepath.Base(filepath.Dir(state.Program))
+		version, ok := versions.Executed(state.Program)
+		if !ok {
+			return versions.Seen{Err: p.Unit() + " executes " + state.Program + " so far"}
+		}
+		seen.Version = version
 	}
 	switch {
 	case state.Active == "inactive":
