@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -288,12 +290,36 @@ func (f *follow) until(want string) {
 	}
 }
 
+// watched waits until somebody in this process watches a folder: k8s.io/cri-client reads to
+// the end, then begins to watch, and hears of no rotation before that.
+func (w *world) watched(dir string) {
+	w.t.Helper()
+	var is syscall.Stat_t
+	if err := syscall.Stat(dir, &is); err != nil {
+		w.t.Fatal(err)
+	}
+	mark := fmt.Sprintf(" ino:%x ", is.Ino)
+	for ctx := w.ctx(); ctx.Err() == nil; runtime.Gosched() {
+		infos, err := filepath.Glob("/proc/self/fdinfo/*")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, info := range infos {
+			if text, err := os.ReadFile(info); err == nil && strings.Contains(string(text), "inotify ") && strings.Contains(string(text), mark) {
+				return
+			}
+		}
+	}
+	w.t.Fatalf("nobody watches %s", dir)
+}
+
 func TestFollowAcrossRotationUntilTheEnd(t *testing.T) {
 	w := newWorld(t)
 	id := w.run(0, "trap 'exit 0' TERM; echo one; while true; do if test -f /more; then rm /more; echo two; fi; sleep 10ms; done")
 	f := w.follow(w.ctx(), nil)
 	f.until("one\n")
 	log := filepath.Join(w.dir, "c", "0.log")
+	w.watched(filepath.Dir(log))
 	if err := os.Rename(log, log+".20260101-000000"); err != nil {
 		t.Fatal(err)
 	}
