@@ -136,12 +136,12 @@ var eventTests = []test{
 			}
 		}
 		last := rec.of(p.id)
-		if st := last[len(last)-1].GetPodSandboxStatus().GetState(); st != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+		if st := last[len(last)-1].GetPodSandboxStatus().GetState(); e.target.Features.WholeEvents && st != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 			e.Errorf("last event of the sandbox: %v", st)
 		}
 	}},
 	{"of a start that failed there need be none", func(e *env) {
-		if !e.target.Features.Events {
+		if !e.target.Features.WholeEvents {
 			return
 		}
 		rec := e.record()

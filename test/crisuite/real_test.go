@@ -85,8 +85,10 @@ func TestReal(t *testing.T) {
 			t.Cleanup(func() { conn.Close() })
 			return conn
 		},
-		Images:       served,
-		Features:     crisuite.Features{Events: modern || version.Minor >= 7, RuntimeConfig: modern, ImageID: modern, Streams: modern},
+		Images: served,
+		Features: crisuite.Features{
+			Events: modern || version.Minor >= 7, WholeEvents: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern,
+		},
 		CgroupParent: root,
 		Interrupt: func(t testing.TB, during func()) {
 			if err := syscall.Kill(rt.PID(), syscall.SIGKILL); err != nil {

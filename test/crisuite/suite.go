@@ -49,6 +49,10 @@ type Images struct {
 type Features struct {
 	// Events is GetContainerEvents; else it must be Unimplemented.
 	Events bool
+	// WholeEvents: a container that never started has an event of its removal, and the last
+	// event of a sandbox has it NOTREADY. With containerd 1.7 neither is so; for Sextant an
+	// event is a reason to ask, no more.
+	WholeEvents bool
 	// RuntimeConfig tells the cgroup driver; else it must be Unimplemented.
 	RuntimeConfig bool
 	// Streams are the Stream forms of the List calls (since CRI 1.36); else they
