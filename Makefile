@@ -250,6 +250,13 @@ machine-storage: test-setup $(IMAGES) ## Volumes of a real NFS server and a real
 	@$(call packages,bin/storage)
 	@cd test/machine && go test -v -count=1 -timeout=3h -run='^TestStorage$$' -storage=$(MACHINE_CACHE)/storage -packages=$(CURDIR)/bin/storage -images=$(CURDIR)/bin/images $(MACHINE) .
 
+.PHONY: machine-numa
+machine-numa: test-setup ## Upstream's e2e_node of CPUs, memory and topology on an emulated machine with two NUMA nodes and SMT, reference kubelet and Sextant (root, hours; MACHINE='-focus=REGEXP')
+	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
+	@test/env/install.sh runtime kubelet conformance node-tests
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@cd test/machine && go test -v -count=1 -timeout=13h -run='^TestNUMA$$' -image=$(MACHINE_CACHE) $(MACHINE) .
+
 .PHONY: volume-kills
 volume-kills: test-setup ## 200 kill -9s under pods with every kind of volume: of volume alone, and of volume and podworker of a node (root)
 	@test/env/install.sh runtime etcd kubernetes

@@ -19,7 +19,7 @@ func Example() {
 	owner := feed.NewOwner[*proberv1.PodVerdicts]("prober.verdicts", "epoch-1", nil)
 	replica := feed.NewReplica(feed.ReplicaConfig{
 		Feed: owner.Name(), Puller: feedtest.Local{owner.Name(): owner},
-	}, feed.Message[*proberv1.PodVerdicts])
+	}, feed.Decoder(feed.Whole[*proberv1.PodVerdicts]))
 	replica.Watch(func(keys []string) {
 		if len(keys) > 0 { // none: not items have changed, but what is known of them all
 			fmt.Println("changed:", keys)

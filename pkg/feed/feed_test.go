@@ -208,7 +208,7 @@ func TestAmendedItems(t *testing.T) {
 	}
 	changed := []string{}
 	reader := func() *feed.Replica[*configv1.Object] {
-		m := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigObjects.Name, Puller: feedtest.Local{house.ConfigObjects.Name: owner}}, feed.Message[*configv1.Object])
+		m := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigObjects.Name, Puller: feedtest.Local{house.ConfigObjects.Name: owner}}, feed.Decoder(feed.Whole[*configv1.Object]))
 		m.Watch(func(keys []string) { changed = append(changed, keys...) })
 		return m
 	}
@@ -258,7 +258,7 @@ func TestEventsAreABoundedLog(t *testing.T) {
 // nor keeps it from its readers.
 func TestItemChangesWhateverItsText(t *testing.T) {
 	owner := feed.NewOwner[*eventv1.Event]("f", "e", nil)
-	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: feedtest.Local{"f": owner}}, feed.Message[*eventv1.Event])
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: feedtest.Local{"f": owner}}, feed.Decoder(feed.Whole[*eventv1.Event]))
 	for text, want := range map[string]string{"whole": "whole", "caf\xe9": "caf\uFFFD", "\xe6\x97": "\uFFFD"} {
 		if _, err := owner.Set(t.Context(), "pod", &eventv1.Event{Message: text}); err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestItemChangesWhateverItsText(t *testing.T) {
 func TestItemsOfAFormerLife(t *testing.T) {
 	ctx := t.Context()
 	local := feedtest.Local{}
-	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: local}, feed.Message[*feedv1.Revision])
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: local}, feed.Decoder(feed.Whole[*feedv1.Revision]))
 	owner := func(epoch string, keys ...string) {
 		o := feed.NewOwner[*feedv1.Revision]("f", epoch, nil)
 		for _, key := range keys {
@@ -335,7 +335,7 @@ func FuzzModel(f *testing.F) {
 		}
 		start()
 		link := &unreliable{Puller: local}
-		replica := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link}, feed.Message[*feedv1.Revision])
+		replica := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link}, feed.Decoder(feed.Whole[*feedv1.Revision]))
 		model, deleted := map[string]uint64{}, map[string]bool{}
 		complete := false
 		set := func(key string, n uint64) {

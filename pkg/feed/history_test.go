@@ -188,7 +188,7 @@ type sample struct {
 
 func (h *history) reader(cfg ReplicaConfig) *reader {
 	cfg.Feed, cfg.Puller, cfg.Listener, cfg.Safety = "f", h, h.rumour, 20*time.Millisecond
-	r := &reader{replica: NewReplica(cfg, Message[*feedv1.Revision])}
+	r := &reader{replica: NewReplica(cfg, Decoder(Whole[*feedv1.Revision]))}
 	r.replica.Watch(func([]string) { r.sample() })
 	return r
 }

@@ -82,7 +82,7 @@ func TestPagesWhileItemsChange(t *testing.T) {
 				local, want := feedtest.Local{"f": owner}, map[string]uint64{}
 				link := &between{Puller: local}
 				page := perPage * (len(name(0)) + proto.Size(&feedv1.Revision{N: 1}))
-				m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link, Page: page}, feed.Message[*feedv1.Revision])
+				m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link, Page: page}, feed.Decoder(feed.Whole[*feedv1.Revision]))
 				put(t, owner, want, "first", 1)
 				if behind {
 					owner.SetComplete(ctx, true)
@@ -149,7 +149,7 @@ func TestFeedBeyondAMessage(t *testing.T) {
 		}
 	}
 	sizes := &largest{Puller: s.conn}
-	m := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigObjects.Name, Puller: sizes}, feed.Message[*wrapperspb.BytesValue])
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigObjects.Name, Puller: sizes}, feed.Decoder(feed.Whole[*wrapperspb.BytesValue]))
 	pull(t, m)
 	if got := len(m.Items()); got != items {
 		t.Errorf("%d items, want %d", got, items)
@@ -190,7 +190,7 @@ func TestAnItemLargerThanAPage(t *testing.T) {
 		put(t, owner, want, fmt.Sprint(i), 1)
 	}
 	link := &between{Puller: feedtest.Local{"f": owner}}
-	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link, Page: 1}, feed.Message[*feedv1.Revision])
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: "f", Puller: link, Page: 1}, feed.Decoder(feed.Whole[*feedv1.Revision]))
 	pull(t, m)
 	if len(m.Items()) != 3 || link.pages != 3 {
 		t.Errorf("%d items on %d pages, want 3 on 3", len(m.Items()), link.pages)

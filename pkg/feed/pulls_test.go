@@ -57,7 +57,7 @@ func TestPulls(t *testing.T) {
 			if settles {
 				cfg.Settle = settle
 			}
-			m := feed.NewReplica(cfg, feed.Message[*plegv1.PodRecord])
+			m := feed.NewReplica(cfg, feed.Decoder(feed.Whole[*plegv1.PodRecord]))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go func() { _ = m.Run(ctx) }() // it never fails
@@ -156,7 +156,7 @@ func TestPollsWithoutAnnouncements(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			owner := feed.NewOwner[*plegv1.PodRecord](house.PlegPods.Name, "one", test.announce)
 			puller := &counted{Puller: feedtest.Local{house.PlegPods.Name: owner}}
-			m := feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegPods.Name, Puller: puller, Listener: test.listener}, feed.Message[*plegv1.PodRecord])
+			m := feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegPods.Name, Puller: puller, Listener: test.listener}, feed.Decoder(feed.Whole[*plegv1.PodRecord]))
 			changed := make(chan struct{}, 10)
 			m.Watch(func([]string) { changed <- struct{}{} })
 			ctx, cancel := context.WithCancel(t.Context())

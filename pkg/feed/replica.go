@@ -110,12 +110,25 @@ func NewReplica[T any](cfg ReplicaConfig, decode func(key string, value []byte) 
 	}
 }
 
-// Message is the decoder for replicas that want the feed's message as it is.
-func Message[M proto.Message](_ string, value []byte) (M, error) {
-	var zero M
-	message := zero.ProtoReflect().New().Interface().(M)
-	return message, proto.Unmarshal(value, message)
+// Decoder reads an item's bytes as the feed's message, of which keep makes what the
+// reader wants of it; the message is keep's own.
+func Decoder[M proto.Message, T any](keep func(key string, message M) (T, error)) func(key string, value []byte) (T, error) {
+	return func(key string, value []byte) (T, error) {
+		var none M
+		message := none.ProtoReflect().New().Interface().(M)
+		if err := proto.Unmarshal(value, message); err != nil {
+			var nothing T
+			return nothing, err
+		}
+		return keep(key, message)
+	}
 }
+
+// Whole keeps the message as it is.
+func Whole[M proto.Message](_ string, message M) (M, error) { return message, nil }
+
+// Keys keeps nothing but which items there are.
+func Keys(string, []byte) (struct{}, error) { return struct{}{}, nil }
 
 // Feed is the name of the feed copied.
 func (m *Replica[T]) Feed() string { return m.cfg.Feed }

@@ -5,8 +5,6 @@ package kubeletconfig
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 )
 
@@ -20,11 +18,7 @@ func GenerationOf(c *Config) uint64 {
 
 // Decode reads an item of the feed config.kubelet; the error of a configuration
 // that is of no use names its generation.
-func Decode(_ string, value []byte) (*Config, error) {
-	m := &configv1.KubeletConfig{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func Decode(_ string, m *configv1.KubeletConfig) (*Config, error) {
 	c, err := Unmarshal(m.GetConfig())
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", m.GetGeneration(), err)

@@ -291,8 +291,18 @@ func Unhurried(c *feed.ReplicaConfig) { c.Settle = 100 * time.Millisecond }
 // by changes.
 func OnDemand(c *feed.ReplicaConfig) { c.OnDemand, c.Listener = true, nil }
 
-// Replica makes a replica of a neighbour's feed and runs it with the process.
-func Replica[M proto.Message, T any](k *Kit, f house.FeedOf[M], decode func(key string, value []byte) (T, error), options ...ReplicaOption) (*feed.Replica[T], error) {
+// Replica makes a replica of a neighbour's feed and runs it with the process. keep makes
+// of the feed's message what the reader wants of it, once for each change.
+func Replica[M proto.Message, T any](k *Kit, f house.FeedOf[M], keep func(key string, message M) (T, error), options ...ReplicaOption) (*feed.Replica[T], error) {
+	return replica(k, f.Feed, feed.Decoder(keep), options...)
+}
+
+// Keys is Replica for a reader that wants to know no more than which items there are.
+func Keys(k *Kit, f house.Feed, options ...ReplicaOption) (*feed.Replica[struct{}], error) {
+	return replica(k, f, feed.Keys, options...)
+}
+
+func replica[T any](k *Kit, f house.Feed, decode func(key string, value []byte) (T, error), options ...ReplicaOption) (*feed.Replica[T], error) {
 	conn, err := k.Dial(f.Owner)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func TestAReaderOutlivesItsOwner(t *testing.T) {
 	paths := house.Paths{Run: t.TempDir(), State: t.TempDir()}
 	changed := make(chan struct{}, 1)
 	reader := newKit(t, paths, house.Prober)
-	replica, err := service.Replica(reader, house.PlegPods, feed.Message[*plegv1.PodRecord])
+	replica, err := service.Replica(reader, house.PlegPods, feed.Whole[*plegv1.PodRecord])
 	if err != nil {
 		t.Fatal(err)
 	}

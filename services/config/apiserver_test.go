@@ -154,7 +154,7 @@ func TestStatusesApart(t *testing.T) {
 	// fresh is the pod that a reader gets which starts now.
 	fresh := func() *v1.Pod {
 		t.Helper()
-		reader := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigPods.Name, Puller: m.puller}, feed.Message[*configv1.DesiredPod])
+		reader := feed.NewReplica(feed.ReplicaConfig{Feed: house.ConfigPods.Name, Puller: m.puller}, feed.Decoder(feed.Whole[*configv1.DesiredPod]))
 		if err := reader.Pull(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -224,7 +224,7 @@ func (m *machine) listen() {
 }
 
 func replica[M proto.Message](m *machine, puller feed.Puller, f house.FeedOf[M]) *feed.Replica[M] {
-	mir := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: puller, Poll: 20 * time.Millisecond}, feed.Message[M])
+	mir := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: puller, Poll: 20 * time.Millisecond}, feed.Decoder(feed.Whole[M]))
 	mir.Watch(func([]string) { m.tell() })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

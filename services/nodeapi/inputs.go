@@ -33,7 +33,7 @@ func newInputs(kit *service.Kit) (in inputs, err error) {
 		return in, err
 	}
 	kit.Configured(func() uint64 { return kubeletconfig.GenerationOf(in.conf()) })
-	in.serving, err = service.Replica(kit, house.ConfigServing, feed.Message[*configv1.Serving])
+	in.serving, err = service.Replica(kit, house.ConfigServing, feed.Whole[*configv1.Serving])
 	return in, err
 }
 

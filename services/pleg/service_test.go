@@ -74,8 +74,8 @@ func startThrough(t *testing.T, runtime *fakecri.Runtime, conn grpc.ClientConnIn
 	own := h.Dial(house.Pleg)
 	n.client = plegv1.NewPlegServiceClient(own)
 	remote := feed.Remote{Client: feedv1.NewFeedServiceClient(own)}
-	n.pods = feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegPods.Name, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.PodRecord])
-	n.state = feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegRuntime.Name, Puller: remote, Poll: 10 * time.Millisecond}, feed.Message[*plegv1.RuntimeState])
+	n.pods = feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegPods.Name, Puller: remote, Poll: 10 * time.Millisecond}, feed.Decoder(feed.Whole[*plegv1.PodRecord]))
+	n.state = feed.NewReplica(feed.ReplicaConfig{Feed: house.PlegRuntime.Name, Puller: remote, Poll: 10 * time.Millisecond}, feed.Decoder(feed.Whole[*plegv1.RuntimeState]))
 	tell := func([]string) {
 		select {
 		case n.changed <- struct{}{}:

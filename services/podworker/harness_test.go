@@ -36,6 +36,7 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
+	"github.com/sextant-node/sextant/services/podworker/internal/observe"
 	"github.com/sextant-node/sextant/test/fakecri"
 	"github.com/sextant-node/sextant/test/feedtest"
 )
@@ -183,8 +184,8 @@ func (n *node) set(_ feed.Revision, err error) {
 	n.must(err)
 }
 
-func newReplica[M proto.Message, T any](n *node, f house.FeedOf[M], decode func(string, []byte) (T, error)) *feed.Replica[T] {
-	return feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: n.wire.puller(n.local), Listener: n.wire, Log: slog.New(slog.DiscardHandler)}, decode)
+func newReplica[M proto.Message, T any](n *node, f house.FeedOf[M], keep func(string, M) (T, error)) *feed.Replica[T] {
+	return feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: n.wire.puller(n.local), Listener: n.wire, Log: slog.New(slog.DiscardHandler)}, feed.Decoder(keep))
 }
 
 // live starts podworker on the node's state folder.
@@ -196,17 +197,17 @@ func (n *node) live() {
 	}
 	in := &Inputs{
 		Pods:        newReplica(n, house.ConfigPods, decodeDesired),
-		Sources:     newReplica(n, house.ConfigSources, feed.Message[*configv1.Source]),
+		Sources:     newReplica(n, house.ConfigSources, feed.Whole[*configv1.Source]),
 		Objects:     newReplica(n, house.ConfigObjects, decodeObject),
 		Secrets:     newReplica(n, house.ConfigSecrets, decodeObject),
 		Kubelet:     newReplica(n, house.ConfigKubelet, decodeConfiguration),
-		Records:     newReplica(n, house.PlegPods, decodeRecord),
+		Records:     newReplica(n, house.PlegPods, observe.Decode),
 		Runtime:     newReplica(n, house.PlegRuntime, decodeRuntime),
 		Verdicts:    newReplica(n, house.ProberVerdicts, decodeVerdicts),
-		Volumes:     newReplica(n, house.VolumePods, feed.Message[*volumev1.PodVolumes]),
-		Allocations: newReplica(n, house.ResourcePods, feed.Message[*resourcev1.PodAllocation]),
-		Node:        newReplica(n, house.ResourceNode, feed.Message[*resourcev1.NodeResources]),
-		Reports:     newReplica(n, house.StatusPods, feed.Message[*statusv1.PodReport]),
+		Volumes:     newReplica(n, house.VolumePods, feed.Whole[*volumev1.PodVolumes]),
+		Allocations: newReplica(n, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation]),
+		Node:        newReplica(n, house.ResourceNode, feed.Whole[*resourcev1.NodeResources]),
+		Reports:     newReplica(n, house.StatusPods, feed.Whole[*statusv1.PodReport]),
 	}
 	j, _, err := journal.Open(store.Config{Path: filepath.Join(n.dir, "state", journal.FileName), Log: log})
 	n.must(err)

@@ -53,32 +53,28 @@ func replicas(kit *service.Kit) (*Inputs, error) {
 	in := &Inputs{}
 	var err error
 	replica(kit, &err, house.ConfigPods, decodeDesired, &in.Pods)
-	replica(kit, &err, house.ConfigSources, feed.Message[*configv1.Source], &in.Sources)
+	replica(kit, &err, house.ConfigSources, feed.Whole[*configv1.Source], &in.Sources)
 	replica(kit, &err, house.ConfigObjects, decodeObject, &in.Objects)
 	replica(kit, &err, house.ConfigSecrets, decodeObject, &in.Secrets)
 	replica(kit, &err, house.ConfigKubelet, decodeConfiguration, &in.Kubelet)
-	replica(kit, &err, house.PlegPods, decodeRecord, &in.Records)
+	replica(kit, &err, house.PlegPods, observe.Decode, &in.Records)
 	replica(kit, &err, house.PlegRuntime, decodeRuntime, &in.Runtime)
 	replica(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.Verdicts)
-	replica(kit, &err, house.VolumePods, feed.Message[*volumev1.PodVolumes], &in.Volumes)
-	replica(kit, &err, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &in.Allocations)
-	replica(kit, &err, house.ResourceNode, feed.Message[*resourcev1.NodeResources], &in.Node)
-	replica(kit, &err, house.StatusPods, feed.Message[*statusv1.PodReport], &in.Reports, service.Unhurried)
+	replica(kit, &err, house.VolumePods, feed.Whole[*volumev1.PodVolumes], &in.Volumes)
+	replica(kit, &err, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation], &in.Allocations)
+	replica(kit, &err, house.ResourceNode, feed.Whole[*resourcev1.NodeResources], &in.Node)
+	replica(kit, &err, house.StatusPods, feed.Whole[*statusv1.PodReport], &in.Reports, service.Unhurried)
 	return in, err
 }
 
-func replica[M proto.Message, T any](kit *service.Kit, err *error, f house.FeedOf[M], decode func(string, []byte) (T, error), into **feed.Replica[T], options ...service.ReplicaOption) {
+func replica[M proto.Message, T any](kit *service.Kit, err *error, f house.FeedOf[M], decode func(string, M) (T, error), into **feed.Replica[T], options ...service.ReplicaOption) {
 	if *err == nil {
 		*into, *err = service.Replica(kit, f, decode, options...)
 	}
 }
 
 // decodeDesired reads a DesiredPod.
-func decodeDesired(_ string, value []byte) (*step.Desired, error) {
-	message := &configv1.DesiredPod{}
-	if err := proto.Unmarshal(value, message); err != nil {
-		return nil, err
-	}
+func decodeDesired(_ string, message *configv1.DesiredPod) (*step.Desired, error) {
 	p := &v1.Pod{}
 	if err := p.Unmarshal(message.GetPod()); err != nil {
 		return nil, fmt.Errorf("pod: %w", err)
@@ -125,11 +121,7 @@ type object struct {
 
 // decodeObject reads an Object of the kinds containers are made from; of other
 // kinds nothing is kept.
-func decodeObject(_ string, value []byte) (*object, error) {
-	message := &configv1.Object{}
-	if err := proto.Unmarshal(value, message); err != nil {
-		return nil, err
-	}
+func decodeObject(_ string, message *configv1.Object) (*object, error) {
 	o := &object{err: message.GetError(), known: message.GetAbsent() || len(message.GetObject()) > 0}
 	if len(message.GetObject()) == 0 {
 		return o, nil
@@ -166,24 +158,12 @@ type configuration struct {
 	raw []byte
 }
 
-func decodeConfiguration(_ string, value []byte) (*configuration, error) {
-	message := &configv1.KubeletConfig{}
-	if err := proto.Unmarshal(value, message); err != nil {
-		return nil, err
-	}
-	c, err := kubeletconfig.Decode("", value)
+func decodeConfiguration(_ string, message *configv1.KubeletConfig) (*configuration, error) {
+	c, err := kubeletconfig.Decode("", message)
 	if err != nil {
 		return nil, err
 	}
 	return &configuration{c, message.GetConfig()}, nil
-}
-
-func decodeRecord(_ string, value []byte) (*observe.Record, error) {
-	message := &plegv1.PodRecord{}
-	if err := proto.Unmarshal(value, message); err != nil {
-		return nil, err
-	}
-	return observe.Decode(message)
 }
 
 // runtimeState is what pods depend on of the runtime as a whole.
@@ -194,11 +174,7 @@ type runtimeState struct {
 	status  *runtimeapi.StatusResponse
 }
 
-func decodeRuntime(_ string, value []byte) (*runtimeState, error) {
-	message := &plegv1.RuntimeState{}
-	if err := proto.Unmarshal(value, message); err != nil {
-		return nil, err
-	}
+func decodeRuntime(_ string, message *plegv1.RuntimeState) (*runtimeState, error) {
 	s := &runtimeState{away: message.GetError(), status: &runtimeapi.StatusResponse{}, network: step.Network{Message: "runtime network not ready: status is not known yet"}}
 	if len(message.GetStatus()) == 0 {
 		if e := message.GetError(); e != "" {
@@ -218,11 +194,7 @@ func decodeRuntime(_ string, value []byte) (*runtimeState, error) {
 	return s, nil
 }
 
-func decodeVerdicts(_ string, value []byte) (map[string]step.Probes, error) {
-	message := &proberv1.PodVerdicts{}
-	if err := proto.Unmarshal(value, message); err != nil {
-		return nil, err
-	}
+func decodeVerdicts(_ string, message *proberv1.PodVerdicts) (map[string]step.Probes, error) {
 	verdicts := map[string]step.Probes{}
 	for _, v := range message.GetVerdicts() {
 		p := verdicts[v.GetContainerId()]

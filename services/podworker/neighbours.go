@@ -48,6 +48,6 @@ func refreshed(ctx context.Context, o observer, records *feed.Replica[*observe.R
 	if resp.GetRecord() == nil {
 		return nil, revision, nil
 	}
-	record, err := observe.Decode(resp.GetRecord())
+	record, err := observe.Decode("", resp.GetRecord())
 	return record, revision, err
 }

@@ -21,20 +21,12 @@ type observed struct {
 	unread bool
 }
 
-func decodePod(_ string, value []byte) (*v1.Pod, error) {
-	desired := &configv1.DesiredPod{}
-	if err := proto.Unmarshal(value, desired); err != nil {
-		return nil, err
-	}
+func decodePod(_ string, desired *configv1.DesiredPod) (*v1.Pod, error) {
 	p := &v1.Pod{}
 	return p, p.Unmarshal(desired.GetPod())
 }
 
-func decodeRecord(_ string, value []byte) (*observed, error) {
-	r := &plegv1.PodRecord{}
-	if err := proto.Unmarshal(value, r); err != nil {
-		return nil, err
-	}
+func decodeRecord(_ string, r *plegv1.PodRecord) (*observed, error) {
 	o := &observed{unread: r.GetError() != "" && len(r.GetSandboxes())+len(r.GetContainers()) == 0}
 	for _, data := range r.GetContainers() {
 		c := &runtimeapi.ContainerStatus{}

@@ -56,7 +56,7 @@ func newClaims(rootDir string, kit *service.Kit, ledger *ledger, tree *tree, nod
 	if err != nil {
 		return nil, err
 	}
-	if c.desired, err = service.Replica(kit, house.ConfigPods, func(string, []byte) (struct{}, error) { return struct{}{}, nil }, service.Unhurried); err != nil {
+	if c.desired, err = service.Keys(kit, house.ConfigPods.Feed, service.Unhurried); err != nil {
 		return nil, err
 	}
 	node.objects.Watch(func(keys []string) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -20,11 +19,7 @@ type object struct {
 	claim dra.Object
 }
 
-func decodeObject(_ string, value []byte) (o object, err error) {
-	wire := &configv1.Object{}
-	if err := proto.Unmarshal(value, wire); err != nil {
-		return o, err
-	}
+func decodeObject(_ string, wire *configv1.Object) (o object, err error) {
 	switch known := len(wire.GetObject()) > 0; wire.GetKind() {
 	case "Node":
 		if known {

@@ -74,7 +74,7 @@ func newNode(rootDir string, host machine.Host, plugins *devices.Manager, kit *s
 		c, _ := n.kubelet.Get("kubelet")
 		return kubeletconfig.GenerationOf(c)
 	})
-	if n.runtime, err = service.Replica(kit, house.PlegRuntime, feed.Message[*plegv1.RuntimeState]); err != nil {
+	if n.runtime, err = service.Replica(kit, house.PlegRuntime, feed.Whole[*plegv1.RuntimeState]); err != nil {
 		return nil, err
 	}
 	n.objects, err = service.Replica(kit, house.ConfigObjects, decodeObject, service.Unhurried)

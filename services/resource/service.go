@@ -138,7 +138,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	readings := newReadings(deps.Gauge, node, ledger, runtimeapi.NewImageServiceClient(deps.Images), now)
-	reclaims, err := service.Replica(kit, house.PodWorkerNode, feed.Message[*podworkerv1.NodeState])
+	reclaims, err := service.Replica(kit, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState])
 	if err != nil {
 		return nil, err
 	}

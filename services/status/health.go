@@ -5,18 +5,13 @@ package status
 import (
 	"slices"
 
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
 // decodeHealth keeps of an allocation how the devices of its containers are.
-func decodeHealth(_ string, value []byte) (map[string][]v1.ResourceStatus, error) {
-	m := &resourcev1.PodAllocation{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeHealth(_ string, m *resourcev1.PodAllocation) (map[string][]v1.ResourceStatus, error) {
 	all := map[string][]v1.ResourceStatus{}
 	for _, h := range m.GetDeviceHealth() {
 		list := all[h.GetContainer()]

@@ -82,23 +82,23 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	in := &inputs{}
 	b := builder{kit: kit}
 	open(&b, &in.kubelet, house.ConfigKubelet, decodeKubelet)
-	open(&b, &in.credential, house.ConfigCredential, feed.Message[*configv1.Credential])
-	open(&b, &in.sources, house.ConfigSources, feed.Message[*configv1.Source])
+	open(&b, &in.credential, house.ConfigCredential, feed.Whole[*configv1.Credential])
+	open(&b, &in.sources, house.ConfigSources, feed.Whole[*configv1.Source])
 	open(&b, &in.pods, house.ConfigPods, decodeDesired)
 	open(&b, &in.statuses, house.ConfigStatuses, decodeMirror)
 	open(&b, &in.mirrors, house.ConfigMirrors, decodeMirror)
 	open(&b, &in.nodes, house.ConfigObjects, decodeNode, service.Unhurried)
 	open(&b, &in.workers, house.PodWorkerPods, decodeWorker)
 	open(&b, &in.images, house.PodWorkerImages, decodeImages)
-	open(&b, &in.end, house.PodWorkerNode, feed.Message[*podworkerv1.NodeState])
+	open(&b, &in.end, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState])
 	open(&b, &in.records, house.PlegPods, decodeRecord)
 	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
 	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
 	open(&b, &in.resources, house.ResourceNode, decodeResources)
 	open(&b, &in.health, house.ResourcePods, decodeHealth)
-	open(&b, &in.volumes, house.VolumeNode, feed.Message[*volumev1.VolumeNode])
+	open(&b, &in.volumes, house.VolumeNode, feed.Whole[*volumev1.VolumeNode])
 	for _, f := range eventFeeds {
-		m, err := service.Replica(kit, f, feed.Message[*eventv1.Event], service.Since(cursor(f.Name)), service.Unhurried)
+		m, err := service.Replica(kit, f, feed.Whole[*eventv1.Event], service.Since(cursor(f.Name)), service.Unhurried)
 		if err != nil {
 			return nil, err
 		}
@@ -122,18 +122,14 @@ type builder struct {
 	err error
 }
 
-func open[M proto.Message, T any](b *builder, at **feed.Replica[T], f house.FeedOf[M], decode func(string, []byte) (T, error), options ...service.ReplicaOption) {
+func open[M proto.Message, T any](b *builder, at **feed.Replica[T], f house.FeedOf[M], decode func(string, M) (T, error), options ...service.ReplicaOption) {
 	if b.err == nil {
 		*at, b.err = service.Replica(b.kit, f, decode, options...)
 	}
 }
 
-func decodeKubelet(_ string, value []byte) (kubelet, error) {
-	m := &configv1.KubeletConfig{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return kubelet{}, err
-	}
-	config, err := kubeletconfig.Decode("", value)
+func decodeKubelet(_ string, m *configv1.KubeletConfig) (kubelet, error) {
+	config, err := kubeletconfig.Decode("", m)
 	return kubelet{config, m.GetConfig()}, err
 }
 
@@ -148,11 +144,7 @@ func decodePod(data []byte) (*v1.Pod, error) {
 	return p, nil
 }
 
-func decodeDesired(_ string, value []byte) (*desired, error) {
-	m := &configv1.DesiredPod{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeDesired(_ string, m *configv1.DesiredPod) (*desired, error) {
 	p, err := decodePod(m.GetPod())
 	if err != nil {
 		return nil, err
@@ -166,20 +158,12 @@ func decodeDesired(_ string, value []byte) (*desired, error) {
 
 // decodeMirror reads an item of config.mirrors or config.statuses; nil says that it does
 // not exist.
-func decodeMirror(_ string, value []byte) (*v1.Pod, error) {
-	m := &configv1.Object{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeMirror(_ string, m *configv1.Object) (*v1.Pod, error) {
 	return decodePod(m.GetObject())
 }
 
 // decodeNode reads an item of config.objects; nil for all but Nodes.
-func decodeNode(_ string, value []byte) (*v1.Node, error) {
-	m := &configv1.Object{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeNode(_ string, m *configv1.Object) (*v1.Node, error) {
 	if m.GetKind() != "Node" || len(m.GetObject()) == 0 {
 		return nil, nil
 	}
@@ -199,11 +183,7 @@ var lifecycles = map[podworkerv1.Lifecycle]podstatus.Lifecycle{
 	podworkerv1.Lifecycle_LIFECYCLE_REJECTED:    podstatus.Rejected,
 }
 
-func decodeWorker(_ string, value []byte) (*gather.Worker, error) {
-	m := &podworkerv1.PodState{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeWorker(_ string, m *podworkerv1.PodState) (*gather.Worker, error) {
 	lifecycle, ok := lifecycles[m.GetLifecycle()]
 	if !ok {
 		return nil, fmt.Errorf("lifecycle: unknown value %d", m.GetLifecycle())
@@ -285,11 +265,7 @@ func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts
 	return out
 }
 
-func decodeImages(_ string, value []byte) ([]nodestatus.Image, error) {
-	m := &podworkerv1.Images{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeImages(_ string, m *podworkerv1.Images) ([]nodestatus.Image, error) {
 	out := make([]nodestatus.Image, 0, len(m.GetImages()))
 	for _, i := range m.GetImages() {
 		out = append(out, nodestatus.Image{Names: i.GetNames(), Bytes: i.GetSizeBytes()})
@@ -297,11 +273,7 @@ func decodeImages(_ string, value []byte) ([]nodestatus.Image, error) {
 	return out, nil
 }
 
-func decodeRecord(_ string, value []byte) (*gather.Record, error) {
-	m := &plegv1.PodRecord{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeRecord(_ string, m *plegv1.PodRecord) (*gather.Record, error) {
 	r := &gather.Record{Err: m.GetError()}
 	for _, data := range m.GetSandboxes() {
 		s := &runtimeapi.PodSandboxStatus{}
@@ -320,11 +292,7 @@ func decodeRecord(_ string, value []byte) (*gather.Record, error) {
 	return r, nil
 }
 
-func decodeRuntime(_ string, value []byte) (*nodestatus.Runtime, error) {
-	m := &plegv1.RuntimeState{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeRuntime(_ string, m *plegv1.RuntimeState) (*nodestatus.Runtime, error) {
 	r := &nodestatus.Runtime{
 		Name: m.GetName(), Version: m.GetVersion(), Responding: m.GetResponding(), Error: m.GetError(),
 		Since: m.GetSince().AsTime(), Asked: len(m.GetStatus()) > 0,
@@ -357,11 +325,7 @@ var results = map[proberv1.Result]podstatus.ProbeResult{
 	proberv1.Result_RESULT_FAILURE:     podstatus.ProbeFailure,
 }
 
-func decodeVerdicts(_ string, value []byte) (map[string]podstatus.ProbeVerdict, error) {
-	m := &proberv1.PodVerdicts{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeVerdicts(_ string, m *proberv1.PodVerdicts) (map[string]podstatus.ProbeVerdict, error) {
 	out := make(map[string]podstatus.ProbeVerdict, len(m.GetVerdicts()))
 	for _, v := range m.GetVerdicts() {
 		one := out[v.GetContainerId()]
@@ -378,11 +342,7 @@ func decodeVerdicts(_ string, value []byte) (map[string]podstatus.ProbeVerdict, 
 	return out, nil
 }
 
-func decodeResources(_ string, value []byte) (*nodestatus.Resources, error) {
-	m := &resourcev1.NodeResources{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeResources(_ string, m *resourcev1.NodeResources) (*nodestatus.Resources, error) {
 	r := &nodestatus.Resources{
 		MachineID: m.GetMachineId(), SystemUUID: m.GetSystemUuid(), BootID: m.GetBootId(),
 		KernelVersion: m.GetKernelVersion(), OSImage: m.GetOsImage(),

@@ -100,11 +100,11 @@ func (w *way) pulled(name string) int {
 }
 
 // reads makes an owner that is complete, and a replica of it that is run.
-func reads[M proto.Message, T any](ctx context.Context, w *way, f house.FeedOf[M], decode func(string, []byte) (T, error)) (*feed.Owner[M], *feed.Replica[T]) {
+func reads[M proto.Message, T any](ctx context.Context, w *way, f house.FeedOf[M], keep func(string, M) (T, error)) (*feed.Owner[M], *feed.Replica[T]) {
 	owner := feed.NewOwner[M](f.Name, "e1", nil)
 	owner.SetComplete(ctx, true)
 	w.Local[f.Name] = owner
-	return owner, feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: w, Poll: 50 * time.Millisecond}, decode)
+	return owner, feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: w, Poll: 50 * time.Millisecond}, feed.Decoder(keep))
 }
 
 func inRounds(t *testing.T, test func(r *rounds)) {
@@ -139,7 +139,7 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 		_, in.statuses = reads(ctx, r.way, house.ConfigStatuses, decodeMirror)
 		_, in.mirrors = reads(ctx, r.way, house.ConfigMirrors, decodeMirror)
 		_, in.kubelet = reads(ctx, r.way, house.ConfigKubelet, decodeKubelet)
-		sources, heard := reads(ctx, r.way, house.ConfigSources, feed.Message[*configv1.Source])
+		sources, heard := reads(ctx, r.way, house.ConfigSources, feed.Whole[*configv1.Source])
 		runtime, named := reads(ctx, r.way, house.PlegRuntime, decodeRuntime)
 		in.sources, in.runtime = heard, named
 		r.must(sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: true}))

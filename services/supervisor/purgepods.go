@@ -55,7 +55,7 @@ func servedPods(ctx context.Context, at house.Paths) []string {
 	defer conn.Close() //nolint:errcheck // nothing was left to send
 	m := feed.NewReplica(feed.ReplicaConfig{
 		Feed: house.PodWorkerPods.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)},
-	}, feed.Message[*podworkerv1.PodState])
+	}, feed.Decoder(feed.Whole[*podworkerv1.PodState]))
 	if err := m.Pull(ctx); err != nil {
 		return nil
 	}

@@ -51,13 +51,13 @@ func newInputs(kit *service.Kit, fileLabel func(*v1.SELinuxOptions) (string, err
 		return nil, err
 	}
 	in.tokens = configv1.NewConfigServiceClient(config)
-	if in.objects, err = service.Replica(kit, house.ConfigObjects, feed.Message[*configv1.Object]); err != nil {
+	if in.objects, err = service.Replica(kit, house.ConfigObjects, feed.Whole[*configv1.Object]); err != nil {
 		return nil, err
 	}
-	if in.secrets, err = service.Replica(kit, house.ConfigSecrets, feed.Message[*configv1.Object]); err != nil {
+	if in.secrets, err = service.Replica(kit, house.ConfigSecrets, feed.Whole[*configv1.Object]); err != nil {
 		return nil, err
 	}
-	if in.node, err = service.Replica(kit, house.ResourceNode, feed.Message[*resourcev1.NodeResources]); err != nil {
+	if in.node, err = service.Replica(kit, house.ResourceNode, feed.Whole[*resourcev1.NodeResources]); err != nil {
 		return nil, err
 	}
 	if in.kubelet, err = service.Replica(kit, house.ConfigKubelet, kubeletconfig.Decode); err != nil {

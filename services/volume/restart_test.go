@@ -88,13 +88,12 @@ func TestARestartKeepsEverything(t *testing.T) {
 	var unready atomic.Bool
 	watching := feed.NewReplica(feed.ReplicaConfig{
 		Feed: house.VolumePods.Name, Poll: time.Millisecond, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(r.Dial(house.Volume))},
-	}, func(_ string, value []byte) (*volumev1.PodVolumes, error) {
-		item, err := feed.Message[*volumev1.PodVolumes]("", value)
-		if err == nil && !item.GetReady() {
+	}, feed.Decoder(func(_ string, item *volumev1.PodVolumes) (*volumev1.PodVolumes, error) {
+		if !item.GetReady() {
 			unready.Store(true)
 		}
-		return item, err
-	})
+		return item, nil
+	}))
 	r.Go("watching", watching.Run)
 	r.start(nil)
 	r.Eventually("the second life", func() bool {

@@ -368,12 +368,12 @@ func (n *node) awaitServing(t *testing.T, limit time.Duration) (all map[house.Se
 }
 
 // pull reads a feed as the operator.
-func pull[M proto.Message, T any](ctx context.Context, n *node, f house.FeedOf[M], decode func(string, []byte) (T, error)) (*feed.Replica[T], error) {
+func pull[M proto.Message, T any](ctx context.Context, n *node, f house.FeedOf[M], keep func(string, M) (T, error)) (*feed.Replica[T], error) {
 	conn, err := rpc.Dial(rpc.ClientConfig{Socket: n.paths.Socket(f.Owner), Timeout: 10 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close() //nolint:errcheck // nothing was left to send
-	m := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, decode)
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, feed.Decoder(keep))
 	return m, m.Pull(ctx)
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 )
@@ -278,7 +279,7 @@ func strangers(e *env) {
 	e.refused(e.n.paths.Socket(house.Config), "config.Token", "/sextant.config.v1.ConfigService/Token")
 	e.refused(e.n.paths.Broker(), "RunPodSandbox", "/runtime.v1.RuntimeService/RunPodSandbox")
 	e.refused(e.n.paths.Broker(), "StopContainer", "/runtime.v1.RuntimeService/StopContainer")
-	if _, err := pull(e.Context(), e.n, house.ConfigSecrets, func(string, []byte) (int, error) { return 0, nil }); err == nil {
+	if _, err := pull(e.Context(), e.n, house.ConfigSecrets, func(string, *configv1.Object) (int, error) { return 0, nil }); err == nil {
 		e.Error("the operator may read the feed of secrets")
 	}
 }

@@ -35,7 +35,7 @@ func writeFile(t testing.TB, path, content string) {
 
 // problems are what config refuses of the manifest folder, by file name.
 func (n *node) problems(ctx context.Context) (map[string][]*configv1.Problem, error) {
-	m, err := pull(ctx, n, house.ConfigSources, feed.Message[*configv1.Source])
+	m, err := pull(ctx, n, house.ConfigSources, feed.Whole[*configv1.Source])
 	if err != nil {
 		return nil, err
 	}

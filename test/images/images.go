@@ -92,6 +92,10 @@ func (b Builder) Save(ctx context.Context, ref, path string) error {
 	if err != nil {
 		return err
 	}
+	return save(ref, img, path)
+}
+
+func save(ref string, img v1.Image, path string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", ref, err)

@@ -14,6 +14,17 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
+// DevicePlugin is upstream's device plugin for tests of nodes.
+const DevicePlugin = "registry.k8s.io/e2e-test-images/sample-device-plugin:1.7"
+
+// OfNodes are the images that upstream's e2e_node names and that can be made here.
+var OfNodes = []string{
+	"registry.k8s.io/e2e-test-images/agnhost:2.55", "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
+	"registry.k8s.io/e2e-test-images/nginx:1.15-4", "registry.k8s.io/e2e-test-images/nonewprivs:1.4",
+	"registry.k8s.io/e2e-test-images/nonroot:1.5", "registry.k8s.io/pause:3.10.2", DevicePlugin,
+}
+
 // curl fetches the URL among its arguments, which is all that tests ask of it.
 const curl = `#!/bin/sh
 for a; do case $a in http*) url=$a ;; esac; done
@@ -104,4 +115,13 @@ func (b Builder) Upstream(ctx context.Context, ref, programs string) (v1.Image, 
 		return nil, fmt.Errorf("image %s: %w", ref, err)
 	}
 	return b.assemble(files, config)
+}
+
+// SaveUpstream is Save of an image that Upstream assembles.
+func (b Builder) SaveUpstream(ctx context.Context, ref, programs, path string) error {
+	img, err := b.Upstream(ctx, ref, programs)
+	if err != nil {
+		return err
+	}
+	return save(ref, img, path)
 }

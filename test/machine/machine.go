@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sextant-node/sextant/test/machine/wire"
@@ -32,6 +33,8 @@ type Machine struct {
 	// APIServer, if any, is where connections to GuestAPIServer go, as host:port, and Agent
 	// the program that carries them there.
 	APIServer, Agent string
+	// Hardware are QEMU's arguments for processors and memory; two and two GiB if none.
+	Hardware []string
 
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -69,12 +72,16 @@ func (m *Machine) Boot(ctx context.Context) (string, error) {
 	if m.APIServer != "" {
 		network += ",guestfwd=tcp:" + GuestAPIServer + "-cmd:" + m.Agent + " carry " + m.APIServer
 	}
-	m.cmd = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2", "-m", "2048",
+	hardware := m.Hardware
+	if len(hardware) == 0 {
+		hardware = []string{"-smp", "2", "-m", "2048"}
+	}
+	m.cmd = exec.Command("qemu-system-x86_64", append(slices.Clone(hardware), "-accel", "tcg,thread=multi", "-cpu", "max,la57=off",
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-netdev", network, "-device", "virtio-net-pci,netdev=net",
 		"-kernel", m.Kernel, "-initrd", m.Initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off cryptomgr.notests no_timer_check "+clock(),
 		"-drive", disk("disk.img", "off"), "-drive", disk("payload.img", "on"),
-		"-device", "virtio-serial", "-chardev", "socket,id=agent,path="+socket, "-device", "virtserialport,chardev=agent,name=agent")
+		"-device", "virtio-serial", "-chardev", "socket,id=agent,path="+socket, "-device", "virtserialport,chardev=agent,name=agent")...)
 	m.cmd.Stdout, m.cmd.Stderr = console, console
 	if err := m.cmd.Start(); err != nil {
 		return "", err

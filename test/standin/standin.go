@@ -191,7 +191,7 @@ func Read[M proto.Message](h *House, f house.FeedOf[M]) *feed.Replica[M] {
 	m := feed.NewReplica(feed.ReplicaConfig{
 		Feed: f.Name, Poll: 5 * time.Millisecond,
 		Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(h.Dial(f.Owner))},
-	}, feed.Message[M])
+	}, feed.Decoder(feed.Whole[M]))
 	h.Go("replica "+f.Name, m.Run)
 	return m
 }

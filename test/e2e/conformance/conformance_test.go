@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sextant-node/sextant/test/e2e/conformance/report"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 )
 
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 // -repeats times: Sextant has to pass it as often as the reference does then. Alone,
 // an agent must pass them all.
 func TestConformance(t *testing.T) {
-	results := map[string]map[string]result{}
+	results := map[string]map[string]report.Result{}
 	names := strings.Split(*agents, ",")
 	if *kubeConfig != "" {
 		names = []string{cluster}
@@ -61,30 +62,30 @@ func TestConformance(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if again := differing(results); *repeats > 0 && len(again) > 0 {
+	if again := report.Differing(results); *repeats > 0 && len(again) > 0 {
 		for _, agent := range names {
 			t.Run(agent+" again", func(t *testing.T) {
 				on := start(t, agent)
 				for n := range *repeats {
-					repeated(results[agent], on.suite(t, fmt.Sprintf("%s-%d", agent, n+1), named(again)))
+					report.Repeat(results[agent], on.suite(t, fmt.Sprintf("%s-%d", agent, n+1), named(again)))
 				}
 			})
 		}
 	}
-	fmt.Print(harness.The(t).Header(t), table(names, results))
+	fmt.Print(harness.The(t).Header(t), report.Table(names, results), report.Skipped(names, results))
 	judgeLate(t, results["sextant"])
-	for _, spec := range worse(results, "reference", "sextant") {
-		t.Errorf("the reference passes, Sextant does not: %s\n%s", spec, results["sextant"][spec].message)
+	for _, spec := range report.Worse(results, "reference", "sextant") {
+		t.Errorf("the reference passes, Sextant does not: %s\n%s", spec, results["sextant"][spec].Message)
 	}
 	if len(names) > 1 {
 		return
 	}
-	for _, spec := range failed(results[names[0]]) {
-		t.Errorf("%s fails: %s\n%s", names[0], spec, results[names[0]][spec].message)
+	for _, spec := range report.Failed(results[names[0]]) {
+		t.Errorf("%s fails: %s\n%s", names[0], spec, results[names[0]][spec].Message)
 	}
 	if *fast {
 		for _, spec := range chosen() {
-			if results[names[0]][spec].state != "passed" {
+			if results[names[0]][spec].State != "passed" {
 				t.Errorf("fast.txt names a test that was not run to its end: %s", spec)
 			}
 		}
@@ -92,8 +93,8 @@ func TestConformance(t *testing.T) {
 }
 
 // judgeLate counts the tests that passed, but not at once, and writes them down.
-func judgeLate(t *testing.T, results map[string]result) {
-	again := notAtOnce(results)
+func judgeLate(t *testing.T, results map[string]report.Result) {
+	again := report.NotAtOnce(results)
 	if len(again) > *late {
 		t.Errorf("%d tests passed only when they were tried again, at most %d may: %q", len(again), *late, again)
 	}

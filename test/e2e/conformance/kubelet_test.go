@@ -20,16 +20,6 @@ import (
 // diskSize is room for the tests that fill the node's disk: they ask for ten GiB.
 const diskSize = 12 << 30
 
-const devicePluginImage = "registry.k8s.io/e2e-test-images/sample-device-plugin:1.7"
-
-// nodeImages are those that e2e_node names and that can be made here.
-var nodeImages = []string{
-	"registry.k8s.io/e2e-test-images/agnhost:2.55", "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
-	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
-	"registry.k8s.io/e2e-test-images/nginx:1.15-4", "registry.k8s.io/e2e-test-images/nonewprivs:1.4",
-	"registry.k8s.io/e2e-test-images/nonroot:1.5", "registry.k8s.io/pause:3.10.2", devicePluginImage,
-}
-
 // devicePlugin builds the program of that image.
 func devicePlugin(dir string) error {
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(dir, "sample-device-plugin"),

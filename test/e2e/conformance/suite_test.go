@@ -18,6 +18,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/test/e2e/conformance/report"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/images"
 )
@@ -64,7 +65,7 @@ func start(t *testing.T, agent string) target {
 
 // suite runs tests on a node and returns what became of each. What ginkgo wrote is
 // kept under a name.
-func (on target) suite(t *testing.T, name string, choice []string) map[string]result {
+func (on target) suite(t *testing.T, name string, choice []string) map[string]report.Result {
 	lab := harness.The(t)
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
@@ -88,7 +89,7 @@ func (on target) suite(t *testing.T, name string, choice []string) map[string]re
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", runErr, err, harness.Tail(log.Name(), 50))
 	}
-	got, err := read(raw)
+	got, err := report.Read(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +192,7 @@ func node(t *testing.T, agent string) target {
 func provide(t *testing.T, runtime *harness.Runtime) {
 	lab, registry := harness.The(t), harness.StartRegistry(t)
 	programs := filepath.Dir(lab.Tool(t, "conformance", "agnhost"))
-	refs := nodeImages
+	refs := images.OfNodes
 	if !*asKubelet {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "e2e.test"), "--list-images").Output()
 		if err != nil {
@@ -206,7 +207,7 @@ func provide(t *testing.T, runtime *harness.Runtime) {
 			continue // is meant to be missing
 		}
 		dir := programs
-		if ref == devicePluginImage {
+		if ref == images.DevicePlugin {
 			dir = harness.BootFiles
 		}
 		img, err := builder.Upstream(t.Context(), ref, dir)

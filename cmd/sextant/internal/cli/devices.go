@@ -95,15 +95,15 @@ func devicesCommand() *cobra.Command {
 // gatherDevices asks resource; what podworker says of pods that wait is left out if it does
 // not answer.
 func gatherDevices(ctx context.Context, paths house.Paths) (*deviceReport, error) {
-	node, err := pull(ctx, paths, house.ResourceNode, feed.Message[*resourcev1.NodeResources])
+	node, err := pull(ctx, paths, house.ResourceNode, feed.Whole[*resourcev1.NodeResources])
 	if err != nil {
 		return nil, silent(house.Resource, err)
 	}
-	pods, err := pull(ctx, paths, house.ResourcePods, feed.Message[*resourcev1.PodAllocation])
+	pods, err := pull(ctx, paths, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation])
 	if err != nil {
 		return nil, silent(house.Resource, err)
 	}
-	states, err := pull(ctx, paths, house.PodWorkerPods, feed.Message[*podworkerv1.PodState])
+	states, err := pull(ctx, paths, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState])
 	if err != nil {
 		states = nil
 	}

@@ -118,7 +118,7 @@ func lookAround(ctx context.Context, plan *supervisor.Plan) surroundings {
 		answers = append(answers, answer)
 	}
 	return judge(answers, func() map[string]*configv1.Source {
-		sources, err := pull(ctx, plan.Paths(), house.ConfigSources, feed.Message[*configv1.Source])
+		sources, err := pull(ctx, plan.Paths(), house.ConfigSources, feed.Whole[*configv1.Source])
 		if err != nil {
 			return nil // unknown
 		}
@@ -208,7 +208,7 @@ func narrate(ctx context.Context, plan *supervisor.Plan, began time.Time, say fu
 
 // nodeReady is the node's name, and why it is not Ready; empty when it is.
 func nodeReady(ctx context.Context, plan *supervisor.Plan) (name, reason string) {
-	reports, err := pull(ctx, plan.Paths(), house.StatusNode, feed.Message[*statusv1.NodeReport])
+	reports, err := pull(ctx, plan.Paths(), house.StatusNode, feed.Whole[*statusv1.NodeReport])
 	if err != nil {
 		return "", err.Error()
 	}

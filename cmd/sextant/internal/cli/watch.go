@@ -49,7 +49,7 @@ func watchCommand() *cobra.Command {
 			defer client.Close()
 			w := &watchWriter{out: c.OutOrStdout(), json: format == "json", hellos: hellos}
 			w.pulls = func() map[string]*podworkerv1.PodPulls {
-				items, err := pull(c.Context(), n.paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls])
+				items, err := pull(c.Context(), n.paths, house.PodWorkerPulls, feed.Whole[*podworkerv1.PodPulls])
 				if err != nil {
 					return nil
 				}

@@ -127,20 +127,20 @@ func gatherAll(ctx context.Context, paths house.Paths) *known {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	wait.Go(readInto(ctx, paths, house.ConfigPods, desiredPod, &k.desired, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.PodWorkerPods, feed.Message[*podworkerv1.PodState], &k.states, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.PodWorkerPulls, feed.Message[*podworkerv1.PodPulls], &k.pulls, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.VolumePods, feed.Message[*volumev1.PodVolumes], &k.volumes, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.ResourcePods, feed.Message[*resourcev1.PodAllocation], &k.devices, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.PlegPods, feed.Message[*plegv1.PodRecord], &k.records, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.ProberVerdicts, feed.Message[*proberv1.PodVerdicts], &k.verdicts, k.away, &mu))
-	wait.Go(readInto(ctx, paths, house.StatusPods, feed.Message[*statusv1.PodReport], &k.reports, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState], &k.states, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.PodWorkerPulls, feed.Whole[*podworkerv1.PodPulls], &k.pulls, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.VolumePods, feed.Whole[*volumev1.PodVolumes], &k.volumes, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation], &k.devices, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.PlegPods, feed.Whole[*plegv1.PodRecord], &k.records, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.ProberVerdicts, feed.Whole[*proberv1.PodVerdicts], &k.verdicts, k.away, &mu))
+	wait.Go(readInto(ctx, paths, house.StatusPods, feed.Whole[*statusv1.PodReport], &k.reports, k.away, &mu))
 	wait.Wait()
 	return k
 }
 
-func readInto[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], decode func(string, []byte) (T, error), into *map[string]T, away map[house.Service]string, mu *sync.Mutex) func() {
+func readInto[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], keep func(string, M) (T, error), into *map[string]T, away map[house.Service]string, mu *sync.Mutex) func() {
 	return func() {
-		items, err := pull(ctx, paths, f, decode)
+		items, err := pull(ctx, paths, f, keep)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -151,11 +151,7 @@ func readInto[M proto.Message, T any](ctx context.Context, paths house.Paths, f 
 	}
 }
 
-func desiredPod(_ string, value []byte) (*v1.Pod, error) {
-	d, err := feed.Message[*configv1.DesiredPod]("", value)
-	if err != nil {
-		return nil, err
-	}
+func desiredPod(_ string, d *configv1.DesiredPod) (*v1.Pod, error) {
 	p := &v1.Pod{}
 	return p, p.Unmarshal(d.GetPod())
 }

@@ -52,7 +52,7 @@ type Manager struct {
 
 // New makes a manager, which works while Run does.
 func New(d Deps) (*Manager, error) {
-	node, err := service.Replica(d.Kit, house.StatusNode, feed.Message[*statusv1.NodeReport])
+	node, err := service.Replica(d.Kit, house.StatusNode, feed.Whole[*statusv1.NodeReport])
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,7 @@ type desired struct {
 	apart bool
 }
 
-func decodeDesired(_ string, value []byte) (*desired, error) {
-	m := &configv1.DesiredPod{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeDesired(_ string, m *configv1.DesiredPod) (*desired, error) {
 	d := &desired{pod: &v1.Pod{}, static: m.GetSource() != "api", apart: m.GetStatusApart()}
 	if data := m.GetMirror(); len(data) > 0 {
 		mirror := &v1.Pod{}
@@ -43,21 +39,13 @@ func decodeDesired(_ string, value []byte) (*desired, error) {
 }
 
 // decodeStatus reads an item of config.statuses.
-func decodeStatus(_ string, value []byte) (*v1.Pod, error) {
-	m := &configv1.Object{}
-	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, err
-	}
+func decodeStatus(_ string, m *configv1.Object) (*v1.Pod, error) {
 	p := &v1.Pod{}
 	return p, p.Unmarshal(m.GetObject())
 }
 
 // decodeRunning reads of an item of pleg.pods what runs, newest first.
-func decodeRunning(uid string, value []byte) (*stats.Pod, error) {
-	record := &plegv1.PodRecord{}
-	if err := proto.Unmarshal(value, record); err != nil {
-		return nil, err
-	}
+func decodeRunning(uid string, record *plegv1.PodRecord) (*stats.Pod, error) {
 	p := &stats.Pod{UID: uid, Namespace: record.GetNamespace(), Name: record.GetName()}
 	for _, data := range record.GetSandboxes() {
 		s := &runtimeapi.PodSandboxStatus{}

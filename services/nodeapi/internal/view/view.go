@@ -43,7 +43,7 @@ type Pods struct {
 func New(kit *service.Kit, callers *callerlog.Log) (*Pods, error) {
 	desired, desiredErr := service.Replica(kit, house.ConfigPods, decodeDesired, service.Unhurried)
 	atAPI, atAPIErr := service.Replica(kit, house.ConfigStatuses, decodeStatus, service.OnDemand)
-	reports, reportsErr := service.Replica(kit, house.StatusPods, feed.Message[*statusv1.PodReport], service.Unhurried)
+	reports, reportsErr := service.Replica(kit, house.StatusPods, feed.Whole[*statusv1.PodReport], service.Unhurried)
 	running, runningErr := service.Replica(kit, house.PlegPods, decodeRunning, service.Unhurried)
 	return &Pods{desired, atAPI, reports, running, callers}, errors.Join(desiredErr, atAPIErr, reportsErr, runningErr)
 }

@@ -34,7 +34,7 @@ type Record struct {
 
 // Decode reads a record. A sandbox or container that cannot be read fails the
 // whole: a record with a hole would have things made twice.
-func Decode(record *plegv1.PodRecord) (*Record, error) {
+func Decode(_ string, record *plegv1.PodRecord) (*Record, error) {
 	r := &Record{
 		UID: types.UID(record.GetUid()), Namespace: record.GetNamespace(), Name: record.GetName(), Error: record.GetError(),
 		Statuses: map[string]*runtimeapi.ContainerStatus{},

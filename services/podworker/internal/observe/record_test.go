@@ -49,7 +49,7 @@ func TestDecode(t *testing.T) {
 			pack(t, &runtimeapi.ContainerStatus{Id: "foreign"}),
 		},
 	}
-	r, err := Decode(record)
+	r, err := Decode("", record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestDecodeRefusesHoles(t *testing.T) {
 		{Sandboxes: [][]byte{{0xff}}},
 		{Containers: [][]byte{{0xff}}},
 	} {
-		if _, err := Decode(record); err == nil {
+		if _, err := Decode("", record); err == nil {
 			t.Errorf("%v decodes", record)
 		}
 	}

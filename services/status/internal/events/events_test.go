@@ -81,7 +81,7 @@ func (r *rig) start() {
 	})
 	r.replica = feed.NewReplica(feed.ReplicaConfig{
 		Feed: "podworker.events", Puller: feedtest.Local{"podworker.events": r.owner}, Since: since,
-	}, feed.Message[*eventv1.Event])
+	}, feed.Decoder(feed.Whole[*eventv1.Event]))
 	r.rec.Follow(r.replica, nil)
 	go func() {
 		if err := r.rec.Run(ctx); err != nil {

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sextant-node/sextant/test/e2e/conformance/report"
+	"github.com/sextant-node/sextant/test/e2e/harness"
+	nodeimages "github.com/sextant-node/sextant/test/images"
+)
+
+var (
+	focus    = flag.String("focus", "CPU Manager|Memory Manager|Topology Manager", "which of e2e_node's tests to run: a regular expression")
+	leaveOut = flag.String("leave-out", `\[Flaky\]`, "which of them to leave out")
+	agents   = flag.String("agents", "reference,sextant", "who is the kubelet that they start, separated by commas")
+)
+
+// twoNodes are two processors of two cores with two threads each, and memory beside each.
+var twoNodes = []string{
+	"-smp", "8,sockets=2,cores=2,threads=2", "-m", "6144",
+	"-object", "memory-backend-ram,id=left,size=3G", "-object", "memory-backend-ram,id=right,size=3G",
+	"-numa", "node,nodeid=0,cpus=0-3,memdev=left", "-numa", "node,nodeid=1,cpus=4-7,memdev=right",
+}
+
+// nodeTestsLimit is for all tests of one agent.
+const nodeTestsLimit = 6 * time.Hour
+
+// TestNUMA has upstream's e2e_node test an agent as its kubelet on a machine of two NUMA
+// nodes with SMT. It fails for each test that the reference kubelet passes and Sextant does not.
+func TestNUMA(t *testing.T) {
+	lab := harness.The(t)
+	names := strings.Split(*agents, ",")
+	results := map[string]map[string]report.Result{}
+	files := nodeTestFiles(t)
+	for _, agent := range names {
+		t.Run(agent, func(t *testing.T) { results[agent] = nodeTests(t, agent, files) })
+	}
+	if t.Failed() {
+		return
+	}
+	fmt.Print(lab.Header(t), report.Table(names, results), report.Skipped(names, results))
+	for _, spec := range report.Worse(results, "reference", "sextant") {
+		t.Errorf("the reference passes, Sextant does not: %s\n%s", spec, results["sextant"][spec].Message)
+	}
+	if len(names) == 1 {
+		for _, spec := range report.Failed(results[names[0]]) {
+			t.Errorf("%s fails: %s\n%s", names[0], spec, results[names[0]][spec].Message)
+		}
+	}
+}
+
+// nodeTestFiles fills a folder with what the machine's payload is: upstream's tests, both
+// agents under the name of kubelet, a runtime and the images.
+func nodeTestFiles(t *testing.T) string {
+	lab, dir := harness.The(t), t.TempDir()
+	b := &bench{T: t}
+	for name, source := range map[string]string{
+		"tests/ginkgo":        lab.Tool(t, "conformance", "ginkgo"),
+		"tests/e2e_node.test": lab.Tool(t, "conformance", "e2e_node.test"),
+		"reference/kubelet":   lab.Tool(t, "kubelet", "kubelet"),
+		"sextant/kubelet":     lab.Binary(t),
+	} {
+		b.run("install", "-D", source, filepath.Join(dir, name))
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
+		b.run("install", "-D", lab.Tool(t, "runtime", name), filepath.Join(dir, "runtime", name))
+	}
+	builder := nodeimages.Builder{Source: lab.Source}
+	for i, ref := range nodeimages.OfNodes {
+		if ref == nodeimages.DevicePlugin {
+			continue // of tests that need no machine of this kind
+		}
+		programs := filepath.Dir(lab.Tool(t, "conformance", "agnhost"))
+		b.check(builder.SaveUpstream(t.Context(), ref, programs, filepath.Join(dir, fmt.Sprintf("image%d.tar", i))))
+	}
+	b.run("go", "build", "-o", filepath.Join(dir, "agent"), "./agent")
+	return dir
+}
+
+const nodeTestRuntime = `version = 3
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "registry.k8s.io/pause:3.10.2"
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["/usr/lib/cni"]
+  conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+    SystemdCgroup = true
+`
+
+// nodeTestUnits make the machine what the tests ask for, and start them as a unit.
+const nodeTestUnits = `set -e
+resize2fs /dev/vda 2>/dev/null
+printf '#!/bin/sh\nexec "$@"\n' >/usr/local/bin/sudo; chmod 755 /usr/local/bin/sudo
+systemctl stop containerd
+mkdir -p /etc/systemd/system/containerd.service.d
+printf '[Service]\nExecStartPre=\nExecStart=\nExecStart=/payload/runtime/containerd\nEnvironment=PATH=/payload/runtime:/usr/sbin:/usr/bin:/sbin:/bin\n' >/etc/systemd/system/containerd.service.d/tests.conf
+systemctl daemon-reload
+systemctl start containerd
+for i in /payload/*.tar; do /payload/runtime/ctr -n k8s.io images import $i; done
+printf 'os: Linux\nkernelSpec: {versions: [".*"]}\n' >/root/system.yaml
+mkdir -p /root/report
+systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/root -p StandardOutput=file:/root/log -p StandardError=file:/root/log \
+ -E HOME=/root -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
+
+// nodeTests runs the tests on a machine whose disk has seen no agent, and returns what became of each.
+func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
+	dir := t.TempDir()
+	b := &bench{T: t, m: &Machine{
+		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: twoNodes,
+	}}
+	t.Cleanup(b.m.Cut)
+	b.run("cp", "--sparse=always", filepath.Join(*image, "disk.img"), b.m.Disk())
+	b.run("truncate", "-s", "12G", b.m.Disk())
+	b.run("mkfs.ext4", "-q", "-F", "-L", "payload", "-d", files, filepath.Join(dir, "payload.img"), "2G")
+	b.boot()
+	t.Log(b.do("lscpu | grep -E 'CPU|Thread|Core|Socket|NUMA'"))
+	b.write("/etc/containerd/config.toml", nodeTestRuntime)
+	arguments := []string{
+		"--no-color", "--procs=1", "--timeout=5h", "--output-dir=/root/report", "--json-report=report.json",
+		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/payload/tests/e2e_node.test", "--",
+		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/root/report", "--system-spec-file=/root/system.yaml", "--prepull-images=false",
+		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
+		"--kubelet-flags='--fail-swap-on=false --cgroup-driver=systemd'",
+	}
+	b.do(nodeTestUnits + strings.Join(arguments, " "))
+	ended := b.watchTests()
+	to := filepath.Join(cmp.Or(os.Getenv("SEXTANT_ARTIFACTS"), dir), agent)
+	b.check(os.MkdirAll(to, 0o755))
+	for _, name := range []string{"log", "report/report.json", "report/kubelet.log", "report/services.log"} {
+		text := b.do("test ! -e /root/" + name + " || tail -c 20000000 /root/" + name)
+		b.check(os.WriteFile(filepath.Join(to, filepath.Base(name)), []byte(text), 0o644))
+	}
+	raw, err := os.ReadFile(filepath.Join(to, "report.json"))
+	b.check(err)
+	got, err := report.Read(raw)
+	if err != nil || len(got) == 0 {
+		t.Fatalf("no test was run to its end: %v (%s)\n%s", err, ended, harness.Tail(filepath.Join(to, "log"), 50))
+	}
+	return got
+}
+
+// watchTests waits for the end of the unit and returns the state it is in then.
+func (b *bench) watchTests() string {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), nodeTestsLimit)
+	defer cancel()
+	for {
+		state := b.do("systemctl is-active node-tests || true")
+		if state != "active" {
+			return state
+		}
+		select {
+		case <-ctx.Done():
+			b.Fatalf("the tests have not ended within %s", nodeTestsLimit)
+		case <-time.After(10 * time.Second): // asked again
+		}
+	}
+}
