@@ -49,6 +49,8 @@ type Config struct {
 
 	// BinDir is searched for containerd, ctr, the shim and runc before PATH.
 	BinDir string
+	// CDIDir is where it looks for CDI devices. Default: Dir/cdi.
+	CDIDir string
 	// CNIBinDir holds the CNI plugins. Default: BinDir/cni, /usr/lib/cni or
 	// /opt/cni/bin, the first that holds a bridge plugin.
 	CNIBinDir string
@@ -138,7 +140,7 @@ func (c Config) state() string       { return filepath.Join(c.Dir, "state") }
 func (c Config) configFile() string  { return filepath.Join(c.Dir, "config.toml") }
 func (c Config) cniConfDir() string  { return filepath.Join(c.Dir, "cni", "net.d") }
 func (c Config) cniDataDir() string  { return filepath.Join(c.Dir, "cni", "data") }
-func (c Config) cdiDir() string      { return filepath.Join(c.Dir, "cdi") }
+func (c Config) cdiDir() string      { return cmp.Or(c.CDIDir, filepath.Join(c.Dir, "cdi")) }
 func (c Config) certsDir() string    { return filepath.Join(c.Dir, "certs.d") }
 func (c Config) pidFile() string     { return filepath.Join(c.Dir, "containerd.pid") }
 func (c Config) logFile() string     { return filepath.Join(c.Dir, "containerd.log") }

@@ -52,6 +52,12 @@ func mountRoot(dir, root string) error {
 		{"devpts", root + "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"},
 		{"tmpfs", root + "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
 	}...)
+	if to := os.Getenv("SEXTANT_ARTIFACTS"); filepath.IsAbs(to) {
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		steps = append(steps, step{to, root + to, "", unix.MS_BIND, ""})
+	}
 	groups, err := cgroupMounts()
 	if err != nil {
 		return err

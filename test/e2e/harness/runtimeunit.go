@@ -19,6 +19,9 @@ import (
 // usualSocket is where every machine has its containerd's.
 const usualSocket = "/run/containerd/containerd.sock"
 
+// usualCDIDir is where drivers of every machine write the devices of pods.
+const usualCDIDir = "/var/run/cdi"
+
 // runtimeUnit is what packages of containerd install, with this one's program and
 // configuration.
 const runtimeUnit = `[Unit]
@@ -42,7 +45,7 @@ TasksMax=infinity
 func StartRuntimeUnit(t testing.TB) *Runtime {
 	t.Helper()
 	r := newRuntime(t, V2)
-	r.cfg.Socket, r.cfg.SocketGID = usualSocket, 0
+	r.cfg.Socket, r.cfg.SocketGID, r.cfg.CDIDir = usualSocket, 0, usualCDIDir
 	r.cfg.CgroupRoots, r.CgroupRoot = []string{"/kubepods"}, "/"
 	r.begin(t)
 	if err := unix.Kill(r.PID(), unix.SIGTERM); err != nil {

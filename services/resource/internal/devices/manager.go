@@ -167,7 +167,9 @@ func (m *Manager) took(p *plugin, list []*pluginapi.Device) {
 	m.cfg.Changed()
 }
 
-// ended notes that a plugin is away, unless another instance has taken its place.
+// ended notes that a plugin is away, unless another instance has taken its place. The
+// resource of one that never listed its devices is there from now on, with none, as a
+// kubelet's is.
 func (m *Manager) ended(p *plugin, err error) {
 	m.mu.Lock()
 	if m.plugins[p.resource] != p {
@@ -175,9 +177,11 @@ func (m *Manager) ended(p *plugin, err error) {
 		return
 	}
 	delete(m.plugins, p.resource)
-	if before := m.inventory[p.resource]; before != nil {
-		m.set(p.resource, before.in(Away, m.cfg.Now(), "it has ended"))
+	before := m.inventory[p.resource]
+	if before == nil {
+		before = &Resource{}
 	}
+	m.set(p.resource, before.in(Away, m.cfg.Now(), "it has ended"))
 	m.mu.Unlock()
 	m.cfg.Log.Warn("device plugin ended", "resource", p.resource, "error", quiet.Cut(fmt.Sprint(err), 1024))
 	m.cfg.Changed()

@@ -3,6 +3,7 @@
 package devices
 
 import (
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -37,5 +38,20 @@ func TestAPluginThatNeverComesBack(t *testing.T) {
 		if capacity, allocatable := r.Counts(); !next.Equal(step.next) || r.State != step.state || capacity != step.capacity || allocatable != 0 {
 			t.Errorf("at %s: next at %s, %s, capacity %d, allocatable %d; want %+v", now, next, r.State, capacity, allocatable, step)
 		}
+	}
+}
+
+// TestAPluginThatNeverLists: its resource is there, with no devices, as of a kubelet.
+func TestAPluginThatNeverLists(t *testing.T) {
+	m := New(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now, Changed: func() {}})
+	p := &plugin{resource: name}
+	m.plugins[name] = p
+	m.ended(p, errors.New("ListAndWatch failed"))
+	r := m.Inventory()[name]
+	if r == nil {
+		t.Fatal("the resource is not there")
+	}
+	if capacity, allocatable := r.Counts(); r.State != Away || capacity != 0 || allocatable != 0 {
+		t.Errorf("%s, capacity %d, allocatable %d", r.State, capacity, allocatable)
 	}
 }
