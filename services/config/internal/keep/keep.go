@@ -38,10 +38,8 @@ const Schema = 1
 const File = "config.db"
 
 const (
-	// atOnce records are written at the same time; they share a disk flush.
+	// atOnce records are sealed anew at the same time; they share a disk flush.
 	atOnce = 32
-	// again is how long after a failed write it is tried again.
-	again = 5 * time.Second
 	// compactAfter is how long what was deleted may stay in the file.
 	compactAfter = time.Hour
 )
@@ -53,20 +51,14 @@ type Keeper struct {
 	Tokens  Table[token.Token]
 	Kubelet Table[*configv1.KubeletConfig]
 
+	*store.Behind
 	store *store.Store
 	log   *slog.Logger
-	wake  signal.Signal
 	mode  Mode
-
-	// order is held by the one that writes, so that the writes of a key reach the
-	// store in the order in which they were asked for. It guards seals.
-	order sync.Mutex
+	// seals is used while nothing is written, or by what writes.
 	seals sealer
-
-	mu      sync.Mutex
-	pending map[string]func() error // by table and key
-	writing int
-	deleted bool // since the file was compacted last
+	// deleted: there is something in the file that was deleted.
+	deleted signal.Signal
 }
 
 // Table is one kind of record.
@@ -89,9 +81,8 @@ func Open(cfg store.Config, keys Keys) (k *Keeper, damage *store.Damage, err err
 	if err != nil {
 		cfg.Log.Error("key of what is kept", "error", err.Error())
 	}
-	k = &Keeper{
-		store: s, log: cfg.Log, wake: signal.New(), mode: keys.Mode, seals: seals, pending: map[string]func() error{},
-	}
+	k = &Keeper{store: s, log: cfg.Log, mode: keys.Mode, seals: seals, deleted: signal.New()}
+	k.Behind = store.NewBehind(store.BehindConfig{Before: k.saveKey, Log: cfg.Log})
 	var errs [4]error
 	k.Pods, errs[0] = open(k, "pods", seals, store.Proto[*configv1.DesiredPod]())
 	k.Objects, errs[1] = open(k, "objects", seals, store.Proto[*configv1.Object]())
@@ -104,9 +95,7 @@ func Open(cfg store.Config, keys Keys) (k *Keeper, damage *store.Damage, err err
 		k.Objects.refused = func(o *configv1.Object) bool { return o.GetKind() == refs.Secret }
 		k.Tokens.refused = func(token.Token) bool { return true }
 	}
-	k.order.Lock()
-	defer k.order.Unlock()
-	if err := k.saveKey(); err != nil { // tried again before each write
+	if err := k.Alone(k.saveKey); err != nil { // tried again before each write
 		k.log.Error("nothing is kept yet", "error", err.Error())
 	}
 	return k, damage, nil
@@ -118,8 +107,8 @@ func open[T any](k *Keeper, name string, s sealer, inner store.Codec[T]) (Table[
 }
 
 // saveKey writes the key, once, and has every record sealed with it. The error is that
-// the key is not on the disk, so that no record may be sealed with it. Callers hold
-// Keeper.order.
+// the key is not on the disk, so that no record may be sealed with it. Nothing is
+// written meanwhile.
 func (k *Keeper) saveKey() error {
 	if k.seals.save == nil {
 		return nil
@@ -223,23 +212,7 @@ func (t Table[T]) Now(key string, value T) error {
 	if t.refused != nil && t.refused(value) {
 		return nil
 	}
-	k := t.keeper
-	k.order.Lock()
-	defer k.order.Unlock()
-	id := t.name + "\x00" + key
-	k.mu.Lock()
-	delete(k.pending, id) // it is older
-	k.mu.Unlock()
-	write := func() error { return t.table.Put(key, value) }
-	err := k.saveKey()
-	if err == nil {
-		err = write()
-	}
-	if err != nil {
-		k.retry(id, write)
-		k.wake.Send()
-	}
-	return err
+	return t.keeper.Now(context.Background(), t.id(key), func(context.Context) error { return t.table.Put(key, value) })
 }
 
 // Put writes a record soon, if it is one to be kept.
@@ -247,126 +220,57 @@ func (t Table[T]) Put(key string, value T) {
 	if t.refused != nil && t.refused(value) {
 		return
 	}
-	t.keeper.enqueue(t.name+"\x00"+key, func() error { return t.table.Put(key, value) })
+	t.behind(key, func() error { return t.table.Put(key, value) })
 }
 
 // Delete removes a record soon, and what it leaves behind in the file within
 // compactAfter.
 func (t Table[T]) Delete(key string) {
-	t.keeper.mu.Lock()
-	t.keeper.deleted = true
-	t.keeper.mu.Unlock()
-	t.keeper.enqueue(t.name+"\x00"+key, func() error { return t.table.Delete(key) })
+	t.behind(key, func() error { return t.table.Delete(key) })
+	t.keeper.deleted.Send()
 }
 
-func (k *Keeper) enqueue(id string, write func() error) {
-	k.mu.Lock()
-	k.pending[id] = write
-	k.mu.Unlock()
-	k.wake.Send()
-}
+func (t Table[T]) id(key string) string { return t.name + "\x00" + key }
 
-// retry has a write that failed tried again, unless there is a newer one.
-func (k *Keeper) retry(id string, write func() error) {
-	k.mu.Lock()
-	if _, newer := k.pending[id]; !newer {
-		k.pending[id] = write
-	}
-	k.mu.Unlock()
-}
-
-// Run writes until ctx ends, and once more then.
-func (k *Keeper) Run(ctx context.Context) error {
-	var compact <-chan time.Time
-	for {
-		var retry <-chan time.Time
-		if err := k.Flush(ctx); err != nil {
-			k.log.Error("state not kept", "error", err.Error())
-			retry = time.After(again)
+func (t Table[T]) behind(key string, write func() error) {
+	t.keeper.Behind.Put(t.id(key), func(ctx context.Context) error {
+		if err := fault.Hit(ctx, "config.keep"); err != nil {
+			return err
 		}
-		if compact == nil && k.isDeleted() {
-			compact = time.After(compactAfter)
+		return write()
+	})
+}
+
+// Run writes until ctx ends, and once more then; what was deleted leaves the file.
+func (k *Keeper) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { k.compactions(ctx) })
+	return k.Behind.Run(ctx)
+}
+
+// compactions rewrites the file, without what was deleted before, an hour after something was.
+func (k *Keeper) compactions(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.deleted:
 		}
 		select {
 		case <-ctx.Done():
-			if err := k.Flush(context.WithoutCancel(ctx)); err != nil {
-				k.log.Error("state not kept", "error", err.Error())
-			}
-			return nil
-		case <-k.wake:
-		case <-retry:
-		case <-compact:
-			compact = nil
-			if err := k.compact(); err != nil {
-				k.log.Warn("state file not written anew", "error", err.Error())
-			}
+			return
+		case <-time.After(compactAfter):
+		}
+		err := k.Flush(ctx) // a deletion may wait
+		if err == nil {
+			err = k.Alone(k.store.Compact)
+		}
+		if err != nil {
+			k.log.Warn("state file not written anew", "error", err.Error())
+			k.deleted.Send()
 		}
 	}
-}
-
-func (k *Keeper) isDeleted() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.deleted
-}
-
-// compact rewrites the file, without what was deleted before.
-func (k *Keeper) compact() error {
-	k.order.Lock()
-	defer k.order.Unlock()
-	k.mu.Lock()
-	k.deleted = len(k.pending) > 0 // a deletion may be among them
-	k.mu.Unlock()
-	err := k.store.Compact()
-	if err != nil {
-		k.mu.Lock()
-		k.deleted = true
-		k.mu.Unlock()
-	}
-	return err
-}
-
-// Flush writes what is pending. What could not be written stays pending,
-// unless it was replaced meanwhile.
-func (k *Keeper) Flush(ctx context.Context) error {
-	k.order.Lock()
-	defer k.order.Unlock()
-	if err := k.saveKey(); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	pending := k.pending
-	k.pending = map[string]func() error{}
-	k.writing = len(pending)
-	k.mu.Unlock()
-	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for id, write := range pending {
-		group.Go(func() error {
-			err := fault.Hit(ctx, "config.keep")
-			if err == nil {
-				err = write()
-			}
-			if err != nil {
-				k.retry(id, write)
-			}
-			k.mu.Lock()
-			k.writing--
-			k.mu.Unlock()
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
-}
-
-// Unwritten says how many records are not on disk yet.
-func (k *Keeper) Unwritten() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.pending) + k.writing
 }
 
 // Close closes the file.

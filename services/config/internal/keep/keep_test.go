@@ -121,7 +121,7 @@ func TestWritesKeepTheirOrder(t *testing.T) {
 func TestNowWaitsForWhatIsUnderWay(t *testing.T) {
 	k := openAt(t, filepath.Join(t.TempDir(), File))
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	k.enqueue("objects\x00a", func() error {
+	k.Behind.Put(k.Objects.id("a"), func(context.Context) error {
 		close(begun)
 		<-goOn
 		return k.Objects.table.Put("a", object("older"))

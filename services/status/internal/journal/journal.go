@@ -14,15 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/pkg/store"
 )
 
@@ -62,11 +58,8 @@ type Journal struct {
 	nodes   *store.Table[Node]
 	cursors *store.Table[feed.Revision]
 	configs *store.Table[[]byte]
-	log     *slog.Logger
 
-	wake  signal.Signal
-	mu    sync.Mutex
-	dirty map[string]func() error // by table and key
+	*store.Behind
 }
 
 // Open opens or makes the file.
@@ -76,7 +69,7 @@ func Open(cfg store.Config) (*Journal, *store.Damage, error) {
 	if err != nil {
 		return nil, damage, err
 	}
-	j := &Journal{store: s, log: cfg.Log, wake: signal.New(), dirty: map[string]func() error{}}
+	j := &Journal{store: s, Behind: store.NewBehind(store.BehindConfig{Delay: Delay, Log: cfg.Log})}
 	var errs [4]error
 	j.pods, errs[0] = store.NewTable(s, "pods", store.JSON[Pod]())
 	j.nodes, errs[1] = store.NewTable(s, "node", store.JSON[Node]())
@@ -136,65 +129,7 @@ func (j *Journal) PutCursor(name string, revision feed.Revision) {
 }
 
 func (j *Journal) put(key string, write func() error) {
-	j.mu.Lock()
-	j.dirty[key] = write
-	j.mu.Unlock()
-	j.wake.Send()
-}
-
-// Run flushes until ctx ends, and then once more.
-func (j *Journal) Run(ctx context.Context) error {
-	timer := time.NewTimer(Delay)
-	timer.Stop()
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			j.Flush()
-			return nil
-		case <-j.wake:
-			timer.Reset(Delay)
-		}
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		j.Flush()
-	}
-}
-
-// Flush writes what was put so far. Records that cannot be written are tried again
-// with the next flush.
-func (j *Journal) Flush() {
-	j.mu.Lock()
-	batch := maps.Clone(j.dirty)
-	clear(j.dirty)
-	j.mu.Unlock()
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	failed := map[string]func() error{}
-	var cause error
-	for key, write := range batch {
-		group.Go(func() { // writers at the same time share a disk flush
-			if err := write(); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed[key], cause = write, err
-			}
-		})
-	}
-	group.Wait()
-	if len(failed) == 0 {
-		return
-	}
-	j.log.Error("journal not written", "records", len(failed), "error", cause.Error())
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for key, write := range failed {
-		if _, again := j.dirty[key]; !again {
-			j.dirty[key] = write
-		}
-	}
+	j.Put(key, func(context.Context) error { return write() })
 }
 
 // Close closes the file.

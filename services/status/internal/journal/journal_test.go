@@ -44,7 +44,9 @@ func TestComesBack(t *testing.T) {
 	if err := j.PutNode("n1", &v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: "boot"}}); err != nil {
 		t.Fatal(err)
 	}
-	j.Flush()
+	if err := j.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	j.PutPod("c", podRecord(t, v1.PodRunning)) // after the last flush: lost by a kill
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
@@ -97,8 +99,7 @@ func TestRunFlushesAtTheEnd(t *testing.T) {
 	}
 	// A closed file takes nothing more; what could not be written stays to be written.
 	j.PutPod("b", podRecord(t, v1.PodRunning))
-	j.Flush()
-	if len(j.dirty) != 1 {
-		t.Errorf("%d records left to write", len(j.dirty))
+	if err := j.Flush(t.Context()); err == nil || j.Unwritten() != 1 {
+		t.Errorf("%v, %d records left to write", err, j.Unwritten())
 	}
 }
