@@ -300,7 +300,7 @@ compatibility: ## docs/compatibility.md, with what the end-to-end tests saw sinc
 	@go run ./test/compat $(if $(wildcard bin/seen.jsonl),-add=bin/seen.jsonl)
 
 .PHONY: package-upgrade
-package-upgrade: test-setup ## The next package and the former one again under 30 pods, versions that cannot run, and the installer's image (root, ten minutes)
+package-upgrade: test-setup ## The next package and the former one again under 100 pods, versions that cannot run, and the installer's image (root, ten minutes)
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm conformance
 	@cd test/e2e && go test ./kubeadm -v -count=1 -timeout=40m -run='^(TestUpgrade|TestInstaller)$$'
 

@@ -74,9 +74,9 @@ func (m *Machine) Boot(ctx context.Context) (string, error) {
 	}
 	hardware := m.Hardware
 	if len(hardware) == 0 {
-		hardware = []string{"-smp", "2", "-m", "2048"}
+		hardware = []string{"-cpu", "max,la57=off", "-smp", "2", "-m", "2048"}
 	}
-	m.cmd = exec.Command("qemu-system-x86_64", append(slices.Clone(hardware), "-accel", "tcg,thread=multi", "-cpu", "max,la57=off",
+	m.cmd = exec.Command("qemu-system-x86_64", append(slices.Clone(hardware), "-accel", "tcg,thread=multi",
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-netdev", network, "-device", "virtio-net-pci,netdev=net",
 		"-kernel", m.Kernel, "-initrd", m.Initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off cryptomgr.notests no_timer_check "+clock(),

@@ -25,7 +25,9 @@ var (
 )
 
 // twoNodes are two processors of two cores with two threads each, and memory beside each.
+// A guest finds the threads of an Intel processor only.
 var twoNodes = []string{
+	"-cpu", "max,la57=off,vendor=GenuineIntel",
 	"-smp", "8,sockets=2,cores=2,threads=2", "-m", "6144",
 	"-object", "memory-backend-ram,id=left,size=3G", "-object", "memory-backend-ram,id=right,size=3G",
 	"-numa", "node,nodeid=0,cpus=0-3,memdev=left", "-numa", "node,nodeid=1,cpus=4-7,memdev=right",
@@ -110,6 +112,7 @@ systemctl start containerd
 for i in /payload/*.tar; do /payload/runtime/ctr -n k8s.io images import $i; done
 printf 'os: Linux\nkernelSpec: {versions: [".*"]}\n' >/root/system.yaml
 mkdir -p /root/report
+ln -s /payload/tests/e2e_node.test /root/ # which runs in its folder, and writes there
 systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/root -p StandardOutput=file:/root/log -p StandardError=file:/root/log \
  -E HOME=/root -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
 
@@ -128,7 +131,7 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	b.write("/etc/containerd/config.toml", nodeTestRuntime)
 	arguments := []string{
 		"--no-color", "--procs=1", "--timeout=5h", "--output-dir=/root/report", "--json-report=report.json",
-		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/payload/tests/e2e_node.test", "--",
+		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/root/e2e_node.test", "--",
 		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/root/report", "--system-spec-file=/root/system.yaml", "--prepull-images=false",
 		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
 		"--kubelet-flags='--fail-swap-on=false --cgroup-driver=systemd'",
@@ -155,10 +158,15 @@ func (b *bench) watchTests() string {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), nodeTestsLimit)
 	defer cancel()
+	ended := ""
 	for {
 		state := b.do("systemctl is-active node-tests || true")
 		if state != "active" {
 			return state
+		}
+		if now := b.do("grep -o '•' /root/log | wc -l"); now != ended { // ginkgo's sign of a test that was run
+			ended = now
+			b.Logf("%s tests have ended", ended)
 		}
 		select {
 		case <-ctx.Done():

@@ -49,6 +49,8 @@ type NodeOptions struct {
 	PrepareRoot func(dir string)
 	// Configure changes the KubeletConfiguration before the first start.
 	Configure func(*kubeletv1beta1.KubeletConfiguration)
+	// Flags of a kubelet, for either agent.
+	Flags []string
 	// Args are added to `sextant up`.
 	Args []string
 	// Binary is run instead of the lab's. Services that are restarted run what is

@@ -101,6 +101,7 @@ func newPlace(t testing.TB, o NodeOptions) *Place {
 		}
 		p.flags = append(p.flags, "--kubeconfig="+o.ControlPlane.nodeCredentials(t, p.Name, server))
 	}
+	p.flags = append(p.flags, o.Flags...)
 	return p
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // upgradePods are the pods under which packages change.
-const upgradePods = 30
+const upgradePods = 100
 
 // TestUpgrade: the next package, and the former one again, under pods of which the API
 // server sees no flip. A version whose gate cannot start, and one whose services are not

@@ -42,7 +42,7 @@ func connect(ctx context.Context, resource, socket string) (*plugin, error) {
 	defer cancel()
 	if p.options, err = p.api.GetDevicePluginOptions(limited, &pluginapi.Empty{}, grpc.WaitForReady(true)); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("device plugin of %s at %s: GetDevicePluginOptions: %w", resource, socket, err)
+		return nil, fmt.Errorf("device plugin of %s at %s: failed to get device plugin options: %w", resource, socket, err)
 	}
 	return p, nil
 }
