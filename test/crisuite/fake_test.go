@@ -23,7 +23,7 @@ func TestFake(t *testing.T) {
 			crisuite.Run(t, crisuite.Target{
 				Conn:     func(t testing.TB) grpc.ClientConnInterface { return rt.Conn(t) },
 				Images:   crisuite.Images{Shell: "fake/busybox:1", Spare: "fake/spare:1", Missing: "fake/missing:1", Private: "fake/private:1", Login: login},
-				Features: crisuite.Features{Events: modern, WholeEvents: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
+				Features: crisuite.Features{Events: modern, WholeEvents: modern, EveryListener: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern},
 				Linger: func(t testing.TB, method, pod string) (caught, release func()) {
 					stall := rt.Linger(fakecri.Match{Method: method, Name: pod})
 					return func() {

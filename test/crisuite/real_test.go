@@ -87,7 +87,7 @@ func TestReal(t *testing.T) {
 		},
 		Images: served,
 		Features: crisuite.Features{
-			Events: modern || version.Minor >= 7, WholeEvents: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern,
+			Events: modern || version.Minor >= 7, WholeEvents: modern, EveryListener: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern,
 		},
 		CgroupParent: root,
 		Interrupt: func(t testing.TB, during func()) {
