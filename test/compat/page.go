@@ -18,7 +18,7 @@ var possible = []line{
 	{"RPM distributions with systemd 249 and later", "`make release` builds the RPM; with less than 252 a unit's newer settings are ignored with a warning"},
 	{"systemd of any age, or none", "`sextant up`, or a program called `kubelet`: without the limits and sandboxes of the units"},
 	{"arm64", "`make release` builds it; packages without root and real parts are tested under emulation (`make test-arm64`)"},
-	{"containerd 1.7, 2.0 to 2.3", "between the versions seen, all with CRI v1"},
+	{"containerd 2.0 to 2.3", "between the versions seen, all with CRI v1"},
 	{"CRI-O", "CRI v1; its socket and cgroups are named in the units, nothing has run on it"},
 	{"API servers v1.34 to v1.37", "a kubelet's skew; fields of other minors are kept as they are"},
 	{"kubeadm of other minors", "the flags and files that it writes are those of the kubelet v1.36"},
