@@ -70,7 +70,7 @@ func start(t *testing.T) *bench {
 	b.run("rm", "-rf", payload)
 	b.run("mkdir", "-p", payload)
 	b.run("cp", append(append(found, archives...), payload)...)
-	b.run("go", "build", "-o", b.m.Agent, "./agent")
+	b.buildAgent(b.m.Agent)
 	b.run("mkfs.ext4", "-q", "-F", "-L", "payload", "-d", payload, filepath.Join(dir, "payload.img"), "400M")
 	if _, err := os.Stat(b.m.Disk()); err != nil {
 		b.fresh = true
@@ -140,6 +140,12 @@ func (b *bench) run(name string, args ...string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
+}
+
+// buildAgent builds what does inside the machine as the tests say.
+func (b *bench) buildAgent(to string) {
+	b.Helper()
+	b.run("go", "build", "-o", to, "./agent")
 }
 
 const configuration = `apiVersion: kubelet.config.k8s.io/v1beta1

@@ -84,7 +84,7 @@ func nodeTestFiles(t *testing.T) string {
 		programs := filepath.Dir(lab.Tool(t, "conformance", "agnhost"))
 		b.check(builder.SaveUpstream(t.Context(), ref, programs, filepath.Join(dir, fmt.Sprintf("image%d.tar", i))))
 	}
-	b.run("go", "build", "-o", filepath.Join(dir, "agent"), "./agent")
+	b.buildAgent(filepath.Join(dir, "agent"))
 	return dir
 }
 
