@@ -147,7 +147,7 @@ func (l *lookups) handler(p *v1.Pod) step.Handler {
 	name := *p.Spec.RuntimeClassName
 	o, err := find(l.in.Objects, "RuntimeClass", "", name, "runtimeclasses.node.k8s.io")
 	if err != nil {
-		return step.Handler{Waiting: fmt.Sprintf("failed to look up RuntimeClass %q: %v", name, err)}
+		return step.Handler{Waiting: fmt.Sprintf("failed to look up RuntimeClass %q: %v", name, err), Unread: errors.Is(err, errNotRead)}
 	}
 	return step.Handler{Name: o.class.Handler}
 }

@@ -228,10 +228,8 @@ func ioOf(c *resourcev1.CgroupUsage) *statsv1alpha1.IOStats {
 	return &statsv1alpha1.IOStats{Time: at(c.GetTime()), PSI: stalls(c.GetIoPressure())}
 }
 
+// stalls are zeros where the kernel has no pressure information of cgroups, as a kubelet's.
 func stalls(s *resourcev1.Stalls) *statsv1alpha1.PSIStats {
-	if s == nil {
-		return nil
-	}
 	data := func(s *resourcev1.Stall) statsv1alpha1.PSIData {
 		return statsv1alpha1.PSIData{Total: s.GetTotal(), Avg10: s.GetAvg10(), Avg60: s.GetAvg60(), Avg300: s.GetAvg300()}
 	}

@@ -213,6 +213,8 @@ type Handler struct {
 	Name string
 	// Waiting: the RuntimeClass is not known yet, or does not exist.
 	Waiting string
+	// Unread: it has not been read yet, which is no event.
+	Unread bool
 }
 
 // Flight is an action under way.

@@ -70,8 +70,10 @@ func (p *sandboxes) create(attempt int) {
 		p.wait("resource", "allocation", cmp.Or(p.in.Resources.Unready, "the pod's cgroup is not there"))
 	case !p.networked():
 	case p.in.Handler.Waiting != "":
-		p.remind("handler", p.in.Handler.Waiting, Event{Warning: true, Reason: "FailedCreatePodSandBox",
-			Message: "Failed to create pod sandbox: " + p.in.Handler.Waiting})
+		if !p.in.Handler.Unread {
+			p.remind("handler", p.in.Handler.Waiting, Event{Warning: true, Reason: "FailedCreatePodSandBox",
+				Message: "Failed to create pod sandbox: " + p.in.Handler.Waiting})
+		}
 		p.wait("config", "runtime-class", p.in.Handler.Waiting)
 	case p.backedOff(a.Key()):
 		f := p.f.Failures[a.Key()]

@@ -312,8 +312,8 @@ func (s *teller) change(args []string) error {
 		s.in.Volumes = Volumes{Gone: true}
 	case "network":
 		s.in.Network = Network{Ready: rest[0] == "ready", Message: strings.Join(rest[1:], " ")}
-	case "handler":
-		s.in.Handler.Waiting = strings.Join(rest, " ")
+	case "handler", "handler-unread":
+		s.in.Handler = Handler{Waiting: strings.Join(rest, " "), Unread: args[0] == "handler-unread"}
 	case "away":
 		s.away[rest[0]] = true
 		s.in.Volumes.Waiting = "volume data: waits for ConfigMap default/cfg"
