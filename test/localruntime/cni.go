@@ -98,7 +98,7 @@ func overlapsAny(p netip.Prefix, taken []netip.Prefix) bool {
 // usedPrefixes lists the IPv4 ranges that the machine's routes name, the default
 // route and the routes of the interface `except` aside.
 func usedPrefixes(except string) ([]netip.Prefix, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

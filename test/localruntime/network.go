@@ -139,7 +139,7 @@ func deleteBridge(name string) error {
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", name, err)
 	}
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)
 	}
@@ -150,4 +150,15 @@ func deleteBridge(name string) error {
 		}
 	}
 	return errors.Join(append(errs, deleteLink(name))...)
+}
+
+// whole lists again what the kernel listed while it changed: others make and remove
+// interfaces all the time.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range 20 {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
 }
