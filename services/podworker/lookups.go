@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,9 +46,24 @@ func find(m *feed.Replica[*object], kind, namespace, name, resource string) (*ob
 	return o, nil
 }
 
+// objectPatience is how long an actuator waits for an object that has not been read yet: a pod
+// may come before what it names. The kubelet's caches wait as long.
+const objectPatience = time.Second
+
+// await is find that waits.
+func await(m *feed.Replica[*object], kind, namespace, name, resource string) (*object, error) {
+	for end := time.Now().Add(objectPatience); ; {
+		o, err := find(m, kind, namespace, name, resource)
+		if !errors.Is(err, errNotRead) || time.Now().After(end) {
+			return o, err
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
 // ConfigMap implements actuate.Lookups.
 func (l *lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
-	o, err := find(l.in.Objects, "ConfigMap", namespace, name, "configmap")
+	o, err := await(l.in.Objects, "ConfigMap", namespace, name, "configmap")
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +72,7 @@ func (l *lookups) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 
 // Secret implements actuate.Lookups.
 func (l *lookups) Secret(namespace, name string) (*v1.Secret, error) {
-	o, err := find(l.in.Secrets, "Secret", namespace, name, "secret")
+	o, err := await(l.in.Secrets, "Secret", namespace, name, "secret")
 	if err != nil {
 		return nil, err
 	}
