@@ -94,8 +94,10 @@ func (b *Behind) Unwritten() int {
 	return len(b.pending) + b.writing
 }
 
-// Run writes until ctx ends, and once more then.
+// Run writes until ctx ends, and once more then. Before is called soon after the start, also
+// when nothing was put.
 func (b *Behind) Run(ctx context.Context) error {
+	b.wake.Send()
 	var retry <-chan time.Time
 	for {
 		select {

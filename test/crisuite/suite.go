@@ -53,8 +53,8 @@ type Features struct {
 	// event of a sandbox has its status, NOTREADY. With containerd 1.7 neither is sure; for
 	// Sextant an event is a reason to ask, no more.
 	WholeEvents bool
-	// EveryListener hears of every event. With containerd 1.7 listeners share the events, so
-	// that one that is being left takes an event with it.
+	// EveryListener: each event is sent to every open GetContainerEvents stream. containerd
+	// 1.7 sends it to one of them only, which may be one that the client has just closed.
 	EveryListener bool
 	// RuntimeConfig tells the cgroup driver; else it must be Unimplemented.
 	RuntimeConfig bool
@@ -66,8 +66,8 @@ type Features struct {
 }
 
 // Run runs the suite. The subtests run in parallel to each other, except for
-// those that listen where listeners share the events, and for those that interrupt
-// the runtime, which come last.
+// those of events without EveryListener, and for those that interrupt the runtime,
+// which come last.
 func Run(t *testing.T, target Target) {
 	t.Run("parallel", func(t *testing.T) {
 		for _, group := range []struct {

@@ -76,12 +76,11 @@ func nodeTestFiles(t *testing.T) string {
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
 		b.run("install", "-D", lab.Tool(t, "runtime", name), filepath.Join(dir, "runtime", name))
 	}
-	builder := nodeimages.Builder{Source: lab.Source}
+	builder, programs := nodeimages.Builder{Source: lab.Source}, filepath.Dir(lab.Tool(t, "conformance", "agnhost"))
 	for i, ref := range nodeimages.OfNodes {
 		if ref == nodeimages.DevicePlugin {
 			continue // of tests that need no machine of this kind
 		}
-		programs := filepath.Dir(lab.Tool(t, "conformance", "agnhost"))
 		b.check(builder.SaveUpstream(t.Context(), ref, programs, filepath.Join(dir, fmt.Sprintf("image%d.tar", i))))
 	}
 	b.buildAgent(filepath.Join(dir, "agent"))
@@ -100,7 +99,8 @@ const nodeTestRuntime = `version = 3
     SystemdCgroup = true
 `
 
-// nodeTestUnits make the machine what the tests ask for, and start them as a unit.
+// nodeTestUnits make the machine what the tests ask for, and start them as a unit. All that
+// they write is below /srv of the machine.
 const nodeTestUnits = `set -e
 resize2fs /dev/vda 2>/dev/null
 printf '#!/bin/sh\nexec "$@"\n' >/usr/local/bin/sudo; chmod 755 /usr/local/bin/sudo
@@ -110,11 +110,11 @@ printf '[Service]\nExecStartPre=\nExecStart=\nExecStart=/payload/runtime/contain
 systemctl daemon-reload
 systemctl start containerd
 for i in /payload/*.tar; do /payload/runtime/ctr -n k8s.io images import $i; done
-printf 'os: Linux\nkernelSpec: {versions: [".*"]}\n' >/root/system.yaml
-mkdir -p /root/report
-ln -s /payload/tests/e2e_node.test /root/ # which runs in its folder, and writes there
-systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/root -p StandardOutput=file:/root/log -p StandardError=file:/root/log \
- -E HOME=/root -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
+printf 'os: Linux\nkernelSpec: {versions: [".*"]}\n' >/srv/system.yaml
+mkdir -p /srv/report
+ln -s /payload/tests/e2e_node.test /srv/ # which runs in its folder, and writes there
+systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/srv -p StandardOutput=file:/srv/log -p StandardError=file:/srv/log \
+ -E HOME=/srv -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
 
 // nodeTests runs the tests on a machine whose disk has seen no agent, and returns what became of each.
 func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
@@ -130,9 +130,9 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	t.Log(b.do("lscpu | grep -E 'CPU|Thread|Core|Socket|NUMA'"))
 	b.write("/etc/containerd/config.toml", nodeTestRuntime)
 	arguments := []string{
-		"--no-color", "--procs=1", "--timeout=5h", "--output-dir=/root/report", "--json-report=report.json",
-		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/root/e2e_node.test", "--",
-		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/root/report", "--system-spec-file=/root/system.yaml", "--prepull-images=false",
+		"--no-color", "--procs=1", "--timeout=5h", "--output-dir=/srv/report", "--json-report=report.json",
+		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/srv/e2e_node.test", "--",
+		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/srv/report", "--system-spec-file=/srv/system.yaml", "--prepull-images=false",
 		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
 		"--kubelet-flags='--fail-swap-on=false --cgroup-driver=systemd'",
 	}
@@ -141,7 +141,7 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	to := filepath.Join(cmp.Or(os.Getenv("SEXTANT_ARTIFACTS"), dir), agent)
 	b.check(os.MkdirAll(to, 0o755))
 	for _, name := range []string{"log", "report/report.json", "report/kubelet.log", "report/services.log"} {
-		text := b.do("test ! -e /root/" + name + " || tail -c 20000000 /root/" + name)
+		text := b.do("test ! -e /srv/" + name + " || tail -c 20000000 /srv/" + name)
 		b.check(os.WriteFile(filepath.Join(to, filepath.Base(name)), []byte(text), 0o644))
 	}
 	raw, err := os.ReadFile(filepath.Join(to, "report.json"))
@@ -164,7 +164,7 @@ func (b *bench) watchTests() string {
 		if state != "active" {
 			return state
 		}
-		if now := b.do("grep -o '•' /root/log | wc -l"); now != ended { // ginkgo's sign of a test that was run
+		if now := b.do("grep -o '•' /srv/log | wc -l"); now != ended { // ginkgo's sign of a test that was run
 			ended = now
 			b.Logf("%s tests have ended", ended)
 		}

@@ -38,7 +38,7 @@ const Schema = 1
 const File = "config.db"
 
 const (
-	// atOnce records are sealed anew at the same time; they share a disk flush.
+	// atOnce is how many records are encrypted again in parallel; their writes share a flush.
 	atOnce = 32
 	// compactAfter is how long what was deleted may stay in the file.
 	compactAfter = time.Hour
