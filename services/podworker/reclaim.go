@@ -24,6 +24,9 @@ const (
 	reclaimPoll = 100 * time.Millisecond
 	// reclaimPatience bounds the wait for it.
 	reclaimPatience = 30 * time.Second
+	// layerTime is how long the layers of containers may be there after these: a runtime
+	// removes them after it has answered (containerd 2.4: up to 4 s were seen).
+	layerTime = 5 * time.Second
 )
 
 // reclaimer frees what no pod needs when resource wants it (resource.v1.Reclaim), and
@@ -79,8 +82,7 @@ func (r *reclaimer) carryOut(ctx context.Context, w *resourcev1.Reclaim) error {
 		return err
 	}
 	if w.GetContainers() {
-		of := r.loop.discard()
-		if err := r.until(ctx, func() bool { return !r.there(of) }); err != nil {
+		if err := r.removeDead(ctx); err != nil {
 			return err
 		}
 	}
@@ -90,6 +92,23 @@ func (r *reclaimer) carryOut(ctx context.Context, w *resourcev1.Reclaim) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// removeDead removes dead containers, and waits until their layers are free as well.
+func (r *reclaimer) removeDead(ctx context.Context) error {
+	of := r.loop.discard()
+	if len(of) == 0 {
+		return nil
+	}
+	if err := r.until(ctx, func() bool { return !r.there(of) }); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.clock.After(layerTime):
+		return nil
+	}
 }
 
 // until waits for something, not without end; the error is that of ctx.

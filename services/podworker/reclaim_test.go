@@ -72,7 +72,11 @@ func TestReclaim(t *testing.T) {
 	if err := fault.Set("podworker.reclaim=1*error(no)"); err != nil {
 		t.Fatal(err)
 	}
+	began := n.clock.Now()
 	ask(2, &resourcev1.Reclaim{Containers: true})
+	if took := n.clock.Since(began); took < layerTime {
+		t.Errorf("answered %s after the containers: their layers may be there still", took)
+	}
 	if got := n.rt.Containers(); len(got) != 2 || u.times.Load() != 1 {
 		t.Errorf("containers alone: %v, images %d times", got, u.times.Load())
 	}

@@ -22,7 +22,7 @@ func (e *evictor) pass(ctx context.Context, now *settings) {
 	e.next = at.Add(period)
 	e.findLayout(ctx, now)
 	in := eviction.Input{
-		Now: at, Config: now.eviction(e.layout), Leaving: e.leaving(at),
+		Now: at, Config: now.eviction(e.layout), Leaving: e.leaving(at), Left: e.lastLeft(),
 		Observed: e.observe(ctx, now, at), Reclaimed: done, History: e.history,
 	}
 	e.alarm.set(at, now, in)

@@ -90,8 +90,8 @@ func (r *releaser) release(ctx context.Context, h *held) {
 	if len(h.chosen.GetContainers()) > 0 { // others may have what it had
 		r.wake.Send()
 	}
-	if h.Evicting != nil { // the next may go
-		r.evictor.hurry()
+	if h.Evicting != nil {
+		r.evictor.gone()
 	}
 	if now != nil {
 		r.tree.change(now, h)

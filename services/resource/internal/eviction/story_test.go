@@ -40,7 +40,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 //	reclaimed                        what was to be reclaimed is: a pass
 //	pass [DURATION]                  time passes, then a pass
 func TestStories(t *testing.T) {
-	stories.Replay(t, 12, tell)
+	stories.Replay(t, 13, tell)
 }
 
 // story is what a file says.
@@ -127,7 +127,9 @@ func (s *story) do(words []string) bool {
 	case "gone":
 		s.in.Pods = slices.DeleteFunc(s.in.Pods, func(p eviction.Pod) bool { return p.Name == words[1] })
 	case "leaving", "left":
-		s.in.Leaving = words[0] == "leaving"
+		if s.in.Leaving = words[0] == "leaving"; !s.in.Leaving {
+			s.in.Left = s.in.Now
+		}
 	case "reclaimed":
 		s.in.Reclaimed = true
 		s.pass("reclaimed")

@@ -101,8 +101,11 @@ func judge(in Input, next *History) []kubeletconfig.Threshold {
 			continue
 		}
 		next.Met[keyOf(t)] = true
-		unknown := in.Config.Layout == "" && conditionOf(t.Signal) == v1.NodeDiskPressure
-		if !unknown && in.Observed[t.Signal].Time.After(in.History.Observed[t.Signal]) {
+		disk := conditionOf(t.Signal) == v1.NodeDiskPressure
+		if disk && (in.Config.Layout == "" || in.Now.Sub(in.Left).Abs() < Freeing) {
+			continue
+		}
+		if in.Observed[t.Signal].Time.After(in.History.Observed[t.Signal]) {
 			acting = append(acting, t)
 		}
 	}

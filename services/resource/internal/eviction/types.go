@@ -166,6 +166,8 @@ type Input struct {
 	Pods []Pod
 	// Leaving: a pod evicted before is not gone yet, so that nothing is decided.
 	Leaving bool
+	// Left is when the last one that was evicted went, or may have gone; zero for none.
+	Left time.Time
 	// Reclaimed: what History.Reclaim wants was done, or given up, before Observed was
 	// read.
 	Reclaimed bool
