@@ -218,7 +218,7 @@ func (m measurement) cgroup(p *resourcev1.PodUsage, names map[string]string) {
 		return
 	}
 	set := int64(p.GetCgroup().GetMemory().GetWorkingSet())
-	u.Memory = &set
+	u.Memory, u.Threads = &set, int64(p.GetCgroup().GetProcesses().GetThreads())
 	for _, c := range p.GetContainers() {
 		u.Processes += int64(c.GetProcesses().GetProcesses())
 		name := names[path.Base(c.GetName())]

@@ -39,6 +39,15 @@ func by[T any](measure func(Pod) (T, bool), compare func(a, b T) int) order {
 
 func larger(a, b int64) int { return cmp.Compare(b, a) }
 
+// threads are what the kernel counts. A kubelet looks at processes alone: of pods with the
+// same number it takes any.
+func threads(p Pod) int64 {
+	if p.Usage == nil {
+		return 0
+	}
+	return p.Usage.Threads
+}
+
 // Rank orders pods for a signal, the first to be evicted first.
 func Rank(pods []Pod, signal string, layout Layout) []Pod {
 	var orders []order
@@ -57,7 +66,7 @@ func Rank(pods []Pod, signal string, layout Layout) []Pod {
 				return 0, false
 			}
 			return p.Usage.Processes, true
-		}, larger)}
+		}, larger), by(func(p Pod) (int64, bool) { return threads(p), true }, larger)}
 	default:
 		measure := measured(signal, layout)
 		taken := func(p Pod) (int64, bool) {

@@ -32,7 +32,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 //	capacity SIGNAL QUANTITY         of a signal, for all observations to come
 //	SIGNAL QUANTITY|gone             what is observed of a signal in each pass from now on
 //	frozen, thawed                   observations keep their time, or have each pass's
-//	use POD PART QUANTITY[/INODES]   what a pod uses: memory, processes, volume:NAME, other,
+//	use POD PART QUANTITY[/INODES]   what a pod uses: memory, processes, threads, volume:NAME, other,
 //	                                 CONTAINER:memory, CONTAINER:root, CONTAINER:logs
 //	unmeasured POD                   nothing is known of what it uses
 //	gone POD                         the pod is not there any more
@@ -40,7 +40,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 //	reclaimed                        what was to be reclaimed is: a pass
 //	pass [DURATION]                  time passes, then a pass
 func TestStories(t *testing.T) {
-	stories.Replay(t, 13, tell)
+	stories.Replay(t, 14, tell)
 }
 
 // story is what a file says.
@@ -166,6 +166,8 @@ func (s *story) use(p *eviction.Pod, part, amount string) {
 		p.Usage.Memory = &n
 	case part == "processes":
 		p.Usage.Processes = n
+	case part == "threads":
+		p.Usage.Threads = n
 	case part == "other":
 		p.Usage.Other = files
 	case name == "volume":

@@ -87,8 +87,10 @@ type Container struct {
 // Usage is what a pod uses.
 type Usage struct {
 	// Memory is the working set of the pod's cgroup in bytes; nil if not measured.
-	Memory     *int64
-	Processes  int64
+	Memory    *int64
+	Processes int64
+	// Threads are those of all its processes.
+	Threads    int64
 	Containers []Container
 	// Volumes by name are all that were measured.
 	Volumes map[string]Files
