@@ -56,6 +56,7 @@ var gatesActedOn = map[string]gateSupport{
 	"MemoryQoS":                                        bothWays,
 	"NodeDeclaredFeatures":                             bothWays,
 	"PodCertificateRequest":                            bothWays,
+	"PodLevelResourceManagers":                         bothWays,
 	"PodLogsQuerySplitStreams":                         bothWays,
 	"ReduceDefaultCrashLoopBackOffDecay":               bothWays,
 	"QOSReserved":                                      bothWays,

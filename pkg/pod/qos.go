@@ -70,6 +70,19 @@ func addCompute(sum, list v1.ResourceList) (found int) {
 	return found
 }
 
+// Guaranteed reports whether a container would be of the class Guaranteed by itself: it has
+// requests of cpu and memory, and limits equal to them. Of a pod with resources of its own,
+// such containers alone have parts that are exclusively theirs (KEP-5526).
+func Guaranteed(c *v1.Container) bool {
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		request := c.Resources.Requests[name]
+		if request.IsZero() || !request.Equal(c.Resources.Limits[name]) {
+			return false
+		}
+	}
+	return true
+}
+
 // OOM score adjustments of the two ends.
 const (
 	oomGuaranteed = -997

@@ -31,11 +31,13 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/admit"
 	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
+	cpustate "github.com/sextant-node/sextant/services/resource/internal/cpumanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/devices"
 	"github.com/sextant-node/sextant/services/resource/internal/dra"
 	"github.com/sextant-node/sextant/services/resource/internal/eviction"
 	"github.com/sextant-node/sextant/services/resource/internal/layout"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
+	"github.com/sextant-node/sextant/services/resource/internal/memorymanager"
 	memorystate "github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/pinning"
 )
@@ -140,17 +142,14 @@ func (n *node) read() (*settings, error) {
 	return now, err
 }
 
-// found is what containers had with the agent before, by the kubelet's files.
+// found is what pods had with the agent before, by the kubelet's files.
 func (n *node) found() (had pinning.Found) {
-	n.foundIn(cpumanager.StateFile, func(data []byte) (err error) {
+	n.foundIn(cpustate.Name, func(data []byte) (err error) {
 		had.CPUs, err = cpumanager.ReadState(data)
 		return err
 	})
-	n.foundIn(memorystate.Name, func(data []byte) error {
-		read, err := memorystate.Decode(data)
-		if err == nil {
-			had.Memory = read.Entries
-		}
+	n.foundIn(memorystate.Name, func(data []byte) (err error) {
+		had.Memory, err = memorymanager.ReadState(data)
 		return err
 	})
 	return had

@@ -3,6 +3,8 @@
 package resource_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -126,6 +128,92 @@ func TestARunningPodKeepsAKubeletsCPUs(t *testing.T) {
 	r.has("shared", "", "0-1,3")
 }
 
+// ofPods is a configuration of the static CPU manager in the topology manager's scope pod,
+// with the gate PodLevelResourceManagers.
+func ofPods(r *rig) func(*kubeletconfig.Config) {
+	edit := static(r)
+	r.file("sys/devices/system/node/node0/cpulist", "0-3")
+	r.file("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8388608 kB")
+	return func(c *kubeletconfig.Config) {
+		edit(c)
+		c.Kubelet.TopologyManagerPolicy, c.Kubelet.TopologyManagerScope = "best-effort", "pod"
+		c.Kubelet.FeatureGates = map[string]bool{"PodLevelResourceManagers": true}
+	}
+}
+
+// whole is a pod with so many CPUs of its own, of which its first container has one alone
+// and its second shares what is left.
+func whole(uid, cpus string) *v1.Pod {
+	p := guaranteed(uid, "1")
+	list := v1.ResourceList{v1.ResourceCPU: apiresource.MustParse(cpus), v1.ResourceMemory: apiresource.MustParse("32Mi")}
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+	p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "helper"})
+	return p
+}
+
+// TestCPUsOfAPod: a pod with resources of its own has CPUs as a whole, and each container a
+// part of them, also after a restart; the file for a kubelet has both. A pod that leaves its
+// containers nothing to share is refused.
+func TestCPUsOfAPod(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	edit := ofPods(r)
+	r.start(nil)
+	r.configure(edit)
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	r.admit(whole("u", "2"), false)
+	r.has("u", "1 2", "0,3")
+	const file = `{"policyName":"static","defaultCpuSet":"0,3","entries":{"u":{"c":"1","helper":"2"}},"podEntries":{"u":{"cpuSet":"1-2"}},"checksum":`
+	r.Eventually("the kubelet's file", func() bool {
+		data, err := os.ReadFile(filepath.Join(r.machine, "cpu_manager_state"))
+		return err == nil && strings.HasPrefix(string(data), file)
+	})
+	if item, _ := r.pods.Get("u"); !item.GetContainers()[0].GetExclusiveCpus() || item.GetContainers()[1].GetExclusiveCpus() {
+		t.Errorf("quotas: %v", item.GetContainers())
+	}
+	r.stop()
+	r.start(nil)
+	r.Eventually("it is refused, as its containers have nothing to share", func() bool {
+		got := r.admit(whole("v", "1"), false)
+		return got.GetReason() == "EmptyPodSharedPoolError" &&
+			got.GetMessage() == "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
+	})
+	r.has("u", "1 2", "0,3")
+	for metric, want := range map[string]float64{
+		`resource_manager_allocation_errors_total{resource_name="cpu",source="pod"}`: 1,
+		"kubelet_cpu_manager_exclusive_cpu_allocation_count":                         2,
+	} {
+		if got := measure.Value(t, r.kit.Metrics, metric); got != want {
+			t.Errorf("%s is %v, want %v", metric, got, want)
+		}
+	}
+	r.release("u")
+	r.Eventually("its CPUs can be had again", func() bool {
+		return r.admit(whole("x", "3"), false).GetDecision() == resourcev1.Decision_DECISION_ADMITTED
+	})
+	r.has("x", "1 2-3", "0")
+}
+
+// TestARunningPodKeepsAKubeletsCPUsOfAPod: the file that a kubelet left with the gate says
+// what a running pod has as a whole, and its containers of that.
+func TestARunningPodKeepsAKubeletsCPUsOfAPod(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	edit := ofPods(r)
+	r.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0,3","entries":{"was":{"c":"2","helper":"1"}},"podEntries":{"was":{"cpuSet":"1-2"}},"checksum":0}`)
+	r.start(nil)
+	r.configure(edit)
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	r.admit(whole("was", "2"), true)
+	r.has("was", "2 1", "0,3")
+	r.release("was")
+	r.Eventually("all of it can be had again", func() bool {
+		return r.admit(whole("x", "3"), false).GetDecision() == resourcev1.Decision_DECISION_ADMITTED
+	})
+}
+
 // TestNoCPUsWithoutALayout: a machine whose CPUs cannot be read admits nothing that would
 // have to be pinned, and says which field wants it.
 func TestNoCPUsWithoutALayout(t *testing.T) {
@@ -148,17 +236,17 @@ func TestPinnedCPUsAtEachWrite(t *testing.T) {
 	s.process.Kill()
 	s.configure(static(s.rig))
 	s.live("")
-	whole := func(uid string) []byte {
+	alone := func(uid string) []byte {
 		data, err := guaranteed(uid, "1").Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return data
 	}
-	s.insist(&resourcev1.AdmitRequest{Pod: whole("stays")})
+	s.insist(&resourcev1.AdmitRequest{Pod: alone("stays")})
 	s.has("stays", "1", "0,2-3")
-	kills := s.eachWrite([]any{&resourcev1.AdmitRequest{Pod: whole("u")}, &resourcev1.ReleaseRequest{Uid: "u"}}, func() {
-		s.insist(&resourcev1.AdmitRequest{Pod: whole("u")})
+	kills := s.eachWrite([]any{&resourcev1.AdmitRequest{Pod: alone("u")}, &resourcev1.ReleaseRequest{Uid: "u"}}, func() {
+		s.insist(&resourcev1.AdmitRequest{Pod: alone("u")})
 		s.has("u", "2", "0,3")
 		s.has("stays", "1", "0,3")
 		s.insist(&resourcev1.ReleaseRequest{Uid: "u"})

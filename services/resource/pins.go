@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
 	"github.com/sextant-node/sextant/services/resource/internal/pinning"
+	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
 
 // pinMetrics count what becomes of pods that are to be pinned; the kubelet's names.
@@ -22,6 +24,9 @@ type pinMetrics struct {
 	aligned, misaligned        *prometheus.CounterVec
 	alignedCores, alignedCache prometheus.Counter
 	misalignedCores            prometheus.Counter
+
+	// From the node or from what a pod has as a whole, by resource.
+	allocations, allocationErrors, assignments *prometheus.CounterVec
 }
 
 func newPinMetrics(r prometheus.Registerer) *pinMetrics {
@@ -48,10 +53,41 @@ func newPinMetrics(r prometheus.Registerer) *pinMetrics {
 			Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "Containers or pods whose resources could not be aligned, by the boundary.",
 		}, []string{"scope", "boundary"}),
 	}
+	vector := func(name, help, label string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"resource_name", label})
+		r.MustRegister(c)
+		return c
+	}
+	m.allocations = vector("resource_manager_allocations_total", "Allocations of CPUs and memory, from the node or from a pod's own.", "source")
+	m.allocationErrors = vector("resource_manager_allocation_errors_total", "Allocations of CPUs and memory that failed.", "source")
+	m.assignments = vector("resource_manager_container_assignments", "Containers by what they have: of the node or the pod, for themselves or shared.", "assignment_type")
 	m.alignedCores, m.alignedCache = m.aligned.WithLabelValues("container", "physical_cpu"), m.aligned.WithLabelValues("container", "uncore_cache")
 	m.misalignedCores = m.misaligned.WithLabelValues("container", "physical_cpu")
 	r.MustRegister(m.duration, m.aligned, m.misaligned)
 	return m
+}
+
+// pools counts what a kubelet counts with the gate PodLevelResourceManagers.
+func (m *pinMetrics) pools(all map[v1.ResourceName]topology.Counts) {
+	for name, c := range all {
+		for _, one := range []struct {
+			of    *prometheus.CounterVec
+			label string
+			n     int
+		}{
+			{m.allocations, "node", c.Node},
+			{m.allocations, "pod", c.Pod},
+			{m.allocationErrors, "node", c.NodeErrors},
+			{m.allocationErrors, "pod", c.PodErrors},
+			{m.assignments, "node_exclusive", c.Exclusive},
+			{m.assignments, "pod_exclusive", c.PodExclusive},
+			{m.assignments, "pod_shared", c.PodShared},
+		} {
+			if one.n > 0 {
+				one.of.WithLabelValues(string(name), one.label).Add(float64(one.n))
+			}
+		}
+	}
 }
 
 // pinner has the policies choose devices, CPUs and memory, and counts what they come to.
@@ -91,6 +127,7 @@ func (p pinner) Choose(r allocate.Request) allocate.Answer {
 	p.alignedCores.Add(float64(tally.CPUs.Cores))
 	p.misalignedCores.Add(float64(tally.CPUs.NoCores))
 	p.alignedCache.Add(float64(tally.CPUs.Caches))
+	p.pools(tally.Pools)
 	return answer
 }
 

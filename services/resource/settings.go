@@ -74,7 +74,7 @@ func (now *settings) cgroupOf(p *v1.Pod) pod.CgroupName {
 // values are those of a pod's cgroup, by what was chosen for the pod.
 func (now *settings) values(p *v1.Pod, chosen *resourcev1.Chosen) cgroup.Values {
 	k := now.conf.Kubelet
-	enforce := (k.CPUCFSQuota == nil || *k.CPUCFSQuota) && !pinning.Unlimited(chosen)
+	enforce := (k.CPUCFSQuota == nil || *k.CPUCFSQuota) && !pinning.Unlimited(p, chosen)
 	quota := 100 * time.Millisecond
 	if k.CPUCFSQuotaPeriod != nil && k.CPUCFSQuotaPeriod.Duration > 0 {
 		quota = k.CPUCFSQuotaPeriod.Duration

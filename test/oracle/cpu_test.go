@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
+	ourcpustate "github.com/sextant-node/sextant/services/resource/internal/cpumanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/layout"
 	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
@@ -44,10 +45,10 @@ func TestCPUs(t *testing.T) {
 
 // takeOverCPUs has the reference start by a file.
 func takeOverCPUs(policy reference.Policy, file []byte, dir string) error {
-	if err := os.WriteFile(filepath.Join(dir, cpumanager.StateFile), file, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, ourcpustate.Name), file, 0o600); err != nil {
 		return err
 	}
-	kept, err := state.NewCheckpointState(klog.Logger{}, dir, cpumanager.StateFile, cpumanager.Static, nil)
+	kept, err := state.NewCheckpointState(klog.Logger{}, dir, ourcpustate.Name, cpumanager.Static, nil)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func compareCPUs(r *rand.Rand, dir string) (string, string) {
 	for i := range 1 + r.IntN(6) {
 		if len(assigned) > 0 && r.IntN(3) == 0 { // one goes
 			uid := slices.Sorted(maps.Keys(assigned))[r.IntN(len(assigned))]
-			for name := range assigned[uid] {
+			for name := range assigned[uid].Containers {
 				if err := policy.RemoveContainer(klog.Logger{}, kept, uid, name); err != nil {
 					panic(err)
 				}
@@ -120,17 +121,17 @@ func compareCPUs(r *rand.Rand, dir string) (string, string) {
 			}
 			err := admission.Allocate(p, &c, topology.Hint{Affinity: affinities.affinity})
 			set, _ := kept.GetCPUSet(string(p.UID), c.Name)
-			fmt.Fprintf(&got, "%s of %s, %d by %s: %s %s\n", c.Name, p.UID, cpumanager.Exclusive(p, &c), affinities.affinity, admission.CPUs[c.Name], reason(err))
-			fmt.Fprintf(&want, "%s of %s, %d by %s: %s %s\n", c.Name, p.UID, cpumanager.Exclusive(p, &c), affinities.affinity, set, reason(theirs))
+			fmt.Fprintf(&got, "%s of %s, %d by %s: %s %s\n", c.Name, p.UID, mine.Exclusive(p, &c), affinities.affinity, admission.Given.Containers[c.Name], reason(err))
+			fmt.Fprintf(&want, "%s of %s, %d by %s: %s %s\n", c.Name, p.UID, mine.Exclusive(p, &c), affinities.affinity, set, reason(theirs))
 			if err != nil || theirs != nil {
 				break
 			}
 		}
-		assigned[string(p.UID)] = admission.CPUs
+		assigned[string(p.UID)] = admission.Given
 		fmt.Fprintf(&got, "shared %s\n", mine.Shared(assigned))
 		fmt.Fprintf(&want, "shared %s\n", kept.GetDefaultCPUSet())
 	}
-	if file, err := mine.File(assigned); err != nil {
+	if file, err := mine.File(assigned, false); err != nil {
 		panic(err)
 	} else if mine.Shared(assigned).IsEmpty() { // the reference refuses such a file, its own too
 	} else if err := takeOverCPUs(policy, file, dir); err != nil {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 
 	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
+	ourcpustate "github.com/sextant-node/sextant/services/resource/internal/cpumanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/layout"
 	"github.com/sextant-node/sextant/services/resource/internal/memorymanager"
 	ourstate "github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
@@ -46,7 +47,7 @@ func compareMemory(r *rand.Rand, dir string) (string, string) {
 	if err != nil {
 		panic(err)
 	}
-	mine, err := memorymanager.New(machine, reserved, whole)
+	mine, err := memorymanager.New(machine, reserved, whole, false)
 	if err != nil {
 		panic(err)
 	}
@@ -60,7 +61,7 @@ func compareMemory(r *rand.Rand, dir string) (string, string) {
 		if len(assigned) > 0 && r.IntN(3) == 0 { // one goes
 			gone := assigned[r.IntN(len(assigned))].UID
 			assigned = slices.DeleteFunc(assigned, func(a memorymanager.Assignment) bool { return a.UID == gone })
-			if kept, err = takeOver(policy, mine, assigned, dir); err != nil {
+			if kept, err = takeOver(policy, mine, assigned, false, dir); err != nil {
 				fmt.Fprintf(&got, "mixed %v\n", mixed(assigned))
 				fmt.Fprintf(&want, "mixed true, for %v\n", err)
 				if mixed(assigned) { // the reference does not accept its own file either
@@ -117,8 +118,8 @@ func (s *memoryStore) Name() string                      { return "container" }
 
 // takeOver has the reference read the file that is written for what is assigned; it is also
 // read here, and must say the same.
-func takeOver(policy reference.Policy, mine *memorymanager.Policy, assigned []memorymanager.Assignment, dir string) (state.State, error) {
-	file, err := mine.File(assigned)
+func takeOver(policy reference.Policy, mine *memorymanager.Policy, assigned []memorymanager.Assignment, podLevel bool, dir string) (state.State, error) {
+	file, err := mine.File(assigned, podLevel)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func takeOver(policy reference.Policy, mine *memorymanager.Policy, assigned []me
 	if err != nil {
 		return nil, err
 	}
-	again, err := ourstate.Encode(read.PolicyName, read.MachineState, read.Entries)
+	again, err := read.Encode(podLevel)
 	if err == nil && string(again) != string(file) {
 		err = fmt.Errorf("it writes %s, not %s", file, again)
 	}
@@ -153,6 +154,9 @@ func takeOver(policy reference.Policy, mine *memorymanager.Policy, assigned []me
 func mixed(assigned []memorymanager.Assignment) bool {
 	groups := map[int]string{}
 	for _, a := range assigned {
+		if a.Part {
+			continue
+		}
 		for _, b := range a.Blocks {
 			for _, id := range b.NUMAAffinity {
 				group := fmt.Sprint(b.NUMAAffinity)
@@ -194,15 +198,15 @@ func someMemoryReservation(r *rand.Rand, machine *layout.Layout) ([]kubeletv1bet
 // TestFilesOfNone: the reference starts by the files of the policies that give nothing.
 func TestFilesOfNone(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := (*memorymanager.Policy)(nil).File(nil)
+	memory, err := (*memorymanager.Policy)(nil).File(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpus, err := (*cpumanager.Policy)(nil).File(nil)
+	cpus, err := (*cpumanager.Policy)(nil).File(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, file := range map[string][]byte{ourstate.Name: memory, cpumanager.StateFile: cpus} {
+	for name, file := range map[string][]byte{ourstate.Name: memory, ourcpustate.Name: cpus} {
 		if err := os.WriteFile(filepath.Join(dir, name), file, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +214,7 @@ func TestFilesOfNone(t *testing.T) {
 	if _, err := state.NewCheckpointState(klog.Logger{}, dir, ourstate.Name, memorymanager.None); err != nil {
 		t.Errorf("%s: %v", memory, err)
 	}
-	if _, err := cpustate.NewCheckpointState(klog.Logger{}, dir, cpumanager.StateFile, cpumanager.None, nil); err != nil {
+	if _, err := cpustate.NewCheckpointState(klog.Logger{}, dir, ourcpustate.Name, cpumanager.None, nil); err != nil {
 		t.Errorf("%s: %v", cpus, err)
 	}
 }

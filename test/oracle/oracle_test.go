@@ -19,6 +19,11 @@ var (
 )
 
 func init() {
+	logs := flag.NewFlagSet("", flag.PanicOnError)
+	klog.InitFlags(logs)
+	if err := logs.Set("stderrthreshold", "FATAL"); err != nil {
+		panic(err)
+	}
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
 }

@@ -14,8 +14,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 	referencecpu "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
@@ -37,7 +39,17 @@ import (
 func TestScopes(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
 	dir := t.TempDir()
-	each(t, func(r *rand.Rand) (string, string) { return compareScopes(r, dir) })
+	each(t, func(r *rand.Rand) (string, string) { return compareScopes(r, false, dir) })
+}
+
+// TestScopesOfPods is TestScopes with the gate PodLevelResourceManagers: most pods have
+// resources of their own. What they have as a whole is the same too. Where a container that
+// asks for no memory has a pod refused by the reference, the comparison ends.
+func TestScopesOfPods(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.PodLevelResourceManagers, true)
+	dir := t.TempDir()
+	each(t, func(r *rand.Rand) (string, string) { return compareScopes(r, true, dir) })
 }
 
 // theirs is the reference: its scope with its policies as providers of hints.
@@ -60,7 +72,9 @@ func (p cpuProvider) GetPodTopologyHints(pod *v1.Pod) map[string][]reference.Top
 func (p cpuProvider) Allocate(pod *v1.Pod, c *v1.Container) error {
 	return p.cpus.Allocate(klog.Logger{}, p.cpuState, pod, c)
 }
-func (cpuProvider) AllocatePod(*v1.Pod) error { return nil }
+func (p cpuProvider) AllocatePod(pod *v1.Pod) error {
+	return p.cpus.AllocatePod(klog.Logger{}, p.cpuState, pod)
+}
 
 type memoryProvider struct{ *theirs }
 
@@ -73,7 +87,9 @@ func (p memoryProvider) GetPodTopologyHints(pod *v1.Pod) map[string][]reference.
 func (p memoryProvider) Allocate(pod *v1.Pod, c *v1.Container) error {
 	return p.memory.Allocate(klog.Logger{}, p.memoryKept, pod, c)
 }
-func (memoryProvider) AllocatePod(*v1.Pod) error { return nil }
+func (p memoryProvider) AllocatePod(pod *v1.Pod) error {
+	return p.memory.AllocatePod(klog.Logger{}, p.memoryKept, pod)
+}
 
 // world is a machine with both sides' policies; refused when the settings do not go together.
 type world struct {
@@ -82,10 +98,11 @@ type world struct {
 	topology *topology.Policy
 	cpus     *cpumanager.Policy
 	memory   *memorymanager.Policy
+	podLevel bool
 }
 
 // someWorld is nil where both refuse the settings, and says so where one does.
-func someWorld(r *rand.Rand) (w *world, got, want string) {
+func someWorld(r *rand.Rand, podLevel bool) (w *world, got, want string) {
 	machine := someMachine(r)
 	for len(machine.CPUs) > mostCPUs {
 		machine = someMachine(r)
@@ -98,15 +115,16 @@ func someWorld(r *rand.Rand) (w *world, got, want string) {
 	for _, m := range machine.Memory {
 		nodes = append(nodes, topology.Node{ID: m.Node, Distances: m.Distances})
 	}
-	w = &world{theirs: &theirs{scope: theirScope(name, scope, options, machine)}}
+	w = &world{podLevel: podLevel, theirs: &theirs{scope: theirScope(name, scope, options, machine)}}
 	var err error
-	if w.topology, err = topology.New(topology.Settings{Policy: name, Scope: scope, Options: options}, nodes); err != nil {
+	if w.topology, err = topology.New(topology.Settings{Policy: name, Scope: scope, Options: options, PodLevel: podLevel}, nodes); err != nil {
 		panic(err)
 	}
 	given := someOptions(r)
 	cpuOptions, bad := cpumanager.ParseOptions(given, cpumanager.Gates{Alpha: true, Beta: true})
 	count, reserved := someReservation(r, machine)
 	w.theirs.cpus, err = referencecpu.NewStaticPolicy(klog.Logger{}, cpuTopology(machine), count, reserved, w.theirs.scope, given)
+	cpuOptions.PodLevel = podLevel
 	if bad == nil {
 		w.cpus, bad = cpumanager.New(machine, cpuOptions, count, reserved, w.topology)
 	}
@@ -122,7 +140,7 @@ func someWorld(r *rand.Rand) (w *world, got, want string) {
 	if r.IntN(2) == 0 {
 		reserved, whole, reservedTheirs := someMemoryReservation(r, machine)
 		memory = fmt.Sprint("memory Static ", reserved)
-		if w.memory, err = memorymanager.New(machine, reserved, whole); err != nil {
+		if w.memory, err = memorymanager.New(machine, reserved, whole, podLevel); err != nil {
 			panic(err)
 		}
 		if w.theirs.memory, err = referencememory.NewPolicyStatic(klog.Logger{}, cadvisors(machine), reservedTheirs, w.theirs.scope); err != nil {
@@ -185,8 +203,8 @@ func (h *holdings) drop(uid string) {
 	h.memory = slices.DeleteFunc(h.memory, func(a memorymanager.Assignment) bool { return a.UID == uid })
 }
 
-func compareScopes(r *rand.Rand, dir string) (string, string) {
-	w, one, other := someWorld(r)
+func compareScopes(r *rand.Rand, podLevel bool, dir string) (string, string) {
+	w, one, other := someWorld(r, podLevel)
 	if w == nil {
 		return one, other
 	}
@@ -203,6 +221,9 @@ func compareScopes(r *rand.Rand, dir string) (string, string) {
 			delete(pods, uid)
 		}
 		p := somePod(r, "u"+strconv.Itoa(i), len(w.theirs.cpuState.GetDefaultCPUSet().List())+1)
+		if podLevel {
+			makeWhole(r, p)
+		}
 		cpus, memory := w.cpus.Admission(all.cpus), (*memorymanager.Admission)(nil)
 		providers := []topology.Provider{cpus}
 		if w.memory != nil {
@@ -212,6 +233,9 @@ func compareScopes(r *rand.Rand, dir string) (string, string) {
 		outcome := w.topology.Admit(p, providers)
 		result := w.theirs.scope.Admit(context.Background(), p)
 		if strings.Contains(result.Message, "accounting error") {
+			return "", ""
+		}
+		if strings.Contains(result.Message, "[memorymanager]") && sharesNode(p) {
 			return "", ""
 		}
 		refusal := ""
@@ -234,18 +258,27 @@ func compareScopes(r *rand.Rand, dir string) (string, string) {
 			continue
 		}
 		pods[string(p.UID)] = p
-		all.cpus[string(p.UID)] = cpus.CPUs
+		all.cpus[string(p.UID)] = cpus.Given
+		set, _ := w.theirs.cpuState.GetPodCPUSet(string(p.UID))
+		fmt.Fprintf(&got, "as a whole %s\n", cpus.Given.Pod)
+		fmt.Fprintf(&want, "as a whole %s\n", set)
+		if memory != nil {
+			fmt.Fprintf(&got, "as a whole %v\n", memory.Pod)
+			fmt.Fprintf(&want, "as a whole %v\n", sorted(w.theirs.memoryKept.GetPodMemoryBlocks(string(p.UID))))
+			if memory.Pod != nil {
+				all.memory = append(all.memory, memorymanager.Assignment{UID: string(p.UID), Blocks: memory.Pod})
+			}
+		}
 		for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 			set, _ := w.theirs.cpuState.GetCPUSet(string(p.UID), c.Name)
-			fmt.Fprintf(&got, "%s has %s", c.Name, cpus.CPUs[c.Name])
+			fmt.Fprintf(&got, "%s has %s", c.Name, cpus.Given.Containers[c.Name])
 			fmt.Fprintf(&want, "%s has %s", c.Name, set)
 			if memory != nil {
-				blocks := w.theirs.memoryKept.GetMemoryBlocks(string(p.UID), c.Name)
-				slices.SortFunc(blocks, func(a, b state.Block) int { return cmp.Compare(a.Type, b.Type) })
+				blocks := sorted(w.theirs.memoryKept.GetMemoryBlocks(string(p.UID), c.Name))
 				fmt.Fprintf(&got, " %v", memory.Blocks[c.Name])
 				fmt.Fprintf(&want, " %v", blocks)
 				if own := memory.Blocks[c.Name]; own != nil {
-					all.memory = append(all.memory, memorymanager.Assignment{UID: string(p.UID), Container: c.Name, Blocks: own})
+					all.memory = append(all.memory, memorymanager.Assignment{UID: string(p.UID), Container: c.Name, Blocks: own, Part: memory.Pod != nil})
 				}
 			}
 			got.WriteByte('\n')
@@ -254,7 +287,53 @@ func compareScopes(r *rand.Rand, dir string) (string, string) {
 		fmt.Fprintf(&got, "shared %s\n", w.cpus.Shared(all.cpus))
 		fmt.Fprintf(&want, "shared %s\n", w.theirs.cpuState.GetDefaultCPUSet())
 	}
+	if file, err := w.cpus.File(all.cpus, podLevel); err != nil {
+		panic(err)
+	} else if w.cpus.Shared(all.cpus).IsEmpty() { // the reference refuses such a file, its own too
+	} else if err := takeOverCPUs(w.theirs.cpus, file, dir); err != nil {
+		fmt.Fprintf(&want, "the reference does not take over by %s: %v\n", file, err)
+	}
 	return w.about + got.String(), w.about + want.String()
+}
+
+func sorted(blocks []state.Block) []state.Block {
+	slices.SortFunc(blocks, func(a, b state.Block) int { return cmp.Compare(a.Type, b.Type) })
+	return blocks
+}
+
+// makeWhole gives most pods resources of their own: what the containers ask for, which some
+// of them do without limits or not at all, and often more.
+func makeWhole(r *rand.Rand, p *v1.Pod) {
+	if r.IntN(5) == 0 {
+		return
+	}
+	list := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
+	cpu, memory := list[v1.ResourceCPU], list[v1.ResourceMemory]
+	cpu.Add(*resource.NewQuantity(r.Int64N(3), resource.DecimalSI))
+	memory.Add(*resource.NewQuantity(r.Int64N(3)<<28, resource.BinarySI))
+	list[v1.ResourceCPU], list[v1.ResourceMemory] = cpu, memory
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+	if r.IntN(20) == 0 { // the pod is Burstable
+		p.Spec.Resources.Limits = nil
+	}
+	for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers {
+			switch r.IntN(6) {
+			case 0:
+				containers[i].Resources = v1.ResourceRequirements{}
+			case 1:
+				containers[i].Resources.Limits = nil
+			}
+		}
+	}
+}
+
+// sharesNode reports whether a container of a pod with resources of its own gets no memory
+// of its own: the reference may refuse such a pod.
+func sharesNode(p *v1.Pod) bool {
+	return p.Spec.Resources != nil && slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c v1.Container) bool {
+		return c.Resources.Limits == nil
+	})
 }
 
 // broken is where the reference does not accept a file: not its own either, if it is mixed.
@@ -273,7 +352,7 @@ func (w *world) remove(p *v1.Pod, left *holdings, dir string) (err error) {
 		}
 	}
 	if w.memory != nil {
-		w.theirs.memoryKept, err = takeOver(w.theirs.memory, w.memory, left.memory, dir)
+		w.theirs.memoryKept, err = takeOver(w.theirs.memory, w.memory, left.memory, w.podLevel, dir)
 	}
 	return err
 }

@@ -873,8 +873,12 @@ func (x *DeviceHealth) GetMessage() string {
 // Chosen is what allocators chose for a pod at its admission, in resource's checkpoint.
 // Of it, containers are published in PodAllocation.
 type Chosen struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Containers    []*ContainerAllocation `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Containers []*ContainerAllocation `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
+	// What a pod with resources of its own has as a whole (KEP-5526): containers have parts of
+	// it, or share what is left of it. Empty where containers have parts of the node.
+	CpusetCpus    string         `protobuf:"bytes,2,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
+	Memory        []*MemoryBlock `protobuf:"bytes,3,rep,name=memory,proto3" json:"memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -912,6 +916,20 @@ func (*Chosen) Descriptor() ([]byte, []int) {
 func (x *Chosen) GetContainers() []*ContainerAllocation {
 	if x != nil {
 		return x.Containers
+	}
+	return nil
+}
+
+func (x *Chosen) GetCpusetCpus() string {
+	if x != nil {
+		return x.CpusetCpus
+	}
+	return ""
+}
+
+func (x *Chosen) GetMemory() []*MemoryBlock {
+	if x != nil {
+		return x.Memory
 	}
 	return nil
 }
@@ -1050,8 +1068,8 @@ func (x *ContainerAllocation) GetMemory() []*MemoryBlock {
 	return nil
 }
 
-// MemoryBlock is memory of one kind, "memory" or "hugepages-SIZE", that a container has
-// somewhere on these NUMA nodes, ascending.
+// MemoryBlock is memory of one kind, "memory" or "hugepages-SIZE", that a container or a pod
+// has somewhere on these NUMA nodes, ascending.
 type MemoryBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -3767,11 +3785,14 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\tR\x06health\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"R\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\xad\x01\n" +
 	"\x06Chosen\x12H\n" +
 	"\n" +
 	"containers\x18\x01 \x03(\v2(.sextant.resource.v1.ContainerAllocationR\n" +
-	"containers\"\xd3\x05\n" +
+	"containers\x12\x1f\n" +
+	"\vcpuset_cpus\x18\x02 \x01(\tR\n" +
+	"cpusetCpus\x128\n" +
+	"\x06memory\x18\x03 \x03(\v2 .sextant.resource.v1.MemoryBlockR\x06memory\"\xd3\x05\n" +
 	"\x13ContainerAllocation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vcpuset_cpus\x18\x02 \x01(\tR\n" +
@@ -4152,74 +4173,75 @@ var file_sextant_resource_v1_resource_proto_depIdxs = []int32{
 	14, // 7: sextant.resource.v1.PodAllocation.containers:type_name -> sextant.resource.v1.ContainerAllocation
 	12, // 8: sextant.resource.v1.PodAllocation.device_health:type_name -> sextant.resource.v1.DeviceHealth
 	14, // 9: sextant.resource.v1.Chosen.containers:type_name -> sextant.resource.v1.ContainerAllocation
-	18, // 10: sextant.resource.v1.ContainerAllocation.devices:type_name -> sextant.resource.v1.ContainerDevice
-	19, // 11: sextant.resource.v1.ContainerAllocation.mounts:type_name -> sextant.resource.v1.ContainerMount
-	45, // 12: sextant.resource.v1.ContainerAllocation.envs:type_name -> sextant.resource.v1.ContainerAllocation.EnvsEntry
-	46, // 13: sextant.resource.v1.ContainerAllocation.annotations:type_name -> sextant.resource.v1.ContainerAllocation.AnnotationsEntry
-	16, // 14: sextant.resource.v1.ContainerAllocation.plugin_devices:type_name -> sextant.resource.v1.PluginDevices
-	15, // 15: sextant.resource.v1.ContainerAllocation.memory:type_name -> sextant.resource.v1.MemoryBlock
-	17, // 16: sextant.resource.v1.PluginDevices.devices:type_name -> sextant.resource.v1.PluginDevice
-	51, // 17: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
-	47, // 18: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
-	48, // 19: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
-	26, // 20: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
-	26, // 21: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
-	26, // 22: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
-	25, // 23: sextant.resource.v1.NodeResources.reclaim:type_name -> sextant.resource.v1.Reclaim
-	24, // 24: sextant.resource.v1.NodeResources.device_plugins:type_name -> sextant.resource.v1.DevicePlugin
-	23, // 25: sextant.resource.v1.NodeResources.claim_drivers:type_name -> sextant.resource.v1.ClaimDrivers
-	51, // 26: sextant.resource.v1.DevicePlugin.since:type_name -> google.protobuf.Timestamp
-	51, // 27: sextant.resource.v1.Reclaim.time:type_name -> google.protobuf.Timestamp
-	51, // 28: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
-	29, // 29: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
-	30, // 30: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
-	32, // 31: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
-	31, // 32: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
-	42, // 33: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
-	32, // 34: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
-	39, // 35: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
-	51, // 36: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
-	40, // 37: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
-	32, // 38: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
-	32, // 39: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
-	39, // 40: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
-	51, // 41: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
-	51, // 42: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
-	33, // 43: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
-	34, // 44: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
-	37, // 45: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
-	38, // 46: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
-	35, // 47: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
-	35, // 48: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
-	35, // 49: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
-	36, // 50: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
-	36, // 51: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
-	49, // 52: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
-	41, // 53: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
-	51, // 54: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
-	41, // 55: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
-	41, // 56: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
-	41, // 57: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
-	41, // 58: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
-	43, // 59: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
-	44, // 60: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
-	1,  // 61: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
-	3,  // 62: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
-	7,  // 63: sextant.resource.v1.ResourceService.Resize:input_type -> sextant.resource.v1.ResizeRequest
-	9,  // 64: sextant.resource.v1.ResourceService.Settle:input_type -> sextant.resource.v1.SettleRequest
-	5,  // 65: sextant.resource.v1.ResourceService.PreStart:input_type -> sextant.resource.v1.PreStartRequest
-	27, // 66: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
-	2,  // 67: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
-	4,  // 68: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
-	8,  // 69: sextant.resource.v1.ResourceService.Resize:output_type -> sextant.resource.v1.ResizeResponse
-	10, // 70: sextant.resource.v1.ResourceService.Settle:output_type -> sextant.resource.v1.SettleResponse
-	6,  // 71: sextant.resource.v1.ResourceService.PreStart:output_type -> sextant.resource.v1.PreStartResponse
-	28, // 72: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
-	67, // [67:73] is the sub-list for method output_type
-	61, // [61:67] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	15, // 10: sextant.resource.v1.Chosen.memory:type_name -> sextant.resource.v1.MemoryBlock
+	18, // 11: sextant.resource.v1.ContainerAllocation.devices:type_name -> sextant.resource.v1.ContainerDevice
+	19, // 12: sextant.resource.v1.ContainerAllocation.mounts:type_name -> sextant.resource.v1.ContainerMount
+	45, // 13: sextant.resource.v1.ContainerAllocation.envs:type_name -> sextant.resource.v1.ContainerAllocation.EnvsEntry
+	46, // 14: sextant.resource.v1.ContainerAllocation.annotations:type_name -> sextant.resource.v1.ContainerAllocation.AnnotationsEntry
+	16, // 15: sextant.resource.v1.ContainerAllocation.plugin_devices:type_name -> sextant.resource.v1.PluginDevices
+	15, // 16: sextant.resource.v1.ContainerAllocation.memory:type_name -> sextant.resource.v1.MemoryBlock
+	17, // 17: sextant.resource.v1.PluginDevices.devices:type_name -> sextant.resource.v1.PluginDevice
+	51, // 18: sextant.resource.v1.Eviction.time:type_name -> google.protobuf.Timestamp
+	47, // 19: sextant.resource.v1.NodeResources.capacity:type_name -> sextant.resource.v1.NodeResources.CapacityEntry
+	48, // 20: sextant.resource.v1.NodeResources.allocatable:type_name -> sextant.resource.v1.NodeResources.AllocatableEntry
+	26, // 21: sextant.resource.v1.NodeResources.memory:type_name -> sextant.resource.v1.Pressure
+	26, // 22: sextant.resource.v1.NodeResources.disk:type_name -> sextant.resource.v1.Pressure
+	26, // 23: sextant.resource.v1.NodeResources.pid:type_name -> sextant.resource.v1.Pressure
+	25, // 24: sextant.resource.v1.NodeResources.reclaim:type_name -> sextant.resource.v1.Reclaim
+	24, // 25: sextant.resource.v1.NodeResources.device_plugins:type_name -> sextant.resource.v1.DevicePlugin
+	23, // 26: sextant.resource.v1.NodeResources.claim_drivers:type_name -> sextant.resource.v1.ClaimDrivers
+	51, // 27: sextant.resource.v1.DevicePlugin.since:type_name -> google.protobuf.Timestamp
+	51, // 28: sextant.resource.v1.Reclaim.time:type_name -> google.protobuf.Timestamp
+	51, // 29: sextant.resource.v1.Pressure.since:type_name -> google.protobuf.Timestamp
+	29, // 30: sextant.resource.v1.UsageResponse.machine:type_name -> sextant.resource.v1.Machine
+	30, // 31: sextant.resource.v1.UsageResponse.node:type_name -> sextant.resource.v1.NodeUsage
+	32, // 32: sextant.resource.v1.UsageResponse.system:type_name -> sextant.resource.v1.CgroupUsage
+	31, // 33: sextant.resource.v1.UsageResponse.pods:type_name -> sextant.resource.v1.PodUsage
+	42, // 34: sextant.resource.v1.UsageResponse.disk:type_name -> sextant.resource.v1.DiskUsage
+	32, // 35: sextant.resource.v1.NodeUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	39, // 36: sextant.resource.v1.NodeUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	51, // 37: sextant.resource.v1.NodeUsage.boot_time:type_name -> google.protobuf.Timestamp
+	40, // 38: sextant.resource.v1.NodeUsage.disks:type_name -> sextant.resource.v1.Disk
+	32, // 39: sextant.resource.v1.PodUsage.cgroup:type_name -> sextant.resource.v1.CgroupUsage
+	32, // 40: sextant.resource.v1.PodUsage.containers:type_name -> sextant.resource.v1.CgroupUsage
+	39, // 41: sextant.resource.v1.PodUsage.network:type_name -> sextant.resource.v1.NetworkInterface
+	51, // 42: sextant.resource.v1.CgroupUsage.time:type_name -> google.protobuf.Timestamp
+	51, // 43: sextant.resource.v1.CgroupUsage.created:type_name -> google.protobuf.Timestamp
+	33, // 44: sextant.resource.v1.CgroupUsage.cpu:type_name -> sextant.resource.v1.CpuUsage
+	34, // 45: sextant.resource.v1.CgroupUsage.memory:type_name -> sextant.resource.v1.MemoryUsage
+	37, // 46: sextant.resource.v1.CgroupUsage.io:type_name -> sextant.resource.v1.DeviceIO
+	38, // 47: sextant.resource.v1.CgroupUsage.processes:type_name -> sextant.resource.v1.ProcessUsage
+	35, // 48: sextant.resource.v1.CgroupUsage.io_pressure:type_name -> sextant.resource.v1.Stalls
+	35, // 49: sextant.resource.v1.CpuUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	35, // 50: sextant.resource.v1.MemoryUsage.pressure:type_name -> sextant.resource.v1.Stalls
+	36, // 51: sextant.resource.v1.Stalls.some:type_name -> sextant.resource.v1.Stall
+	36, // 52: sextant.resource.v1.Stalls.full:type_name -> sextant.resource.v1.Stall
+	49, // 53: sextant.resource.v1.DeviceIO.bytes:type_name -> sextant.resource.v1.DeviceIO.BytesEntry
+	41, // 54: sextant.resource.v1.Disk.file_system:type_name -> sextant.resource.v1.FileSystem
+	51, // 55: sextant.resource.v1.DiskUsage.time:type_name -> google.protobuf.Timestamp
+	41, // 56: sextant.resource.v1.DiskUsage.node:type_name -> sextant.resource.v1.FileSystem
+	41, // 57: sextant.resource.v1.DiskUsage.image:type_name -> sextant.resource.v1.FileSystem
+	41, // 58: sextant.resource.v1.DiskUsage.container:type_name -> sextant.resource.v1.FileSystem
+	41, // 59: sextant.resource.v1.DiskUsage.runtime:type_name -> sextant.resource.v1.FileSystem
+	43, // 60: sextant.resource.v1.DiskUsage.pods:type_name -> sextant.resource.v1.PodFiles
+	44, // 61: sextant.resource.v1.PodFiles.logs:type_name -> sextant.resource.v1.ContainerLogs
+	1,  // 62: sextant.resource.v1.ResourceService.Admit:input_type -> sextant.resource.v1.AdmitRequest
+	3,  // 63: sextant.resource.v1.ResourceService.Release:input_type -> sextant.resource.v1.ReleaseRequest
+	7,  // 64: sextant.resource.v1.ResourceService.Resize:input_type -> sextant.resource.v1.ResizeRequest
+	9,  // 65: sextant.resource.v1.ResourceService.Settle:input_type -> sextant.resource.v1.SettleRequest
+	5,  // 66: sextant.resource.v1.ResourceService.PreStart:input_type -> sextant.resource.v1.PreStartRequest
+	27, // 67: sextant.resource.v1.ResourceService.Usage:input_type -> sextant.resource.v1.UsageRequest
+	2,  // 68: sextant.resource.v1.ResourceService.Admit:output_type -> sextant.resource.v1.AdmitResponse
+	4,  // 69: sextant.resource.v1.ResourceService.Release:output_type -> sextant.resource.v1.ReleaseResponse
+	8,  // 70: sextant.resource.v1.ResourceService.Resize:output_type -> sextant.resource.v1.ResizeResponse
+	10, // 71: sextant.resource.v1.ResourceService.Settle:output_type -> sextant.resource.v1.SettleResponse
+	6,  // 72: sextant.resource.v1.ResourceService.PreStart:output_type -> sextant.resource.v1.PreStartResponse
+	28, // 73: sextant.resource.v1.ResourceService.Usage:output_type -> sextant.resource.v1.UsageResponse
+	68, // [68:74] is the sub-list for method output_type
+	62, // [62:68] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_sextant_resource_v1_resource_proto_init() }

@@ -21,6 +21,7 @@ type Counts struct {
 	// Cores counts containers with whole cores, NoCores those that could not have them; both
 	// only with FullCores. Caches counts containers whose CPUs share one cache.
 	Cores, NoCores, Caches int
+	topology.Counts
 }
 
 // Admission chooses CPUs for the containers of one pod. It is a topology.Provider.
@@ -29,25 +30,31 @@ type Admission struct {
 	shared cpuset.CPUSet
 	// reusable are CPUs of init containers that have ended when the next one starts.
 	reusable cpuset.CPUSet
-	// CPUs that containers have been given, by name.
-	CPUs   map[string]cpuset.CPUSet
+	// Given so far.
+	Given  Assignment
 	Counts Counts
 }
 
 // Admission begins one, beside what other pods have.
 func (p *Policy) Admission(assigned Assignments) *Admission {
-	return &Admission{policy: p, shared: p.Shared(assigned), reusable: cpuset.New(), CPUs: map[string]cpuset.CPUSet{}}
+	return &Admission{policy: p, shared: p.Shared(assigned), reusable: cpuset.New(), Given: Assignment{Containers: map[string]cpuset.CPUSet{}}}
 }
 
 func (a *Admission) available() cpuset.CPUSet { return a.shared.Difference(a.policy.reserved) }
 
 // Hints implements topology.Provider.
 func (a *Admission) Hints(p *v1.Pod, c *v1.Container) topology.Hints {
-	return a.hints(Exclusive(p, c))
+	return a.hints(a.policy.Exclusive(p, c))
 }
 
 // PodHints implements topology.Provider.
-func (a *Admission) PodHints(p *v1.Pod) topology.Hints { return a.hints(exclusiveOf(p)) }
+func (a *Admission) PodHints(p *v1.Pod) topology.Hints {
+	need := a.policy.exclusiveOf(p)
+	if need > 0 && a.policy.asWhole(p) && a.policy.shortage(p, need) != nil {
+		return topology.Hints{string(v1.ResourceCPU): {}} // impossible
+	}
+	return a.hints(need)
+}
 
 // hints are the sets of NUMA nodes that have need CPUs to give, and among them all that
 // are to be used again. Those with the fewest nodes that could have so many are preferred.
@@ -110,7 +117,7 @@ func (a *Admission) socketsOf(nodes topology.Mask) []int {
 
 // Allocate implements topology.Provider.
 func (a *Admission) Allocate(p *v1.Pod, c *v1.Container, affinity topology.Hint) error {
-	need := Exclusive(p, c)
+	need := a.policy.Exclusive(p, c)
 	if need == 0 {
 		return nil
 	}
@@ -118,6 +125,7 @@ func (a *Admission) Allocate(p *v1.Pod, c *v1.Container, affinity topology.Hint)
 	cpus, err := a.allocate(need, affinity.Affinity)
 	if err != nil {
 		a.Counts.Errors++
+		a.Counts.NodeErrors++
 		if a.policy.options.FullCores {
 			a.Counts.NoCores++
 		}
@@ -126,17 +134,24 @@ func (a *Admission) Allocate(p *v1.Pod, c *v1.Container, affinity topology.Hint)
 	if a.policy.options.FullCores {
 		a.Counts.Cores++
 	}
-	if len(layout.Units(a.policy.machine.Of(cpus), layout.Cache)) <= 1 {
-		a.Counts.Caches++
-	}
-	a.shared = a.shared.Difference(cpus)
-	a.CPUs[c.Name] = cpus
+	a.Counts.Node++
+	a.Counts.Exclusive++
+	a.take(cpus)
+	a.Given.Containers[c.Name] = cpus
 	if endsBefore(p, c) {
 		a.reusable = a.reusable.Union(cpus)
 	} else {
 		a.reusable = a.reusable.Difference(cpus)
 	}
 	return nil
+}
+
+// take removes CPUs from those that are shared.
+func (a *Admission) take(cpus cpuset.CPUSet) {
+	if len(layout.Units(a.policy.machine.Of(cpus), layout.Cache)) <= 1 {
+		a.Counts.Caches++
+	}
+	a.shared = a.shared.Difference(cpus)
 }
 
 // endsBefore reports whether the container ends before the next one starts.

@@ -30,6 +30,8 @@ type Options struct {
 	Strict bool
 	// ByCache: prefer-align-cpus-by-uncorecache, on as few caches as can be.
 	ByCache bool
+	// PodLevel is no option but the gate PodLevelResourceManagers.
+	PodLevel bool
 }
 
 // Gates are the feature gates that options of a level need.

@@ -17,7 +17,7 @@ func TestReadState(t *testing.T) {
 	}
 	const static = `{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"u1":{"a":"5","c":"1"},"u2":{"b":"4"}},"checksum":1298532187}`
 	all, err := cpumanager.ReadState([]byte(static))
-	if err != nil || all["u1"]["a"].String() != "5" || all["u1"]["c"].String() != "1" || all["u2"]["b"].String() != "4" {
+	if err != nil || all["u1"].Containers["a"].String() != "5" || all["u1"].Containers["c"].String() != "1" || all["u2"].Containers["b"].String() != "4" {
 		t.Error(all, err)
 	}
 	for data, want := range map[string]string{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -14,16 +15,31 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
 
-// Assignments are the CPUs that containers have of their own, by pod uid and name.
-type Assignments map[string]map[string]cpuset.CPUSet
+// Assignments are the CPUs that pods have of their own, by uid.
+type Assignments map[string]Assignment
+
+// Assignment is what one pod has.
+type Assignment struct {
+	// Pod is what it has as a whole, with resources of its own: containers have parts of
+	// that, which may be shared. Empty where containers have CPUs of the node.
+	Pod        cpuset.CPUSet
+	Containers map[string]cpuset.CPUSet // by name
+}
+
+// Union is all of them together.
+func (a Assignment) Union() cpuset.CPUSet {
+	all := a.Pod
+	for _, cpus := range a.Containers {
+		all = all.Union(cpus)
+	}
+	return all
+}
 
 // Union is all of them together.
 func (a Assignments) Union() cpuset.CPUSet {
 	all := cpuset.New()
-	for _, containers := range a {
-		for _, cpus := range containers {
-			all = all.Union(cpus)
-		}
+	for _, of := range a {
+		all = all.Union(of.Union())
 	}
 	return all
 }
@@ -89,33 +105,47 @@ func (p *Policy) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
 }
 
 // Exclusive is the number of CPUs that a container is to have of its own: all that it asks
-// for, when its pod is Guaranteed and it is a whole number. Pods with resources of their
-// own have none (gate PodLevelResourceManagers is off).
-func Exclusive(p *v1.Pod, c *v1.Container) int {
-	if p.Spec.Resources != nil || pod.QOS(p) != v1.PodQOSGuaranteed {
+// for, when its pod is Guaranteed and it is a whole number. In a pod with resources of its
+// own the container must be Guaranteed by itself, and the gate PodLevelResourceManagers on.
+func (p *Policy) Exclusive(asked *v1.Pod, c *v1.Container) int {
+	if resourcehelper.IsPodLevelResourcesSet(asked) && !(p.options.PodLevel && pod.Guaranteed(c)) {
 		return 0
 	}
-	asked := c.Resources.Requests[v1.ResourceCPU]
-	if asked.MilliValue()%1000 != 0 {
+	return whole(asked, c.Resources.Requests)
+}
+
+// whole are the CPUs of a list, when the pod is Guaranteed and it is a whole number.
+func whole(asked *v1.Pod, requests v1.ResourceList) int {
+	cpus := requests[v1.ResourceCPU]
+	if pod.QOS(asked) != v1.PodQOSGuaranteed || cpus.MilliValue()%1000 != 0 {
 		return 0
 	}
-	return int(asked.Value())
+	return int(cpus.Value())
 }
 
 // exclusiveOf is what a pod's containers have of their own at once, at the most: while
-// init containers run one after another, or afterwards.
-func exclusiveOf(p *v1.Pod) int {
+// init containers run one after another, or afterwards. With resources of its own it is
+// what the pod asks for.
+func (p *Policy) exclusiveOf(asked *v1.Pod) int {
+	if p.asWhole(asked) {
+		return whole(asked, asked.Spec.Resources.Requests)
+	}
 	sidecars, starting, running := 0, 0, 0
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		if n := Exclusive(p, c); pod.IsSidecar(c) {
+	for i := range asked.Spec.InitContainers {
+		c := &asked.Spec.InitContainers[i]
+		if n := p.Exclusive(asked, c); pod.IsSidecar(c) {
 			sidecars += n
 		} else {
 			starting = max(starting, sidecars+n)
 		}
 	}
-	for i := range p.Spec.Containers {
-		running += Exclusive(p, &p.Spec.Containers[i])
+	for i := range asked.Spec.Containers {
+		running += p.Exclusive(asked, &asked.Spec.Containers[i])
 	}
 	return max(starting, running+sidecars)
+}
+
+// asWhole reports whether a pod has resources of its own that count.
+func (p *Policy) asWhole(asked *v1.Pod) bool {
+	return p.options.PodLevel && resourcehelper.IsPodLevelResourcesSet(asked)
 }

@@ -26,12 +26,15 @@ import (
 //
 //	machine SOCKETS NODES CACHES CORES THREADS   so many of each in all; threads per core. The
 //	                       second thread of core 0 comes after the first of the last core
-//	policy COUNT|=CPUS [OPTION=VALUE...]         so many CPUs reserved, or these
-//	topology NAME          the topology manager's policy
-//	pod NAME CONTAINER...  a container is NAME=CPUS, init:NAME=CPUS or sidecar:NAME=CPUS
+//	policy COUNT|=CPUS [OPTION=VALUE...]         so many CPUs reserved, or these; an option
+//	                       "pod-level" is the gate PodLevelResourceManagers
+//	topology NAME [SCOPE]  the topology manager's policy; after "policy"
+//	pod NAME [whole:CPUS] CONTAINER...  a container is NAME=CPUS, init:NAME=CPUS or
+//	                       sidecar:NAME=CPUS; one with a ? after its CPUs has no limits. What is
+//	                       whole is the pod's own
 //	gone NAME              the pod is not there any more
 func TestStories(t *testing.T) {
-	stories.Replay(t, 6, func(t *testing.T, a *txtar.Archive) string {
+	stories.Replay(t, 8, func(t *testing.T, a *txtar.Archive) string {
 		return (&story{TB: t}).tell(string(stories.Part(a, "story")))
 	})
 }
@@ -42,6 +45,7 @@ type story struct {
 	topology *topology.Policy
 	policy   *cpumanager.Policy
 	assigned cpumanager.Assignments
+	podLevel bool
 }
 
 func (s *story) tell(text string) string {
@@ -62,7 +66,11 @@ func (s *story) tell(text string) string {
 				nodes = append(nodes, topology.Node{ID: id})
 			}
 			var err error
-			if s.topology, err = topology.New(topology.Settings{Policy: words[1]}, nodes); err != nil {
+			settings := topology.Settings{Policy: words[1], PodLevel: s.podLevel}
+			if len(words) > 2 {
+				settings.Scope = words[2]
+			}
+			if s.topology, err = topology.New(settings, nodes); err != nil {
 				s.Fatal(err)
 			}
 		case "policy":
@@ -113,7 +121,8 @@ func (s *story) build(words []string) *layout.Layout {
 
 func (s *story) set(reservation string, words []string) error {
 	given := map[string]string{}
-	for _, w := range words {
+	s.podLevel = slices.Contains(words, "pod-level")
+	for _, w := range slices.DeleteFunc(words, func(w string) bool { return w == "pod-level" }) {
 		name, value, _ := strings.Cut(w, "=")
 		given[name] = value
 	}
@@ -121,6 +130,7 @@ func (s *story) set(reservation string, words []string) error {
 	if err != nil {
 		return err
 	}
+	options.PodLevel = s.podLevel
 	var reserved cpuset.CPUSet
 	var count int
 	if list, ok := strings.CutPrefix(reservation, "="); ok {
@@ -143,10 +153,19 @@ func (s *story) admit(out *strings.Builder, name string, words []string) {
 	p.UID, p.Name = types.UID(name), name
 	always := v1.ContainerRestartPolicyAlways
 	for _, w := range words {
+		if cpus, ok := strings.CutPrefix(w, "whole:"); ok {
+			list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpus), v1.ResourceMemory: resource.MustParse("9Mi")}
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+			continue
+		}
 		label, cpus, _ := strings.Cut(w, "=")
 		kind, short, early := strings.Cut(label, ":")
+		cpus, unlimited := strings.CutSuffix(cpus, "?")
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpus), v1.ResourceMemory: resource.MustParse("1Mi")}
 		c := v1.Container{Name: label, Resources: v1.ResourceRequirements{Requests: list, Limits: list}}
+		if unlimited {
+			c.Resources.Limits = nil
+		}
 		if !early {
 			p.Spec.Containers = append(p.Spec.Containers, c)
 			continue
@@ -161,9 +180,12 @@ func (s *story) admit(out *strings.Builder, name string, words []string) {
 		fmt.Fprintf(out, "  %s: %s\n", o.Refusal.Reason, o.Refusal.Message)
 		return
 	}
-	s.assigned[name] = admission.CPUs
-	for _, c := range slices.Sorted(maps.Keys(admission.CPUs)) {
-		fmt.Fprintf(out, "  %s %s\n", c, admission.CPUs[c])
+	s.assigned[name] = admission.Given
+	if !admission.Given.Pod.IsEmpty() {
+		fmt.Fprintf(out, "  whole %s\n", admission.Given.Pod)
+	}
+	for _, c := range slices.Sorted(maps.Keys(admission.Given.Containers)) {
+		fmt.Fprintf(out, "  %s %s\n", c, admission.Given.Containers[c])
 	}
 	fmt.Fprintf(out, "  shared %s\n", s.policy.Shared(s.assigned))
 }

@@ -128,6 +128,20 @@ func (c *Choice) Allocate(p *v1.Pod, container *v1.Container, affinity topology.
 	return nil
 }
 
+// AllocatePod implements topology.Provider: a pod has no devices as a whole, each container
+// has its own. A kubelet starts such a pod without any.
+func (c *Choice) AllocatePod(p *v1.Pod, affinity topology.Hint) error {
+	for kind, container := range pod.Containers(p) {
+		if kind == pod.Ephemeral {
+			continue
+		}
+		if err := c.Allocate(p, container, affinity); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func kindOf(p *v1.Pod, name string) pod.ContainerKind {
 	for kind, c := range pod.Containers(p) {
 		if c.Name == name {

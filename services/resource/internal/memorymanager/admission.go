@@ -15,28 +15,33 @@ import (
 
 // Counts are what metrics count of an admission: containers that were to have memory of
 // their own, and those that could not.
-type Counts struct{ Requests, Errors int }
+type Counts struct {
+	Requests, Errors int
+	topology.Counts
+}
 
 // Admission chooses memory for the containers of one pod. It is a topology.Provider.
 type Admission struct {
 	policy  *Policy
 	machine state.NUMANodeMap
 	// reusable is memory of init containers that have ended when the next one starts.
-	reusable map[topology.Mask]requests
-	// Blocks that containers have been given, by name.
+	reusable map[topology.Mask]topology.Amounts
+	// Blocks that containers have been given, by name; Pod what their pod has as a whole, of
+	// which they are parts then.
 	Blocks map[string][]state.Block
+	Pod    []state.Block
 	Counts Counts
 }
 
 // Admission begins one, beside what other pods have.
 func (p *Policy) Admission(assigned []Assignment) *Admission {
-	return &Admission{policy: p, machine: p.Machine(assigned), reusable: map[topology.Mask]requests{}, Blocks: map[string][]state.Block{}}
+	return &Admission{policy: p, machine: p.Machine(assigned), reusable: map[topology.Mask]topology.Amounts{}, Blocks: map[string][]state.Block{}}
 }
 
 // Hints implements topology.Provider.
 func (a *Admission) Hints(p *v1.Pod, c *v1.Container) topology.Hints {
-	need, err := requested(c)
-	if err != nil || !eligible(p) {
+	need, err := a.policy.requested(p, c)
+	if err != nil || !a.policy.eligible(p) {
 		return nil
 	}
 	return a.hints(need)
@@ -44,16 +49,23 @@ func (a *Admission) Hints(p *v1.Pod, c *v1.Container) topology.Hints {
 
 // PodHints implements topology.Provider.
 func (a *Admission) PodHints(p *v1.Pod) topology.Hints {
-	need, err := requestedBy(p)
-	if err != nil || !eligible(p) {
+	need, err := a.policy.requestedBy(p)
+	if err != nil || !a.policy.eligible(p) {
 		return nil
+	}
+	if short, err := a.policy.shortage(p, need); err != nil || short != nil {
+		impossible := topology.Hints{}
+		for kind := range need {
+			impossible[string(kind)] = []topology.Hint{}
+		}
+		return impossible
 	}
 	return a.hints(need)
 }
 
 // hints are the same for all kinds of memory; none at all where no nodes can serve, which
 // a merge takes for no opinion: Allocate refuses then.
-func (a *Admission) hints(need requests) topology.Hints {
+func (a *Admission) hints(need topology.Amounts) topology.Hints {
 	masks := a.masks(need)
 	if len(masks) == 0 {
 		return nil
@@ -67,7 +79,7 @@ func (a *Admission) hints(need requests) topology.Hints {
 
 // masks are the sets of nodes that have what is needed to give. Those with the fewest
 // nodes that could have so much are preferred.
-func (a *Admission) masks(need requests) []topology.Hint {
+func (a *Admission) masks(need topology.Amounts) []topology.Hint {
 	fewest := a.policy.nodes.Len()
 	var masks []topology.Hint
 	for mask := range a.policy.nodes.Subsets() {
@@ -90,7 +102,7 @@ func (a *Admission) masks(need requests) []topology.Hint {
 }
 
 // has reports whether nodes have what is needed by a column of their tables, with extra.
-func (a *Admission) has(mask topology.Mask, need requests, column func(*state.MemoryTable) uint64, extra requests) bool {
+func (a *Admission) has(mask topology.Mask, need topology.Amounts, column func(*state.MemoryTable) uint64, extra topology.Amounts) bool {
 	for kind, n := range need {
 		if sum(a.machine, mask, kind, column)+extra[kind] < n {
 			return false
@@ -122,42 +134,52 @@ func violates(machine state.NUMANodeMap, mask topology.Mask) bool {
 	})
 }
 
-// Allocate implements topology.Provider.
+// Allocate implements topology.Provider. A container that asks for nothing, in a pod with
+// resources of its own, shares the node's memory; a kubelet refuses such a pod where the
+// affinity is none, or of nodes of which one serves another container.
 func (a *Admission) Allocate(p *v1.Pod, c *v1.Container, affinity topology.Hint) error {
-	if !eligible(p) {
+	need, err := a.policy.requested(p, c)
+	if !a.policy.eligible(p) || err == nil && len(need) == 0 {
 		return nil
 	}
 	a.Counts.Requests++
-	err := a.allocate(p, c, affinity)
+	if err == nil {
+		err = a.allocate(p, c, need, affinity)
+	}
 	if err != nil {
 		a.Counts.Errors++
+		a.Counts.NodeErrors++
 	}
 	return err
 }
 
-func (a *Admission) allocate(p *v1.Pod, c *v1.Container, affinity topology.Hint) error {
-	need, err := requested(c)
-	if err != nil {
-		return err
-	}
+func (a *Admission) allocate(p *v1.Pod, c *v1.Container, need topology.Amounts, affinity topology.Hint) error {
 	mask, err := a.choose(need, affinity)
 	if err != nil {
 		return err
 	}
-	var blocks []state.Block
-	for _, kind := range need.kinds() {
-		blocks = append(blocks, state.Block{NUMAAffinity: mask.IDs(), Type: kind, Size: need[kind]})
+	for _, kind := range need.Names() {
 		again := min(need[kind], a.reusable[mask][kind])
 		fill(a.machine, mask.IDs(), kind, need[kind]-again)
+		a.Counts.Node++
 	}
 	a.reuse(p, c, mask, need)
-	a.Blocks[c.Name] = blocks
+	a.Blocks[c.Name] = blocksOf(need, mask)
+	a.Counts.Exclusive++
 	return nil
+}
+
+// blocksOf is a block for each kind of memory.
+func blocksOf(need topology.Amounts, mask topology.Mask) (blocks []state.Block) {
+	for _, kind := range need.Names() {
+		blocks = append(blocks, state.Block{NUMAAffinity: mask.IDs(), Type: kind, Size: need[kind]})
+	}
+	return blocks
 }
 
 // choose returns the nodes of the affinity, more of them where those do not have enough, or
 // the best ones where there is no affinity. What a preferred affinity becomes is preferred too.
-func (a *Admission) choose(need requests, affinity topology.Hint) (topology.Mask, error) {
+func (a *Admission) choose(need topology.Amounts, affinity topology.Hint) (topology.Mask, error) {
 	best := affinity
 	if best.Affinity == 0 {
 		masks := a.masks(need)
@@ -197,9 +219,9 @@ func narrowest(hints []topology.Hint) topology.Hint {
 
 // reuse notes what a container leaves to the next ones, or has of those before it: their
 // blocks shrink by it, so that all blocks together are what the nodes have given.
-func (a *Admission) reuse(p *v1.Pod, c *v1.Container, mask topology.Mask, need requests) {
+func (a *Admission) reuse(p *v1.Pod, c *v1.Container, mask topology.Mask, need topology.Amounts) {
 	if a.reusable[mask] == nil {
-		a.reusable[mask] = requests{}
+		a.reusable[mask] = topology.Amounts{}
 	}
 	again := a.reusable[mask]
 	early := slices.IndexFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })

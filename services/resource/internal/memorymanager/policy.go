@@ -26,21 +26,26 @@ const (
 // Assignment is what a container of a pod has. The order of several is that in which their
 // blocks fill the nodes.
 type Assignment struct {
-	UID, Container string
+	UID, Container string // Container is "" for what a pod has as a whole
 	Blocks         []state.Block
+	// Part: the blocks are a part of what the pod has as a whole.
+	Part bool
 }
 
 // Policy is the static one, for a machine.
 type Policy struct {
 	nodes  topology.Mask
 	tables map[int]map[v1.ResourceName]state.MemoryTable
+	// podLevel is the gate PodLevelResourceManagers.
+	podLevel bool
 }
 
 // New returns the policy that keeps reserved free for the system. whole is what
 // systemReserved, kubeReserved and hard eviction come to; reserved must add up to the same.
-// An error, in the kubelet's words, says what is wrong with the reservation.
-func New(machine *layout.Layout, reserved []kubeletv1beta1.MemoryReservation, whole v1.ResourceList) (*Policy, error) {
-	p := &Policy{tables: map[int]map[v1.ResourceName]state.MemoryTable{}}
+// podLevel is the gate PodLevelResourceManagers. An error, in the kubelet's words, says what
+// is wrong with the reservation.
+func New(machine *layout.Layout, reserved []kubeletv1beta1.MemoryReservation, whole v1.ResourceList, podLevel bool) (*Policy, error) {
+	p := &Policy{tables: map[int]map[v1.ResourceName]state.MemoryTable{}, podLevel: podLevel}
 	perNode := map[int]map[v1.ResourceName]uint64{}
 	for _, m := range machine.Memory {
 		one, err := topology.MaskOf(m.Node)
@@ -145,7 +150,9 @@ func (p *Policy) Machine(assigned []Assignment) state.NUMANodeMap {
 	}
 	for _, a := range assigned {
 		for _, b := range a.Blocks {
-			fill(machine, b.NUMAAffinity, b.Type, b.Size)
+			if !a.Part {
+				fill(machine, b.NUMAAffinity, b.Type, b.Size)
+			}
 		}
 	}
 	return machine
@@ -184,17 +191,47 @@ func (p *Policy) Allocatable() (all []state.Block) {
 	return all
 }
 
-// File is the kubelet's file for a policy, nil for None, and what containers have.
-func (p *Policy) File(assigned []Assignment) ([]byte, error) {
-	if p == nil {
-		return state.Encode(None, nil, nil)
+// Assignments are what pods have, by uid.
+type Assignments map[string][]Assignment
+
+// ReadState reads a kubelet's file. An error says what is wrong with it.
+func ReadState(data []byte) (Assignments, error) {
+	c, err := state.Decode(data)
+	if err != nil {
+		return nil, err
 	}
-	entries := state.ContainerMemoryAssignments{}
-	for _, a := range assigned {
-		if entries[a.UID] == nil {
-			entries[a.UID] = map[string][]state.Block{}
+	all := Assignments{}
+	for uid, containers := range c.Entries {
+		whole, parts := c.PodEntries[uid]
+		if parts {
+			all[uid] = append(all[uid], Assignment{UID: uid, Blocks: whole.MemoryBlocks})
 		}
-		entries[a.UID][a.Container] = a.Blocks
+		for _, name := range slices.Sorted(maps.Keys(containers)) {
+			all[uid] = append(all[uid], Assignment{UID: uid, Container: name, Blocks: containers[name], Part: parts})
+		}
 	}
-	return state.Encode(Static, p.Machine(assigned), entries)
+	return all, nil
+}
+
+// File is the kubelet's file for a policy, nil for None, and what containers and pods have,
+// in the form of the kubelet's gate PodLevelResourceManagers.
+func (p *Policy) File(assigned []Assignment, podLevel bool) ([]byte, error) {
+	c := state.MemoryManagerCheckpoint{
+		PolicyName: None, MachineState: state.NUMANodeMap{}, Entries: state.ContainerMemoryAssignments{}, PodEntries: state.PodMemoryAssignments{},
+	}
+	if p == nil {
+		return c.Encode(podLevel)
+	}
+	c.PolicyName, c.MachineState = Static, p.Machine(assigned)
+	for _, a := range assigned {
+		if a.Container == "" {
+			c.PodEntries[a.UID] = state.PodEntry{MemoryBlocks: a.Blocks}
+			continue
+		}
+		if c.Entries[a.UID] == nil {
+			c.Entries[a.UID] = map[string][]state.Block{}
+		}
+		c.Entries[a.UID][a.Container] = a.Blocks
+	}
+	return c.Encode(podLevel)
 }

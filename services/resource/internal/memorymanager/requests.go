@@ -5,33 +5,45 @@ package memorymanager
 import (
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
-
-// requests are bytes by kind of memory.
-type requests map[v1.ResourceName]uint64
-
-func (r requests) kinds() []v1.ResourceName { return slices.Sorted(maps.Keys(r)) }
 
 func isMemory(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
 // eligible reports whether the containers of a pod get memory of their own. Those of a pod
-// with resources of its own do not (gate PodLevelResourceManagers is off).
-func eligible(p *v1.Pod) bool { return p.Spec.Resources == nil && pod.QOS(p) == v1.PodQOSGuaranteed }
+// with resources of its own do with the gate PodLevelResourceManagers.
+func (p *Policy) eligible(asked *v1.Pod) bool {
+	return (p.podLevel || !resourcehelper.IsPodLevelResourcesSet(asked)) && pod.QOS(asked) == v1.PodQOSGuaranteed
+}
+
+// asWhole reports whether a pod has resources of its own that count.
+func (p *Policy) asWhole(asked *v1.Pod) bool {
+	return p.podLevel && resourcehelper.IsPodLevelResourcesSet(asked)
+}
 
 var errFraction = errors.New("[memorymanager] failed to represent quantity as int64")
 
-// requested is what a container asks for.
-func requested(c *v1.Container) (requests, error) {
-	all := requests{}
-	for name, q := range c.Resources.Requests {
+// requested is what a container asks for. In a pod with resources of its own that is nothing
+// unless the container is Guaranteed by itself.
+func (p *Policy) requested(asked *v1.Pod, c *v1.Container) (topology.Amounts, error) {
+	if p.asWhole(asked) && !pod.Guaranteed(c) {
+		return topology.Amounts{}, nil
+	}
+	return amounts(c.Resources.Requests)
+}
+
+// amounts are the bytes of a list.
+func amounts(requests v1.ResourceList) (topology.Amounts, error) {
+	all := topology.Amounts{}
+	for name, q := range requests {
 		if !isMemory(name) {
 			continue
 		}
@@ -46,12 +58,17 @@ func requested(c *v1.Container) (requests, error) {
 
 // requestedBy is what a pod's containers have at once, at the most: while init containers
 // run one after another, or afterwards. Kinds that only init containers ask for are left
-// out, as by a kubelet.
-func requestedBy(p *v1.Pod) (requests, error) {
-	starting, sidecars, running := requests{}, requests{}, requests{}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		own, err := requested(c)
+// out, as by a kubelet. With resources of its own it is what the pod asks for.
+func (p *Policy) requestedBy(asked *v1.Pod) (topology.Amounts, error) {
+	if p.asWhole(asked) {
+		all, err := amounts(asked.Spec.Resources.Requests)
+		maps.DeleteFunc(all, func(_ v1.ResourceName, n uint64) bool { return n == 0 })
+		return all, err
+	}
+	starting, sidecars, running := topology.Amounts{}, topology.Amounts{}, topology.Amounts{}
+	for i := range asked.Spec.InitContainers {
+		c := &asked.Spec.InitContainers[i]
+		own, err := p.requested(asked, c)
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +80,8 @@ func requestedBy(p *v1.Pod) (requests, error) {
 			}
 		}
 	}
-	for i := range p.Spec.Containers {
-		own, err := requested(&p.Spec.Containers[i])
+	for i := range asked.Spec.Containers {
+		own, err := p.requested(asked, &asked.Spec.Containers[i])
 		if err != nil {
 			return nil, err
 		}

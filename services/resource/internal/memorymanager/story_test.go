@@ -17,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/services/resource/internal/layout"
 	"github.com/sextant-node/sextant/services/resource/internal/memorymanager"
+	"github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/topology"
 	"github.com/sextant-node/sextant/test/stories"
 )
@@ -25,12 +26,13 @@ import (
 //
 //	machine SIZE[+PAGES]...      a NUMA node each: its memory, with so many pages of 2 MiB
 //	policy SUM NODE=SIZE...      reserved on the nodes; SUM is reserved in all
-//	topology NAME                the topology manager's policy
-//	pod NAME CONTAINER...        a container is NAME=MEMORY[+HUGEPAGES], init:... or sidecar:...;
-//	                             with a ? after its memory the pod is Burstable
+//	                             the gate PodLevelResourceManagers is on
+//	topology NAME [SCOPE]        the topology manager's policy
+//	pod NAME [whole:MEMORY[+HUGEPAGES]] CONTAINER...   what is whole is the pod's own; a container is NAME=MEMORY[+HUGEPAGES], init:... or sidecar:...;
+//	                             with a ? after its memory it has no limits
 //	gone NAME                    the pod is not there any more
 func TestStories(t *testing.T) {
-	stories.Replay(t, 5, func(t *testing.T, a *txtar.Archive) string {
+	stories.Replay(t, 6, func(t *testing.T, a *txtar.Archive) string {
 		return (&story{TB: t, topology: &topology.Policy{}}).tell(string(stories.Part(a, "story")))
 	})
 }
@@ -60,7 +62,11 @@ func (s *story) tell(text string) string {
 				nodes = append(nodes, topology.Node{ID: m.Node})
 			}
 			var err error
-			if s.topology, err = topology.New(topology.Settings{Policy: words[1]}, nodes); err != nil {
+			settings := topology.Settings{Policy: words[1], PodLevel: true}
+			if len(words) > 2 {
+				settings.Scope = words[2]
+			}
+			if s.topology, err = topology.New(settings, nodes); err != nil {
 				s.Fatal(err)
 			}
 		case "policy":
@@ -126,7 +132,7 @@ func (s *story) set(whole string, words []string) error {
 			NumaNode: int32(id), Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse(size)},
 		})
 	}
-	policy, err := memorymanager.New(s.machine, reserved, v1.ResourceList{v1.ResourceMemory: resource.MustParse(whole)})
+	policy, err := memorymanager.New(s.machine, reserved, v1.ResourceList{v1.ResourceMemory: resource.MustParse(whole)}, true)
 	s.policy = policy
 	return err
 }
@@ -136,14 +142,15 @@ func (s *story) admit(out *strings.Builder, name string, words []string) {
 	p.UID, p.Name = types.UID(name), name
 	always := v1.ContainerRestartPolicyAlways
 	for _, w := range words {
+		if size, ok := strings.CutPrefix(w, "whole:"); ok {
+			list := listOf(size)
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+			continue
+		}
 		label, size, _ := strings.Cut(w, "=")
 		kind, short, early := strings.Cut(label, ":")
 		size, burstable := strings.CutSuffix(size, "?")
-		memory, pages, _ := strings.Cut(size, "+")
-		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse(memory)}
-		if pages != "" {
-			list["hugepages-2Mi"] = resource.MustParse(pages)
-		}
+		list := listOf(size)
 		c := v1.Container{Name: label, Resources: v1.ResourceRequirements{Requests: list, Limits: list}}
 		if burstable {
 			c.Resources.Limits = nil
@@ -162,13 +169,25 @@ func (s *story) admit(out *strings.Builder, name string, words []string) {
 		fmt.Fprintf(out, "  %s: %s\n", o.Refusal.Reason, o.Refusal.Message)
 		return
 	}
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		blocks := admission.Blocks[c.Name]
+	has := func(container, label string, blocks []state.Block, part bool) {
 		for _, b := range blocks {
-			fmt.Fprintf(out, "  %s: %s %s on %v\n", c.Name, b.Type, text(b.Size), b.NUMAAffinity)
+			fmt.Fprintf(out, "  %s: %s %s on %v\n", label, b.Type, text(b.Size), b.NUMAAffinity)
 		}
 		if blocks != nil {
-			s.assigned = append(s.assigned, memorymanager.Assignment{UID: name, Container: c.Name, Blocks: blocks})
+			s.assigned = append(s.assigned, memorymanager.Assignment{UID: name, Container: container, Blocks: blocks, Part: part})
 		}
 	}
+	has("", "whole", admission.Pod, false)
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		has(c.Name, c.Name, admission.Blocks[c.Name], admission.Pod != nil)
+	}
+}
+
+func listOf(size string) v1.ResourceList {
+	memory, pages, _ := strings.Cut(size, "+")
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse(memory)}
+	if pages != "" {
+		list["hugepages-2Mi"] = resource.MustParse(pages)
+	}
+	return list
 }

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
 	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
@@ -43,6 +44,9 @@ func (p *Policies) Decide(r allocate.Request, plugins *devices.Choice) (answer a
 	if memory != nil {
 		tally.Memory = memory.Counts
 	}
+	if p.podLevel {
+		tally.Pools = map[v1.ResourceName]topology.Counts{v1.ResourceCPU: tally.CPUs.Counts, v1.ResourceMemory: tally.Memory.Counts}
+	}
 	if o.Refusal != nil {
 		return allocate.Answer{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: o.Refusal.Reason, Message: o.Refusal.Message}, tally
 	}
@@ -50,15 +54,13 @@ func (p *Policies) Decide(r allocate.Request, plugins *devices.Choice) (answer a
 		c := allocate.Container(answer.Chosen, g.Container)
 		c.PluginDevices = append(c.PluginDevices, g.Record())
 	}
-	for _, list := range [][]v1.Container{r.Pod.Spec.InitContainers, r.Pod.Spec.Containers} {
-		for i := range list {
-			name := list[i].Name
-			if cpus != nil && !cpus.CPUs[name].IsEmpty() {
-				p.record(answer.Chosen, name, cpus.CPUs[name].String())
-			}
-			if memory != nil {
-				recordMemory(answer.Chosen, name, memory.Blocks[name])
-			}
+	if cpus != nil {
+		p.record(answer.Chosen, r.Pod, cpus.Given)
+	}
+	if memory != nil {
+		recordPodMemory(answer.Chosen, memory.Pod)
+		for _, c := range pod.Containers(r.Pod) {
+			recordMemory(answer.Chosen, c.Name, memory.Blocks[c.Name])
 		}
 	}
 	return answer, tally

@@ -6,12 +6,11 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/utils/cpuset"
-
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
 	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
+	cpustate "github.com/sextant-node/sextant/services/resource/internal/cpumanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/memorymanager"
-	"github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
+	memorystate "github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
 )
 
 // Files are the kubelet's state files for what pods hold, by name: a kubelet that takes the
@@ -23,17 +22,17 @@ func (p *Policies) Files(held []allocate.Held, awaited func(uid string) bool) (m
 		known[string(h.Pod.UID)] = true
 	}
 	waits := func(uid string) bool { return !known[uid] && awaited(uid) }
-	cpus, err := p.cpus.File(p.withFoundCPUs(Assigned(held), waits))
+	cpus, err := p.cpus.File(p.withFoundCPUs(Assigned(held), waits), p.podLevel)
 	if err != nil {
 		return nil, err
 	}
-	memory, err := p.memory.File(p.withFoundMemory(memoryOf(held), waits))
-	return map[string][]byte{cpumanager.StateFile: cpus, state.Name: memory}, err
+	memory, err := p.memory.File(p.withFoundMemory(memoryOf(held), waits), p.podLevel)
+	return map[string][]byte{cpustate.Name: cpus, memorystate.Name: memory}, err
 }
 
 // WasFound reports whether a pod had CPUs or memory of its own with the agent before.
 func (p *Policies) WasFound(uid string) bool {
-	return p.found.CPUs[uid] != nil || p.found.Memory[uid] != nil
+	return len(p.found.CPUs[uid].Containers) > 0 || len(p.found.Memory[uid]) > 0
 }
 
 func (p *Policies) withFoundCPUs(assigned cpumanager.Assignments, waits func(uid string) bool) cpumanager.Assignments {
@@ -42,9 +41,8 @@ func (p *Policies) withFoundCPUs(assigned cpumanager.Assignments, waits func(uid
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.found.CPUs)) {
 		had := p.found.CPUs[uid]
-		if union := (cpumanager.Assignments{uid: had}).Union(); waits(uid) && !union.IsEmpty() && union.IsSubsetOf(p.cpus.Available(assigned)) {
-			assigned[uid] = map[string]cpuset.CPUSet{}
-			maps.Copy(assigned[uid], had)
+		if union := had.Union(); waits(uid) && !union.IsEmpty() && union.IsSubsetOf(p.cpus.Available(assigned)) {
+			assigned[uid] = had
 		}
 	}
 	return assigned
@@ -55,11 +53,8 @@ func (p *Policies) withFoundMemory(assigned []memorymanager.Assignment, waits fu
 		return nil
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.found.Memory)) {
-		had := p.found.Memory[uid]
-		for _, name := range slices.Sorted(maps.Keys(had)) {
-			if waits(uid) && p.memory.Fits(assigned, had[name]) {
-				assigned = append(assigned, memorymanager.Assignment{UID: uid, Container: name, Blocks: had[name]})
-			}
+		if waits(uid) {
+			assigned = append(assigned, p.foundFor(uid, assigned)...)
 		}
 	}
 	return assigned

@@ -15,29 +15,57 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
 )
 
-// keepMemory records the memory that a running pod's containers had, unless others have it.
+// keepMemory records the memory that a running pod had, unless others have it.
 func (p *Policies) keepMemory(chosen *resourcev1.Chosen, r allocate.Request) {
 	if p.memory == nil {
 		return
 	}
-	for _, a := range p.foundFor(r.Pod, memoryOf(r.Held)) {
+	for _, a := range p.foundFor(string(r.Pod.UID), memoryOf(r.Held)) {
+		if a.Container == "" {
+			recordPodMemory(chosen, a.Blocks)
+			continue
+		}
 		recordMemory(chosen, a.Container, a.Blocks)
 	}
 }
 
-// foundFor is what the containers of a pod had with the agent before, as far as it fits
-// beside what others have.
-func (p *Policies) foundFor(asked *v1.Pod, others []memorymanager.Assignment) (kept []memorymanager.Assignment) {
-	had := p.found.Memory[string(asked.UID)]
-	for _, list := range [][]v1.Container{asked.Spec.InitContainers, asked.Spec.Containers} {
-		for i := range list {
-			a := memorymanager.Assignment{UID: string(asked.UID), Container: list[i].Name, Blocks: had[list[i].Name]}
-			if len(a.Blocks) > 0 && p.memory.Fits(slices.Concat(others, kept), a.Blocks) {
-				kept = append(kept, a)
-			}
+// foundFor is what a pod had with the agent before, as far as it fits beside what others
+// have. Parts of what the pod had as a whole fit if that does.
+func (p *Policies) foundFor(uid string, others []memorymanager.Assignment) (kept []memorymanager.Assignment) {
+	for _, a := range p.found.Memory[uid] {
+		fits := a.Part && len(kept) > 0 || !a.Part && p.memory.Fits(slices.Concat(others, kept), a.Blocks)
+		if len(a.Blocks) > 0 && fits {
+			kept = append(kept, a)
 		}
 	}
 	return kept
+}
+
+// recordPodMemory notes the memory that a pod has as a whole.
+func recordPodMemory(chosen *resourcev1.Chosen, blocks []state.Block) {
+	chosen.Memory = messages(blocks)
+}
+
+func messages(blocks []state.Block) (all []*resourcev1.MemoryBlock) {
+	for _, b := range blocks {
+		block := &resourcev1.MemoryBlock{Type: string(b.Type), Size: b.Size}
+		for _, id := range b.NUMAAffinity {
+			block.Nodes = append(block.Nodes, int64(id))
+		}
+		all = append(all, block)
+	}
+	return all
+}
+
+func blocksOf(messages []*resourcev1.MemoryBlock) (all []state.Block) {
+	for _, m := range messages {
+		b := state.Block{Type: v1.ResourceName(m.GetType()), Size: m.GetSize()}
+		for _, id := range m.GetNodes() {
+			b.NUMAAffinity = append(b.NUMAAffinity, int(id))
+		}
+		all = append(all, b)
+	}
+	return all
 }
 
 // recordMemory notes the memory that a container has of its own, and the nodes that it has
@@ -47,12 +75,9 @@ func recordMemory(chosen *resourcev1.Chosen, container string, blocks []state.Bl
 		return
 	}
 	c, nodes := allocate.Container(chosen, container), []int{}
+	c.Memory = messages(blocks)
 	for _, b := range blocks {
-		block := &resourcev1.MemoryBlock{Type: string(b.Type), Size: b.Size}
-		for _, id := range b.NUMAAffinity {
-			block.Nodes, nodes = append(block.Nodes, int64(id)), append(nodes, id)
-		}
-		c.Memory = append(c.Memory, block)
+		nodes = append(nodes, b.NUMAAffinity...)
 	}
 	slices.Sort(nodes)
 	ids := make([]string, 0, len(nodes))
@@ -62,20 +87,16 @@ func recordMemory(chosen *resourcev1.Chosen, container string, blocks []state.Bl
 	c.CpusetMems = strings.Join(ids, ",")
 }
 
-// memoryOf is the memory that containers have of their own.
+// memoryOf is the memory that pods and containers have of their own.
 func memoryOf(held []allocate.Held) (all []memorymanager.Assignment) {
 	for _, h := range held {
+		uid, whole := string(h.Pod.UID), blocksOf(h.Chosen.GetMemory())
+		if len(whole) > 0 {
+			all = append(all, memorymanager.Assignment{UID: uid, Blocks: whole})
+		}
 		for _, c := range h.Chosen.GetContainers() {
-			a := memorymanager.Assignment{UID: string(h.Pod.UID), Container: c.GetName()}
-			for _, m := range c.GetMemory() {
-				b := state.Block{Type: v1.ResourceName(m.GetType()), Size: m.GetSize()}
-				for _, id := range m.GetNodes() {
-					b.NUMAAffinity = append(b.NUMAAffinity, int(id))
-				}
-				a.Blocks = append(a.Blocks, b)
-			}
-			if len(a.Blocks) > 0 {
-				all = append(all, a)
+			if blocks := blocksOf(c.GetMemory()); len(blocks) > 0 {
+				all = append(all, memorymanager.Assignment{UID: uid, Container: c.GetName(), Blocks: blocks, Part: len(whole) > 0})
 			}
 		}
 	}

@@ -7,19 +7,18 @@ package pinning
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
 	"github.com/sextant-node/sextant/services/resource/internal/cpumanager"
 	"github.com/sextant-node/sextant/services/resource/internal/layout"
 	"github.com/sextant-node/sextant/services/resource/internal/memorymanager"
-	"github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
 	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
 
@@ -30,13 +29,14 @@ type Policies struct {
 	cpus     *cpumanager.Policy    // nil: the policy none
 	memory   *memorymanager.Policy // nil: the policy None
 	noQuota  bool
+	podLevel bool // the gate PodLevelResourceManagers
 	found    Found
 }
 
-// Found is what containers had with the agent before, by its files: pods that run keep it.
+// Found is what pods had with the agent before, by its files: those that run keep it.
 type Found struct {
 	CPUs   cpumanager.Assignments
-	Memory state.ContainerMemoryAssignments
+	Memory memorymanager.Assignments
 }
 
 // Pins reports whether a configuration asks for a layout at all.
@@ -50,20 +50,20 @@ func Pins(conf *kubeletconfig.Config) bool {
 // An error names the field, or what the machine lacks for it.
 func New(conf *kubeletconfig.Config, machine *layout.Layout, reserved v1.ResourceList, found Found) (*Policies, error) {
 	k := &conf.Kubelet
-	p := &Policies{machine: machine, noQuota: conf.Gate("DisableCPUQuotaWithExclusiveCPUs"), found: found}
+	p := &Policies{machine: machine, noQuota: conf.Gate("DisableCPUQuotaWithExclusiveCPUs"), podLevel: conf.Gate("PodLevelResourceManagers"), found: found}
 	var nodes []topology.Node
 	for _, m := range machine.Memory {
 		nodes = append(nodes, topology.Node{ID: m.Node, Distances: m.Distances})
 	}
 	var err error
 	p.topology, err = topology.New(topology.Settings{
-		Policy: k.TopologyManagerPolicy, Scope: k.TopologyManagerScope, Options: k.TopologyManagerPolicyOptions,
+		Policy: k.TopologyManagerPolicy, Scope: k.TopologyManagerScope, Options: k.TopologyManagerPolicyOptions, PodLevel: p.podLevel,
 	}, nodes)
 	if err != nil {
 		return nil, err
 	}
 	if k.MemoryManagerPolicy == memorymanager.Static {
-		if p.memory, err = memorymanager.New(machine, k.ReservedMemory, reserved); err != nil {
+		if p.memory, err = memorymanager.New(machine, k.ReservedMemory, reserved, p.podLevel); err != nil {
 			return nil, fmt.Errorf("reservedMemory: %w", err)
 		}
 	}
@@ -76,6 +76,7 @@ func New(conf *kubeletconfig.Config, machine *layout.Layout, reserved v1.Resourc
 	if err != nil {
 		return nil, fmt.Errorf("cpuManagerPolicyOptions: %w", err)
 	}
+	options.PodLevel = p.podLevel
 	system, kube := conf.SystemReserved(), conf.KubeReserved()
 	milli := system.Cpu().MilliValue() + kube.Cpu().MilliValue()
 	p.cpus, err = cpumanager.New(machine, options, int(milli+999)/1000, conf.ReservedCPUs(), p.topology)
@@ -91,6 +92,9 @@ type Tally struct {
 	Aligned, Misaligned int
 	CPUs                cpumanager.Counts
 	Memory              memorymanager.Counts
+	// Pools are the counts of metrics that a kubelet has with the gate
+	// PodLevelResourceManagers alone, by resource; nil without it.
+	Pools map[v1.ResourceName]topology.Counts
 }
 
 // keep records the CPUs that a running pod's containers had, unless another pod has them.
@@ -100,17 +104,30 @@ func (p *Policies) keep(chosen *resourcev1.Chosen, r allocate.Request) {
 	}
 	taken := Assigned(r.Held).Union()
 	had := p.found.CPUs[string(r.Pod.UID)]
-	for _, name := range slices.Sorted(maps.Keys(had)) {
-		if cpus := had[name]; !cpus.IsEmpty() && cpus.Intersection(taken).IsEmpty() {
-			p.record(chosen, name, cpus.String())
+	if !had.Pod.Intersection(taken).IsEmpty() {
+		return
+	}
+	kept := cpumanager.Assignment{Pod: had.Pod, Containers: map[string]cpuset.CPUSet{}}
+	for name, cpus := range had.Containers {
+		if cpus.Intersection(taken).IsEmpty() {
+			kept.Containers[name] = cpus
 		}
 	}
+	p.record(chosen, r.Pod, kept)
 }
 
-// record notes the CPUs that a container has of its own.
-func (p *Policies) record(chosen *resourcev1.Chosen, container, cpus string) {
-	c := allocate.Container(chosen, container)
-	c.CpusetCpus, c.ExclusiveCpus = cpus, p.noQuota
+// record notes the CPUs that a pod has of its own. Of those that it has as a whole, only
+// containers that are Guaranteed by themselves have their parts alone.
+func (p *Policies) record(chosen *resourcev1.Chosen, of *v1.Pod, given cpumanager.Assignment) {
+	chosen.CpusetCpus = given.Pod.String()
+	for _, c := range pod.Containers(of) {
+		cpus := given.Containers[c.Name]
+		if cpus.IsEmpty() {
+			continue
+		}
+		out := allocate.Container(chosen, c.Name)
+		out.CpusetCpus, out.ExclusiveCpus = cpus.String(), p.noQuota && (given.Pod.IsEmpty() || p.cpus.Exclusive(of, c) > 0)
+	}
 }
 
 // Shared are the CPUs of containers that have none of their own, as text; empty when
@@ -159,28 +176,31 @@ func (p *Policies) Usage(held []allocate.Held) Usage {
 func Assigned(held []allocate.Held) cpumanager.Assignments {
 	all := cpumanager.Assignments{}
 	for _, h := range held {
+		whole, _ := cpuset.Parse(h.Chosen.GetCpusetCpus())
+		of := cpumanager.Assignment{Pod: whole, Containers: map[string]cpuset.CPUSet{}}
 		for _, c := range h.Chosen.GetContainers() {
-			set, err := cpuset.Parse(c.GetCpusetCpus())
-			if err != nil || set.IsEmpty() {
-				continue
+			if set, err := cpuset.Parse(c.GetCpusetCpus()); err == nil && !set.IsEmpty() {
+				of.Containers[c.GetName()] = set
 			}
-			uid := string(h.Pod.UID)
-			if all[uid] == nil {
-				all[uid] = map[string]cpuset.CPUSet{}
-			}
-			all[uid][c.GetName()] = set
+		}
+		if len(of.Containers) > 0 {
+			all[string(h.Pod.UID)] = of
 		}
 	}
 	return all
 }
 
-// Unlimited reports whether a container of the pod has CPUs of its own and no CFS quota:
-// the pod's cgroup has none then either.
-func Unlimited(chosen *resourcev1.Chosen) bool {
+// Unlimited reports whether the pod's cgroup has no CFS quota: a container has CPUs of its
+// own and no quota, or all have that in a pod with resources of its own.
+func Unlimited(p *v1.Pod, chosen *resourcev1.Chosen) bool {
+	free := map[string]bool{}
 	for _, c := range chosen.GetContainers() {
 		if c.GetExclusiveCpus() {
-			return true
+			free[c.GetName()] = true
 		}
 	}
-	return false
+	if !resourcehelper.IsPodLevelResourcesSet(p) {
+		return len(free) > 0
+	}
+	return len(free) == len(p.Spec.InitContainers)+len(p.Spec.Containers)
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // Provider owns a kind of resource that NUMA nodes have. A value of it serves one
@@ -23,6 +24,9 @@ type Provider interface {
 	// zero Hint with the policy none. A *Refusal brings its own reason; any other error is
 	// an UnexpectedAdmissionError.
 	Allocate(p *v1.Pod, c *v1.Container, affinity Hint) error
+	// AllocatePod gives a pod with resources of its own what it asks for as a whole, and its
+	// containers parts of that (KEP-5526).
+	AllocatePod(p *v1.Pod, affinity Hint) error
 }
 
 // Refusal is why a pod cannot have what it asks for, as its status shows it.
@@ -43,8 +47,21 @@ func Refused(err error) *Refusal {
 	return &Refusal{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-func unaligned() *Refusal {
-	return &Refusal{"TopologyAffinityError", "Resources cannot be allocated with Topology locality"}
+// unaligned is the refusal of a pod whose hints have nothing in common.
+func (p *Policy) unaligned(asked *v1.Pod) *Refusal {
+	message := "Resources cannot be allocated with Topology locality"
+	if p.asWhole(asked) {
+		message = "Pod Scope pod with pod-level resources failed admission with a container-level topology manager"
+		if p.scope == PodScope {
+			message = "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
+		}
+	}
+	return &Refusal{"TopologyAffinityError", message}
+}
+
+// asWhole reports whether a pod has resources of its own that count.
+func (p *Policy) asWhole(asked *v1.Pod) bool {
+	return p.podLevel && resourcehelper.IsPodLevelResourcesSet(asked)
 }
 
 // Outcome is what an admission came to.
@@ -69,19 +86,17 @@ func (p *Policy) Admit(asked *v1.Pod, providers []Provider) Outcome {
 		}
 		best, ok := p.Merge(all)
 		if !ok {
-			return p.misaligned(o)
+			return p.misaligned(asked, o)
 		}
-		for c := range containers(asked) {
-			if o.Refusal = allocate(asked, c, best, providers); o.Refusal != nil {
-				return o
-			}
+		if o.Refusal = p.allocateAll(asked, best, providers); o.Refusal != nil {
+			return o
 		}
 		return p.aligned(o)
 	}
 	for c := range containers(asked) {
 		best, ok := p.mergeFor(asked, c, providers)
 		if !ok {
-			return p.misaligned(o)
+			return p.misaligned(asked, o)
 		}
 		if o.Refusal = allocate(asked, c, best, providers); o.Refusal != nil {
 			return o
@@ -110,12 +125,30 @@ func (p *Policy) aligned(o Outcome) Outcome {
 	return o
 }
 
-func (p *Policy) misaligned(o Outcome) Outcome {
+func (p *Policy) misaligned(asked *v1.Pod, o Outcome) Outcome {
 	if p.Guarantees() {
 		o.Misaligned++
 	}
-	o.Refusal = unaligned()
+	o.Refusal = p.unaligned(asked)
 	return o
+}
+
+// allocateAll has the providers allocate by one affinity for the pod.
+func (p *Policy) allocateAll(asked *v1.Pod, affinity Hint, providers []Provider) *Refusal {
+	if p.asWhole(asked) {
+		for _, provider := range providers {
+			if err := provider.AllocatePod(asked, affinity); err != nil {
+				return Refused(err)
+			}
+		}
+		return nil
+	}
+	for c := range containers(asked) {
+		if refusal := allocate(asked, c, affinity, providers); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
 }
 
 func allocate(p *v1.Pod, c *v1.Container, affinity Hint, providers []Provider) *Refusal {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
@@ -56,11 +57,19 @@ func (s *shelf) Allocate(p *v1.Pod, c *v1.Container, affinity topology.Hint) err
 	return errors.New("none left")
 }
 
+func (s *shelf) AllocatePod(_ *v1.Pod, affinity topology.Hint) error {
+	*s.log = append(*s.log, fmt.Sprintf("%s to the pod from %v", s.name, affinity.Affinity))
+	return s.err
+}
+
 func TestAdmit(t *testing.T) {
 	asked := &v1.Pod{Spec: v1.PodSpec{
 		InitContainers: []v1.Container{{Name: "init"}}, Containers: []v1.Container{{Name: "a"}, {Name: "b"}},
 	}}
+	whole := asked.DeepCopy()
+	whole.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}
 	for name, c := range map[string]struct {
+		whole         bool // the pod has resources of its own
 		policy, scope string
 		a, b          []int
 		err           error
@@ -96,6 +105,28 @@ func TestAdmit(t *testing.T) {
 				Refusal: &topology.Refusal{Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality"},
 			},
 		},
+		"a pod with resources of its own has them as a whole": {
+			whole: true, policy: topology.Restricted, scope: topology.PodScope, a: []int{2, 3}, b: []int{3, 3},
+			want: topology.Outcome{Scope: "pod"},
+			log:  []string{"x to the pod from [1]", "y to the pod from [1]"},
+		},
+		"a pod with resources of its own that fits in no one place": {
+			whole: true, policy: topology.SingleNUMANode, scope: topology.PodScope, a: []int{2, 2}, b: []int{3, 3},
+			want: topology.Outcome{
+				Scope: "pod", Misaligned: 1, Refusal: &topology.Refusal{
+					Reason: "TopologyAffinityError", Message: "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+				},
+			},
+		},
+		"its containers have them in the container scope": {
+			whole: true, policy: topology.SingleNUMANode, scope: topology.ContainerScope, a: []int{2, 1}, b: []int{3, 0},
+			want: topology.Outcome{
+				Scope: "container", Aligned: 2, Misaligned: 1, Refusal: &topology.Refusal{
+					Reason: "TopologyAffinityError", Message: "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+				},
+			},
+			log: []string{"x to init from [0]", "y to init from [0]", "x to a from [0]", "y to a from [0]"},
+		},
 		"an error has its sentence, with the policy none too": {
 			policy: topology.None, a: []int{3, 0}, b: []int{3, 0}, err: errors.New("a device is gone"),
 			want: topology.Outcome{Refusal: &topology.Refusal{
@@ -111,12 +142,16 @@ func TestAdmit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, err := topology.New(topology.Settings{Policy: c.policy, Scope: c.scope}, []topology.Node{{ID: 0}, {ID: 1}})
+			policy, err := topology.New(topology.Settings{Policy: c.policy, Scope: c.scope, PodLevel: true}, []topology.Node{{ID: 0}, {ID: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var log []string
-			got := policy.Admit(asked, []topology.Provider{
+			p := asked
+			if c.whole {
+				p = whole
+			}
+			got := policy.Admit(p, []topology.Provider{
 				&shelf{name: "x", nodes: slices.Clone(c.a), err: c.err, log: &log}, &shelf{name: "y", nodes: slices.Clone(c.b), log: &log},
 			})
 			if diff := cmp.Diff(c.want, got); diff != "" {

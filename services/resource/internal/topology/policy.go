@@ -45,12 +45,15 @@ type Node struct {
 type Settings struct {
 	Policy, Scope string
 	Options       map[string]string
+	// PodLevel is the gate PodLevelResourceManagers.
+	PodLevel bool
 }
 
 // Policy merges hints for one machine. The zero value is the policy none.
 type Policy struct {
 	name      string
 	scope     string
+	podLevel  bool
 	all       Mask
 	distances map[int][]uint64 // nil: of two masks the narrower is better
 }
@@ -65,7 +68,7 @@ func New(s Settings, nodes []Node) (*Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topologyManagerPolicyOptions: %w", err)
 	}
-	p := &Policy{name: s.Policy, scope: s.Scope}
+	p := &Policy{name: s.Policy, scope: s.Scope, podLevel: s.PodLevel}
 	if !slices.Contains([]string{BestEffort, Restricted, SingleNUMANode}, s.Policy) {
 		return nil, fmt.Errorf("topologyManagerPolicy: unknown policy: %q", s.Policy)
 	}

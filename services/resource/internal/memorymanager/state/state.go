@@ -10,12 +10,10 @@ package state
 
 import (
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/dump"
+
+	"github.com/sextant-node/sextant/services/resource/internal/checksum"
 )
 
 // Name of the file, below the root directory.
@@ -52,46 +50,62 @@ type Block struct {
 // ContainerMemoryAssignments are blocks by pod uid and container name.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// Checksum of a file.
-type Checksum uint64
+// PodMemoryAssignments are blocks that pods have as a whole, by uid.
+type PodMemoryAssignments map[string]PodEntry
 
-// MemoryManagerCheckpoint is the file, in the form of version 1: without pod-level blocks.
+// PodEntry is what one pod has.
+type PodEntry struct {
+	MemoryBlocks []Block `json:"memoryBlocks,omitempty"`
+}
+
+// MemoryManagerCheckpoint is the file, in the form of version 2: with the gate
+// PodLevelResourceManagers.
 type MemoryManagerCheckpoint struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
 	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
-	Checksum     Checksum                   `json:"checksum"`
+	PodEntries   PodMemoryAssignments       `json:"podEntries,omitempty"`
+	Checksum     checksum.Checksum          `json:"checksum"`
 }
 
-func (c MemoryManagerCheckpoint) sum() Checksum {
+// memoryManagerCheckpointV1 is the file without the gate.
+type memoryManagerCheckpointV1 struct {
+	PolicyName   string                     `json:"policyName"`
+	MachineState NUMANodeMap                `json:"machineState"`
+	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
+	Checksum     checksum.Checksum          `json:"checksum"`
+}
+
+func (c *MemoryManagerCheckpoint) v1() *memoryManagerCheckpointV1 {
+	return &memoryManagerCheckpointV1{PolicyName: c.PolicyName, MachineState: c.MachineState, Entries: c.Entries}
+}
+
+func (c MemoryManagerCheckpoint) sum() checksum.Checksum {
 	c.Checksum = 0
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(strings.Replace(dump.ForHash(&c), "(state.Checksum)", "(checksum.Checksum)", 1))) // it does not fail
-	return Checksum(hash.Sum32())
+	return checksum.New(&c)
 }
 
-// Encode writes a file.
-func Encode(policy string, machine NUMANodeMap, entries ContainerMemoryAssignments) ([]byte, error) {
-	if machine == nil {
-		machine = NUMANodeMap{}
-	}
-	if entries == nil {
-		entries = ContainerMemoryAssignments{}
-	}
-	c := MemoryManagerCheckpoint{PolicyName: policy, MachineState: machine, Entries: entries}
-	c.Checksum = c.sum()
-	return json.Marshal(c)
+func (c *memoryManagerCheckpointV1) sum() checksum.Checksum {
+	return checksum.As(c, "memoryManagerCheckpointV1", "MemoryManagerCheckpoint")
 }
 
-// Decode reads a file. An error says what is wrong with it; a sum of 0 is not checked, as
-// with the kubelet.
+// Encode writes a file: version 2 with the gate, or when there are pod entries.
+func (c MemoryManagerCheckpoint) Encode(podLevel bool) ([]byte, error) {
+	if podLevel || len(c.PodEntries) > 0 {
+		c.Checksum = c.sum()
+		return json.Marshal(c)
+	}
+	old := c.v1()
+	old.Checksum = old.sum()
+	return json.Marshal(old)
+}
+
+// Decode reads a file of either version. An error says what is wrong with it; a sum of 0 is
+// not checked, as with the kubelet.
 func Decode(data []byte) (MemoryManagerCheckpoint, error) {
-	c := MemoryManagerCheckpoint{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
+	c := MemoryManagerCheckpoint{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}, PodEntries: PodMemoryAssignments{}}
 	if err := json.Unmarshal(data, &c); err != nil {
 		return c, err
 	}
-	if sum := c.sum(); c.Checksum != 0 && c.Checksum != sum {
-		return c, fmt.Errorf("checkpoint is corrupted: checksum %d, want %d", c.Checksum, sum)
-	}
-	return c, nil
+	return c, checksum.Verify(c.Checksum, c.sum(), c.v1().sum())
 }
