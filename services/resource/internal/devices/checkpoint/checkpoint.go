@@ -14,8 +14,6 @@ import (
 	"hash/fnv"
 	"os"
 
-	"k8s.io/utils/dump"
-
 	"github.com/sextant-node/sextant/pkg/file"
 )
 
@@ -50,8 +48,10 @@ type content struct {
 }
 
 func (d checkpointData) checksum() uint64 {
+	var t text
+	t.data(d)
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(dump.ForHash(d))) // it does not fail
+	_, _ = h.Write(t) // it does not fail
 	return uint64(h.Sum32())
 }
 

@@ -4,11 +4,13 @@ package checkpoint
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/dump"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -53,4 +55,55 @@ func TestADamagedFileIsAnError(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// TestText: the text of which the checksum is made is that of k8s.io/utils/dump.
+func TestText(t *testing.T) {
+	for seed := range uint64(2000) {
+		d := someData(rand.New(rand.NewPCG(seed, 1)))
+		var got text
+		got.data(d)
+		if want := dump.ForHash(d); string(got) != want {
+			t.Fatalf("seed %d:\n%s\nwant\n%s", seed, got, want)
+		}
+	}
+}
+
+func someData(r *rand.Rand) (d checkpointData) {
+	word := func() string { return []string{"", "a", "vendor.com/gpu", "é \n\"x", "7"}[r.IntN(5)] }
+	words := func() []string {
+		n := r.IntN(5)
+		if n == 4 {
+			return nil
+		}
+		all := []string{}
+		for range n {
+			all = append(all, word())
+		}
+		return all
+	}
+	for range r.IntN(4) {
+		e := PodDevicesEntry{PodUID: word(), ContainerName: word(), ResourceName: word()}
+		if r.IntN(4) > 0 {
+			e.DeviceIDs = DevicesPerNUMA{}
+			for range r.IntN(4) {
+				e.DeviceIDs[int64(r.IntN(13)-1)] = words()
+			}
+			e.AllocResp = make([]byte, r.IntN(4))
+			for i := range e.AllocResp {
+				e.AllocResp[i] = byte(r.UintN(256))
+			}
+		}
+		d.PodDeviceEntries = append(d.PodDeviceEntries, e)
+	}
+	if r.IntN(4) > 0 {
+		d.RegisteredDevices = map[string][]string{}
+		for range r.IntN(4) {
+			d.RegisteredDevices[word()] = words()
+		}
+	}
+	if d.PodDeviceEntries == nil && r.IntN(2) == 0 {
+		d.PodDeviceEntries = []PodDevicesEntry{}
+	}
+	return d
 }
