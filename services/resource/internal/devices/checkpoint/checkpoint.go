@@ -48,7 +48,7 @@ type content struct {
 }
 
 func (d checkpointData) checksum() uint64 {
-	var t text
+	t := make(text, 0, 1<<16)
 	t.data(d)
 	h := fnv.New32a()
 	_, _ = h.Write(t) // it does not fail

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-	"k8s.io/utils/dump"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/dump"
 )
 
 // TestTheKubeletsFile: a file that a kubelet wrote is read, checksum included, and is

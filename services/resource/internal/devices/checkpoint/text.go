@@ -22,7 +22,9 @@ func (t *text) data(d checkpointData) {
 }
 
 func (t *text) entry(e PodDevicesEntry) {
-	t.add("{PodUID:(string)" + e.PodUID + " ContainerName:(string)" + e.ContainerName + " ResourceName:(string)" + e.ResourceName)
+	for _, s := range []string{"{PodUID:(string)", e.PodUID, " ContainerName:(string)", e.ContainerName, " ResourceName:(string)", e.ResourceName} {
+		t.add(s)
+	}
 	t.add(" DeviceIDs:(checkpoint.DevicesPerNUMA)")
 	table(t, e.DeviceIDs, func(t *text, node int64) { *t = strconv.AppendInt(*t, node, 10) })
 	t.add(" AllocResp:([]uint8)")
@@ -39,12 +41,12 @@ func list[E any](t *text, all []E, one func(*text, E)) {
 		t.add("<nil>")
 		return
 	}
+	t.add("[")
 	for i, e := range all {
-		t.add([]string{"[", " "}[min(i, 1)])
+		if i > 0 {
+			t.add(" ")
+		}
 		one(t, e)
-	}
-	if len(all) == 0 {
-		t.add("[")
 	}
 	t.add("]")
 }
