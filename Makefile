@@ -200,7 +200,7 @@ e2e: build ## End-to-end tests on real runtimes and a real API server (root)
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm metrics-server conformance
 	@$(MAKE) --no-print-directory -j2 --output-sync=target crisuite-oldest crisuite-newest
 	@# Two packages at a time: that of identity waits, and kubeadm has a machine of its own.
-	@cd test/e2e && ../env/tests.sh --packages="./identity . ./kubeadm ./harness ./bench/figures ./compare ./killmatrix/judge" -- -timeout=45m -count=1 -p=2 -short -skip='^(TestDeadFileSystem|TestVolumeCost|TestUpgrade|TestInstaller)$$'
+	@cd test/e2e && ../env/tests.sh --packages="./identity . ./kubeadm ./harness ./bench/figures ./compare ./killmatrix/judge" -- -timeout=45m -count=1 -p=2 -short -skip='^(TestDeadFileSystem|TestVolumeCost|TestUpgrade|TestInstaller|TestRPM)$$'
 	@cd test/e2e && $(TESTSUM) -- ./volumekills -timeout=40m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./killmatrix -short -timeout=30m -count=1
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2 -late=1 -ledger=$(RERUNS)
@@ -301,9 +301,10 @@ compatibility: ## docs/compatibility.md, with what the end-to-end tests saw sinc
 	@go run ./test/compat $(if $(wildcard bin/seen.jsonl),-add=bin/seen.jsonl)
 
 .PHONY: package-upgrade
-package-upgrade: test-setup ## The next package and the former one again under 100 pods, versions that cannot run, and the installer's image (root, ten minutes)
+package-upgrade: test-setup ## The next package and the former one again under 100 pods, by dpkg and by rpm, versions that cannot run, and the installer's image (root, ten minutes)
+	@deploy/setup/setup.sh rpm
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm conformance
-	@cd test/e2e && go test ./kubeadm -v -count=1 -timeout=40m -run='^(TestUpgrade|TestInstaller)$$'
+	@cd test/e2e && go test ./kubeadm -v -count=1 -timeout=40m -run='^(TestUpgrade|TestInstaller|TestRPM)$$'
 
 AGENTS  ?= reference,sextant
 FOCUS   ?= \[sig-node\].*\[NodeConformance\]

@@ -41,11 +41,16 @@ func TestMain(m *testing.M) {
 		if wanted("TestInstaller") {
 			image = installerImage
 		}
+		formats := "deb"
 		if wanted("TestUpgrade") {
 			next = "yes"
 		}
-		out, err := exec.Command("sh", "-c", script, "sh", dir, image, next).CombinedOutput()
-		if err != nil {
+		if wanted("TestRPM") {
+			next, formats = "yes", "deb rpm"
+		}
+		build := exec.Command("sh", "-c", script, "sh", dir, image, next)
+		build.Env = append(os.Environ(), "FORMATS="+formats)
+		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build the packages: %w\n%s", err, out)
 		}
 		return nil
