@@ -5,6 +5,7 @@
 // machine's layout, what pods have and what one asks for in, blocks of memory out.
 //
 // Containers of a Guaranteed pod get blocks, one for each kind of memory; all others have
-// none and may use every node. A node serves either blocks of its own or blocks of one
+// none and may use every node. With the gate PodLevelResourceManagers a pod with resources
+// of its own may have blocks as a whole, of which each container has a part (KEP-5526). A node serves either blocks of its own or blocks of one
 // group of nodes. What is free on the nodes is never stored: it is what the blocks leave.
 package memorymanager
