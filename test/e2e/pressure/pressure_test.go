@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -186,7 +187,10 @@ func (n *node) ask(pod *corev1.Pod, what string) {
 		return resp.Body.Close()
 	}
 	n.must(harness.Within(n.T.Context(), load.Patience, func(ctx context.Context) error { return get(ctx, "/") }))
-	n.must(get(n.T.Context(), what))
+	// The node may end the pod before it has answered.
+	if err := get(n.T.Context(), what); !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		n.must(err)
+	}
 }
 
 // newcomers are refused while the node is short of something that they would take more of.
