@@ -42,8 +42,9 @@ type evictor struct {
 	next time.Time
 	// hurried: one is due whatever the time.
 	hurried *atomic.Bool
-	// left is when the last pod that was evicted went; nil for none.
-	left   atomic.Pointer[time.Time]
+	// layers is when the writable layers of candidates were measured, the first of them;
+	// zero where one was not.
+	layers time.Time
 	reader *gauge.Reader
 	alarm  *alarm
 
@@ -64,21 +65,6 @@ type evictor struct {
 func (e *evictor) hurry() {
 	e.hurried.Store(true)
 	e.wake.Send()
-}
-
-// gone has the next pod go, if it must: one that was evicted has gone.
-func (e *evictor) gone() {
-	at := e.now()
-	e.left.Store(&at)
-	e.hurry()
-}
-
-// lastLeft is when the last pod that was evicted went, or may have gone.
-func (e *evictor) lastLeft() time.Time {
-	if at := e.left.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
 }
 
 // reclaimed reports whether podworker has freed what it was asked for, or takes too long.

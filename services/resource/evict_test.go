@@ -218,8 +218,13 @@ func TestReclaimBeforeEviction(t *testing.T) {
 		t.Errorf("verdict %v", e)
 	}
 	s.Eventually("the request is over", func() bool { n, _ := s.node.Get("node"); return n.GetReclaim() == nil })
-	// podworker is away: one goes on in the end.
 	s.release("writer")
+	s.again()
+	s.after(time.Second)
+	if n, _ := s.node.Get("node"); n.GetReclaim() != nil {
+		t.Error("after a restart more is asked for before what the pod had can be free")
+	}
+	// podworker is away: one goes on in the end.
 	s.after(10 * time.Second)
 	s.Eventually("another request", func() bool {
 		n, _ := s.node.Get("node")

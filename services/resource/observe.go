@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -144,7 +145,7 @@ func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Inp
 	if !ranks && (!limited || in.Leaving) {
 		return all
 	}
-	m := e.measurePods(ctx, now, ranks, func(p *v1.Pod) bool { return ranks || eviction.Limited(p) }, all)
+	m := e.measurePods(ctx, now, in.Now, ranks, func(p *v1.Pod) bool { return ranks || eviction.Limited(p) }, all)
 	for i := range all {
 		all[i].Usage = m[string(all[i].UID)]
 	}
@@ -152,7 +153,7 @@ func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Inp
 }
 
 // measurePods reads what pods use; of memory and processes only if asked to.
-func (e *evictor) measurePods(ctx context.Context, now *settings, cgroups bool, want func(*v1.Pod) bool, pods []eviction.Pod) map[string]*eviction.Usage {
+func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, cgroups bool, want func(*v1.Pod) bool, pods []eviction.Pod) map[string]*eviction.Usage {
 	m := measurement{}
 	layout := pod.Layout{Root: e.node.rootDir}
 	for _, p := range pods {
@@ -163,15 +164,23 @@ func (e *evictor) measurePods(ctx context.Context, now *settings, cgroups bool, 
 	ctx, cancel := context.WithTimeout(ctx, imagesTimeout)
 	defer cancel()
 	names := map[string]string{} // of containers, by id
+	e.layers = time.Time{}
 	if resp, err := e.runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{}); err != nil {
 		e.log.Warn("writable layers not measured", "error", err.Error())
 	} else {
+		e.layers = at
 		for _, c := range resp.GetStats() {
 			names[c.GetAttributes().GetId()] = c.GetAttributes().GetMetadata().GetName()
-			m.layer(c)
+			if measured, counts := m.layer(c); counts && measured.Before(e.layers) {
+				e.layers = measured
+			}
 		}
 	}
-	if resp, err := e.volumes.Stats(ctx, &volumev1.StatsRequest{}); err != nil {
+	volumes := &volumev1.StatsRequest{}
+	if cgroups { // pods are ranked
+		volumes.Since = timestamppb.New(e.shortSince(at))
+	}
+	if resp, err := e.volumes.Stats(ctx, volumes); err != nil {
 		e.log.Warn("volumes not measured", "error", err.Error())
 	} else {
 		for _, v := range resp.GetVolumes() {
@@ -200,16 +209,34 @@ func (m measurement) files(p *v1.Pod, f *resourcev1.PodFiles) {
 	}
 }
 
-func (m measurement) layer(c *runtimeapi.ContainerStats) {
+// shortSince is since when the node is short of the disk that it got short of last; at
+// where this pass is the first to see it.
+func (e *evictor) shortSince(at time.Time) time.Time {
+	last := time.Time{}
+	for key, since := range e.history.Seen {
+		if strings.Contains(key.Signal, "fs.") && since.After(last) {
+			last = since
+		}
+	}
+	if last.IsZero() {
+		return at
+	}
+	return last
+}
+
+// layer notes a container's writable layer, and returns when it was measured, zero where it
+// was not; false for a container of no candidate.
+func (m measurement) layer(c *runtimeapi.ContainerStats) (at time.Time, counts bool) {
 	u := m[c.GetAttributes().GetLabels()[pod.PodUIDLabel]]
 	if u == nil || c.GetWritableLayer() == nil {
-		return
+		return time.Time{}, u != nil
 	}
 	// Of several instances of a container, those that are dead have layers too.
 	layer := eviction.Files{Bytes: int64(c.GetWritableLayer().GetUsedBytes().GetValue()), Inodes: int64(c.GetWritableLayer().GetInodesUsed().GetValue())}
 	if into := container(u, c.GetAttributes().GetMetadata().GetName()); into.Root == nil || into.Root.Bytes < layer.Bytes {
 		into.Root = &layer
 	}
+	return time.Unix(0, c.GetWritableLayer().GetTimestamp()), true
 }
 
 func (m measurement) cgroup(p *resourcev1.PodUsage, names map[string]string) {

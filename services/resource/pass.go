@@ -5,11 +5,15 @@ package resource
 import (
 	"context"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/services/resource/internal/eviction"
 )
+
+// soon is when a pass that decided nothing is made again.
+const soon = time.Second
 
 // pass makes a pass if one is due, and carries out what it decides.
 func (e *evictor) pass(ctx context.Context, now *settings) {
@@ -22,13 +26,18 @@ func (e *evictor) pass(ctx context.Context, now *settings) {
 	e.next = at.Add(period)
 	e.findLayout(ctx, now)
 	in := eviction.Input{
-		Now: at, Config: now.eviction(e.layout), Leaving: e.leaving(at), Left: e.lastLeft(),
+		Now: at, Config: now.eviction(e.layout), Leaving: e.leaving(at), Left: e.shortages.left(),
 		Observed: e.observe(ctx, now, at), Reclaimed: done, History: e.history,
 	}
 	e.alarm.set(at, now, in)
 	in.Pods = e.candidates(ctx, now, in)
+	in.Layers = e.layers
 	out := eviction.Step(in)
 	e.history = out.History
+	if out.Soon {
+		e.next = at.Add(soon)
+		time.AfterFunc(soon, e.wake.Send)
+	}
 	if out.Reclaiming != "" {
 		e.events.node(ctx, now, v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(out.Reclaiming))
 	}

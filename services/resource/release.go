@@ -71,6 +71,9 @@ func (r *releaser) release(ctx context.Context, h *held) {
 	if err == nil && len(h.Cgroup) > 0 {
 		err = r.tree.remove(ctx, now, h)
 	}
+	if err == nil && h.Evicting != nil {
+		err = r.evictor.shortages.leave(r.evictor.now())
+	}
 	if err == nil {
 		err = r.ledger.remove(ctx, h.uid())
 	}
@@ -90,8 +93,8 @@ func (r *releaser) release(ctx context.Context, h *held) {
 	if len(h.chosen.GetContainers()) > 0 { // others may have what it had
 		r.wake.Send()
 	}
-	if h.Evicting != nil {
-		r.evictor.gone()
+	if h.Evicting != nil { // the next may go
+		r.evictor.hurry()
 	}
 	if now != nil {
 		r.tree.change(now, h)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -155,9 +154,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		log: kit.Log, now: now, wake: wake, reclaims: reclaims, hurried: hurried,
 		alarm:   &alarm{host: deps.Gauge, log: kit.Log, call: func() { hurried.Store(true); wake.Send() }},
 		runtime: runtimeapi.NewRuntimeServiceClient(deps.Images), volumes: volumev1.NewVolumeServiceClient(deps.Volumes),
-	}
-	if evictor.history.Conditions[v1.NodeDiskPressure].Under { // a pod may have gone before this start
-		evictor.gone()
 	}
 	files := newStateFiles(cfg.RootDir, ledger, claims)
 	resizer := &resizer{

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,8 @@ type shortage struct {
 	At         time.Time                                   `json:"at"`
 	Conditions map[v1.NodeConditionType]eviction.Condition `json:"conditions,omitempty"`
 	Thresholds []threshold                                 `json:"thresholds,omitempty"`
+	// Left is when the last pod that was evicted went; zero for none.
+	Left time.Time `json:"left,omitzero"`
 }
 
 // threshold is one that is met.
@@ -41,6 +44,7 @@ const unseen = time.Minute
 // shortages keeps it in the checkpoint, in one record, which is there while there is
 // something to keep.
 type shortages struct {
+	mu    sync.Mutex
 	table *store.Table[shortage]
 	last  *shortage // as it is kept; nil for none
 }
@@ -65,6 +69,8 @@ func openShortages(l *ledger) (*shortages, error) {
 
 // history is what a pass begins with after a start. Observations are made anew.
 func (s *shortages) history(now time.Time) (h eviction.History) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.last == nil {
 		return h
 	}
@@ -85,7 +91,12 @@ func (s *shortages) history(now time.Time) (h eviction.History) {
 
 // keep writes what a pass leaves, if it has changed.
 func (s *shortages) keep(now time.Time, h eviction.History) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	next := &shortage{At: now}
+	if s.last != nil && now.Sub(s.last.Left).Abs() < eviction.Freeing {
+		next.Left = s.last.Left
+	}
 	for kind, c := range h.Conditions {
 		if c.Under {
 			if next.Conditions == nil {
@@ -101,14 +112,40 @@ func (s *shortages) keep(now time.Time, h eviction.History) error {
 		return strings.Compare(fmt.Sprint(a.Signal, a.Hard), fmt.Sprint(b.Signal, b.Hard))
 	})
 	switch {
-	case next.Conditions == nil && next.Thresholds == nil && s.last == nil:
+	case next.Conditions == nil && next.Thresholds == nil && next.Left.IsZero() && s.last == nil:
 		return nil
-	case next.Conditions == nil && next.Thresholds == nil:
+	case next.Conditions == nil && next.Thresholds == nil && next.Left.IsZero():
 		s.last = nil
 		return s.table.Delete(shortageKey)
 	case s.last != nil && len(next.Thresholds) == 0 && reflect.DeepEqual(s.last.Conditions, next.Conditions):
 		return nil // a condition that waits for its end says the same at each pass
 	}
+	return s.put(next)
+}
+
+// leave notes, before a pod that was evicted is forgotten, that it has gone.
+func (s *shortages) leave(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := shortage{At: now}
+	if s.last != nil {
+		next = *s.last
+	}
+	next.Left = now
+	return s.put(&next)
+}
+
+// left is when the last pod that was evicted went; zero for none that matters.
+func (s *shortages) left() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		return time.Time{}
+	}
+	return s.last.Left
+}
+
+func (s *shortages) put(next *shortage) error {
 	s.last = next
 	return s.table.Put(shortageKey, *next)
 }

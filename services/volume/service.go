@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -144,7 +145,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		stats: newKeeper(meter.measure, in.now, meter.measured, kit.Log),
 		turns: keymutex.NewHashed(64),
 	}
-	kit.Metrics.MustRegister(claims{s.volumeStats}, census{pods}, metrics.lost(children))
+	kit.Metrics.MustRegister(claims{func(ctx context.Context) []*volumev1.VolumeStats { return s.volumeStats(ctx, time.Time{}) }}, census{pods}, metrics.lost(children))
 	in.objects.Watch(pods.objectsChanged)
 	in.secrets.Watch(pods.objectsChanged)
 	in.node.Watch(func(keys []string) {

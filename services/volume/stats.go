@@ -178,21 +178,29 @@ func (s *Service) health(ctx context.Context) error {
 			return nil
 		case <-s.maker.in.configured:
 		case <-next:
-			s.volumeStats(ctx)
+			s.volumeStats(ctx, time.Time{})
 		}
 	}
 }
 
 // Stats implements VolumeService.
-func (s *Service) Stats(ctx context.Context, _ *volumev1.StatsRequest) (*volumev1.StatsResponse, error) {
-	return &volumev1.StatsResponse{Volumes: s.volumeStats(ctx)}, nil
+func (s *Service) Stats(ctx context.Context, req *volumev1.StatsRequest) (*volumev1.StatsResponse, error) {
+	var since time.Time
+	if req.GetSince() != nil {
+		since = req.GetSince().AsTime()
+	}
+	return &volumev1.StatsResponse{Volumes: s.volumeStats(ctx, since)}, nil
 }
 
-// volumeStats answers for all mounted volumes that have been measured.
-func (s *Service) volumeStats(ctx context.Context) []*volumev1.VolumeStats {
+// volumeStats answers for all mounted volumes that have been measured, since a time if
+// there is one.
+func (s *Service) volumeStats(ctx context.Context, since time.Time) []*volumev1.VolumeStats {
 	period := s.maker.in.statsPeriod()
 	if period == 0 {
 		return nil
+	}
+	if !since.IsZero() {
+		period = max(0, min(period, s.stats.now().Sub(since)))
 	}
 	volumes, known := s.mounted()
 	patient, cancel := context.WithTimeout(ctx, patience)

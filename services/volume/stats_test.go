@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -75,7 +76,12 @@ func newMeasured(t *testing.T) *measured {
 // stats of one volume, nil when it is not told.
 func (m *measured) stats(uid, name string) *volumev1.VolumeStats {
 	m.Helper()
-	resp, err := m.client.Stats(m.Context(), &volumev1.StatsRequest{})
+	return m.statsSince(uid, name, nil)
+}
+
+func (m *measured) statsSince(uid, name string, since *timestamppb.Timestamp) *volumev1.VolumeStats {
+	m.Helper()
+	resp, err := m.client.Stats(m.Context(), &volumev1.StatsRequest{Since: since})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -117,7 +123,15 @@ func TestStats(t *testing.T) {
 	if now := m.stats("u", "e"); now.GetUsed() != e.GetUsed() {
 		t.Errorf("measured again: %v", now)
 	}
-	m.ahead.Store(int64(70 * time.Second))
+	// Who needs it newer has it measured.
+	if now := m.statsSince("u", "e", timestamppb.New(e.GetTime().AsTime().Add(-time.Second))); now.GetUsed() != e.GetUsed() {
+		t.Errorf("measured again, since it was measured: %v", now)
+	}
+	if now := m.statsSince("u", "e", timestamppb.New(e.GetTime().AsTime().Add(40*time.Second))); now.GetUsed() < e.GetUsed()+1<<20 {
+		t.Errorf("not measured again: %v", now)
+	}
+	m.write(m.path("u", "empty-dir", "e", "file"), strings.Repeat("x", 1<<20))
+	m.ahead.Store(int64(120 * time.Second))
 	if now := m.stats("u", "e"); now.GetUsed() < e.GetUsed()+1<<20 || now.GetInodesUsed() != 2 {
 		t.Errorf("after a minute: %v, was %v", now, e)
 	}

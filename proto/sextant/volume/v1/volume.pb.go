@@ -139,7 +139,10 @@ func (ExpansionState) EnumDescriptor() ([]byte, []int) {
 }
 
 type StatsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Volumes that were measured before this are measured again; what takes longer than the
+	// answer may is as it was. Unset: as old as volumeStatsAggPeriod lets them be.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -172,6 +175,13 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
 	return file_sextant_volume_v1_volume_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *StatsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 type StatsResponse struct {
@@ -1101,8 +1111,9 @@ var File_sextant_volume_v1_volume_proto protoreflect.FileDescriptor
 
 const file_sextant_volume_v1_volume_proto_rawDesc = "" +
 	"\n" +
-	"\x1esextant/volume/v1/volume.proto\x12\x11sextant.volume.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"\x0e\n" +
-	"\fStatsRequest\"I\n" +
+	"\x1esextant/volume/v1/volume.proto\x12\x11sextant.volume.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"@\n" +
+	"\fStatsRequest\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"I\n" +
 	"\rStatsResponse\x128\n" +
 	"\avolumes\x18\x01 \x03(\v2\x1e.sextant.volume.v1.VolumeStatsR\avolumes\"\x96\x03\n" +
 	"\vVolumeStats\x12\x10\n" +
@@ -1233,31 +1244,32 @@ var file_sextant_volume_v1_volume_proto_goTypes = []any{
 	(*v1.Revision)(nil),           // 18: sextant.feed.v1.Revision
 }
 var file_sextant_volume_v1_volume_proto_depIdxs = []int32{
-	4,  // 0: sextant.volume.v1.StatsResponse.volumes:type_name -> sextant.volume.v1.VolumeStats
-	17, // 1: sextant.volume.v1.VolumeStats.time:type_name -> google.protobuf.Timestamp
-	18, // 2: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
-	18, // 3: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
-	12, // 4: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
-	0,  // 5: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
-	17, // 6: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
-	17, // 7: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
-	15, // 8: sextant.volume.v1.VolumeNode.drivers:type_name -> sextant.volume.v1.CSIDriver
-	14, // 9: sextant.volume.v1.VolumeNode.expansions:type_name -> sextant.volume.v1.ClaimExpansion
-	1,  // 10: sextant.volume.v1.ClaimExpansion.state:type_name -> sextant.volume.v1.ExpansionState
-	16, // 11: sextant.volume.v1.CSIDriver.topology:type_name -> sextant.volume.v1.CSIDriver.TopologyEntry
-	5,  // 12: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
-	7,  // 13: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
-	9,  // 14: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
-	2,  // 15: sextant.volume.v1.VolumeService.Stats:input_type -> sextant.volume.v1.StatsRequest
-	6,  // 16: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
-	8,  // 17: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
-	10, // 18: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
-	3,  // 19: sextant.volume.v1.VolumeService.Stats:output_type -> sextant.volume.v1.StatsResponse
-	16, // [16:20] is the sub-list for method output_type
-	12, // [12:16] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	17, // 0: sextant.volume.v1.StatsRequest.since:type_name -> google.protobuf.Timestamp
+	4,  // 1: sextant.volume.v1.StatsResponse.volumes:type_name -> sextant.volume.v1.VolumeStats
+	17, // 2: sextant.volume.v1.VolumeStats.time:type_name -> google.protobuf.Timestamp
+	18, // 3: sextant.volume.v1.DeclareResponse.revision:type_name -> sextant.feed.v1.Revision
+	18, // 4: sextant.volume.v1.WithdrawResponse.revision:type_name -> sextant.feed.v1.Revision
+	12, // 5: sextant.volume.v1.PodVolumes.volumes:type_name -> sextant.volume.v1.Volume
+	0,  // 6: sextant.volume.v1.Volume.state:type_name -> sextant.volume.v1.VolumeState
+	17, // 7: sextant.volume.v1.Volume.since:type_name -> google.protobuf.Timestamp
+	17, // 8: sextant.volume.v1.Volume.retry_at:type_name -> google.protobuf.Timestamp
+	15, // 9: sextant.volume.v1.VolumeNode.drivers:type_name -> sextant.volume.v1.CSIDriver
+	14, // 10: sextant.volume.v1.VolumeNode.expansions:type_name -> sextant.volume.v1.ClaimExpansion
+	1,  // 11: sextant.volume.v1.ClaimExpansion.state:type_name -> sextant.volume.v1.ExpansionState
+	16, // 12: sextant.volume.v1.CSIDriver.topology:type_name -> sextant.volume.v1.CSIDriver.TopologyEntry
+	5,  // 13: sextant.volume.v1.VolumeService.Declare:input_type -> sextant.volume.v1.DeclareRequest
+	7,  // 14: sextant.volume.v1.VolumeService.Withdraw:input_type -> sextant.volume.v1.WithdrawRequest
+	9,  // 15: sextant.volume.v1.VolumeService.Subpath:input_type -> sextant.volume.v1.SubpathRequest
+	2,  // 16: sextant.volume.v1.VolumeService.Stats:input_type -> sextant.volume.v1.StatsRequest
+	6,  // 17: sextant.volume.v1.VolumeService.Declare:output_type -> sextant.volume.v1.DeclareResponse
+	8,  // 18: sextant.volume.v1.VolumeService.Withdraw:output_type -> sextant.volume.v1.WithdrawResponse
+	10, // 19: sextant.volume.v1.VolumeService.Subpath:output_type -> sextant.volume.v1.SubpathResponse
+	3,  // 20: sextant.volume.v1.VolumeService.Stats:output_type -> sextant.volume.v1.StatsResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_sextant_volume_v1_volume_proto_init() }

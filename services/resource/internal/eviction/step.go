@@ -38,6 +38,10 @@ func Step(in Input) Output {
 		if i < 0 || len(met(in.Config.Thresholds, in.Observed, true)) == 0 {
 			return out // enough was freed, or the configuration is another
 		}
+		if out.Soon = out.early(in, in.Config.Thresholds[i]); out.Soon {
+			out.History.Reclaim = r
+			return out
+		}
 		out.evict(in, in.Config.Thresholds[i], acting, r.Short)
 		return out
 	}
@@ -45,6 +49,10 @@ func Step(in Input) Output {
 		return out
 	}
 	t := acting[0]
+	if r := reclaim(t.Signal, in.Config.Layout); !r.Containers && !r.Images && out.early(in, t) {
+		out.Soon = true
+		return out
+	}
 	out.Reclaiming = resources[t.Signal]
 	if r := reclaim(t.Signal, in.Config.Layout); r.Containers || r.Images {
 		r.For, r.Asked, r.Short = keyOf(t), in.Now, short(out.Reclaiming, acting, in.Observed)
@@ -53,6 +61,31 @@ func Step(in Input) Output {
 	}
 	out.evict(in, t, acting, short(out.Reclaiming, acting, in.Observed))
 	return out
+}
+
+// Patience is how long a verdict waits for writable layers to be measured (containerd
+// measures them each 10 s).
+const Patience = 10 * time.Second
+
+// early reports whether the pod that would go is not seen to have caused the shortage, and
+// may not have: what it has on the disk is less than what is missing, and layers were
+// measured before the node got short. A kubelet does not wait.
+func (out *Output) early(in Input, t kubeletconfig.Threshold) bool {
+	what := measured(t.Signal, in.Config.Layout)
+	since, crossed := out.History.Seen[keyOf(t)]
+	if !crossed || !what.root || conditionOf(t.Signal) != v1.NodeDiskPressure || !in.Layers.Before(since) || in.Now.Sub(since) >= Patience {
+		return false
+	}
+	ranked := Rank(in.Pods, t.Signal, in.Config.Layout)
+	if len(ranked) == 0 || ranked[0].Usage == nil {
+		return len(ranked) > 0
+	}
+	o, has := in.Observed[t.Signal], onDisk(ranked[0], what)
+	missing := t.Amount.Of(o.Capacity) - o.Available
+	if resources[t.Signal] == inodes {
+		return has.Inodes < missing
+	}
+	return has.Bytes < missing
 }
 
 // Ranks reports whether [Step] may look at what pods use for the node's sake. What

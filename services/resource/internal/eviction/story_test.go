@@ -34,13 +34,14 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 //	frozen, thawed                   observations keep their time, or have each pass's
 //	use POD PART QUANTITY[/INODES]   what a pod uses: memory, processes, threads, volume:NAME, other,
 //	                                 CONTAINER:memory, CONTAINER:root, CONTAINER:logs
+//	layers AGE                       writable layers were measured so long before each pass; 0s
 //	unmeasured POD                   nothing is known of what it uses
 //	gone POD                         the pod is not there any more
 //	leaving, left                    a pod evicted before is on its way, or gone
 //	reclaimed                        what was to be reclaimed is: a pass
 //	pass [DURATION]                  time passes, then a pass
 func TestStories(t *testing.T) {
-	stories.Replay(t, 14, tell)
+	stories.Replay(t, 15, tell)
 }
 
 // story is what a file says.
@@ -50,6 +51,7 @@ type story struct {
 	in       eviction.Input
 	capacity map[string]int64
 	frozen   bool
+	layers   time.Duration
 	out      strings.Builder
 }
 
@@ -126,6 +128,12 @@ func (s *story) do(words []string) bool {
 		s.pod(words[1]).Usage = nil
 	case "gone":
 		s.in.Pods = slices.DeleteFunc(s.in.Pods, func(p eviction.Pod) bool { return p.Name == words[1] })
+	case "layers":
+		age, err := time.ParseDuration(words[1])
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.layers = age
 	case "leaving", "left":
 		if s.in.Leaving = words[0] == "leaving"; !s.in.Leaving {
 			s.in.Left = s.in.Now
@@ -203,6 +211,7 @@ func (s *story) pass(what string) {
 	c.Thresholds = eviction.Thresholds(conf.EvictionThresholds(), slices.Contains(s.kubelet.EnforceNodeAllocatable, "pods"), c.Layout)
 	c.Transition, c.MaxPodGrace = s.kubelet.EvictionPressureTransitionPeriod.Duration, int64(s.kubelet.EvictionMaxPodGracePeriod)
 	c.Isolation = s.kubelet.LocalStorageCapacityIsolation == nil || *s.kubelet.LocalStorageCapacityIsolation
+	s.in.Layers = s.in.Now.Add(-s.layers)
 	out := eviction.Step(s.in)
 	s.in.History, s.in.Reclaimed = out.History, false
 	fmt.Fprintf(&s.out, "t=%s %s\n", s.in.Now.Sub(epoch), what)
@@ -210,6 +219,9 @@ func (s *story) pass(what string) {
 		if c := out.History.Conditions[name]; c.Under {
 			fmt.Fprintf(&s.out, "  %s since t=%s: %s\n", name, c.Since.Sub(epoch), c.Message)
 		}
+	}
+	if out.Soon {
+		fmt.Fprintf(&s.out, "  layers are to be measured first\n")
 	}
 	if out.Reclaiming != "" {
 		fmt.Fprintf(&s.out, "  reclaiming %s\n", out.Reclaiming)

@@ -170,6 +170,9 @@ type Input struct {
 	Leaving bool
 	// Left is when the last one that was evicted went, or may have gone; zero for none.
 	Left time.Time
+	// Layers is when the writable layers of Pods were measured, the first of them; zero
+	// where one was not.
+	Layers time.Time
 	// Reclaimed: what History.Reclaim wants was done, or given up, before Observed was
 	// read.
 	Reclaimed bool
@@ -179,6 +182,9 @@ type Input struct {
 // Output is what a pass decides.
 type Output struct {
 	History History
+	// Soon: nothing is decided as writable layers have not been measured since the node is
+	// short; the next pass is to come soon.
+	Soon bool
 	// Reclaiming is the resource the node begins to reclaim; empty for none.
 	Reclaiming v1.ResourceName
 	// Verdicts: more than one only for limits of pods' own.
