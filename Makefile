@@ -226,7 +226,7 @@ API_SERVERS ?= $(patsubst test/env/kubernetes-%,%,$(wildcard test/env/kubernetes
 .PHONY: api-servers
 api-servers: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
 api-servers: export SEXTANT_SEEN ?= $(CURDIR)/bin/seen.jsonl
-api-servers: test-setup build ## The tests of a node with API servers of other minors, one after the other (root, ten minutes; API_SERVERS=1.37)
+api-servers: test-setup build ## The tests of a node with API servers of other minors, one after the other (root, ten minutes, and twelve to build them; API_SERVERS=1.37)
 	@test/env/install.sh runtime etcd kubernetes metrics-server $(addprefix kubernetes-,$(API_SERVERS))
 	@cd test/e2e && for minor in $(API_SERVERS); do \
 		SEXTANT_API_SERVER=$$minor go test . -v -count=1 -timeout=40m -short -run='^TestNodes$$' || exit; done
