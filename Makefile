@@ -220,6 +220,17 @@ containerd-1.7: test-setup build ## The tests of the runtime and of a node on co
 	@$(TESTSUM) -- -timeout=10m ./test/crisuite -run=TestReal -containerd="$$(test/env/install.sh runtime-1.7 | tail -n 1)/bin/runtime-1.7" -count=1
 	@cd test/e2e && go test . -v -count=1 -timeout=40m -short -run='^TestNodes$$' -kinds=v1.7-bus
 
+# Minors of the API server besides that of the kubelet.
+API_SERVERS ?= $(patsubst test/env/kubernetes-%,%,$(wildcard test/env/kubernetes-1.*))
+
+.PHONY: api-servers
+api-servers: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
+api-servers: export SEXTANT_SEEN ?= $(CURDIR)/bin/seen.jsonl
+api-servers: test-setup build ## The tests of a node with API servers of other minors, one after the other (root, ten minutes, and twelve to build them; API_SERVERS=1.37)
+	@test/env/install.sh runtime etcd kubernetes metrics-server $(addprefix kubernetes-,$(API_SERVERS))
+	@cd test/e2e && for minor in $(API_SERVERS); do \
+		SEXTANT_API_SERVER=$$minor go test . -v -count=1 -timeout=40m -short -run='^TestNodes$$' || exit; done
+
 # An earlier version to upgrade from, or to mix with: a commit, a tag, or a version of
 # test/env/releases.txt.
 PREVIOUS ?=
@@ -396,4 +407,4 @@ microbench: ## Benchmarks of packages
 
 .PHONY: help
 help: ## This list
-	@awk 'BEGIN { FS = ":.*## " } /^## / { printf "\n%s\n", substr($$0, 4) } /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^## / { printf "\n%s\n", substr($$0, 4) } /^[a-z0-9.-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

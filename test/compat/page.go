@@ -20,7 +20,8 @@ var possible = []line{
 	{"arm64", "`make release` builds it; packages without root and real parts are tested under emulation (`make test-arm64`)"},
 	{"containerd 2.0 to 2.3", "between the versions seen, all with CRI v1"},
 	{"CRI-O", "CRI v1; its socket and cgroups are named in the units, nothing has run on it"},
-	{"API servers v1.34 to v1.37", "a kubelet's skew; fields of other minors are kept as they are"},
+	{"API servers v1.38 and v1.39", "a kubelet's skew ends three minors above its own; fields of other minors are kept as they are"},
+	{"API server v1.34", "older than a kubelet's may be; has all the versions of resources that are asked for without a gate"},
 	{"kubeadm of other minors", "the flags and files that it writes are those of the kubelet v1.36"},
 	{"SELinux", "labels are set; tested with a policy that is made up"},
 }

@@ -55,6 +55,7 @@ var behaviours = []struct {
 	{"volumes", volumes},
 	{"measurements", measurements},
 	{"resizes", resizes},
+	{"resources of a pod", podResources},
 	{"evictions", evictions},
 	{"bad manifests", badManifests},
 	{"operator's verbs", operatorVerbs},

@@ -124,6 +124,18 @@ func resizes(e *env) {
 	}
 }
 
+// podResources runs and ends a pod with resources of its own. An API server before v1.36
+// does not keep the resources in the status of such a pod.
+func podResources(e *env) {
+	pod := e.pod("together")
+	all := share{"50m", "100m", "32Mi", "64Mi"}.requirements()
+	pod.Spec.Resources = &all
+	e.create(pod)
+	e.awaitRunning("together", usual)
+	e.delete("together", 1)
+	e.awaitGone("together", usual)
+}
+
 // killWhileResizing kills each service that has a part in a resize, in the middle
 // of one.
 func killWhileResizing(e *env) {

@@ -3,7 +3,8 @@
 # modules into a cache outside the repository.
 #
 #	install.sh [PART...]     runtime, etcd, kubernetes (the default), kubelet, kubeadm,
-#	                         metrics-server, conformance, node-tests, runtime-1.7
+#	                         metrics-server, conformance, node-tests, runtime-1.7,
+#	                         kubernetes-MINOR
 #
 # The cache is $SEXTANT_CACHE, else $XDG_CACHE_HOME/sextant, else
 # ~/.cache/sextant; its path is the last line printed. A part is built again when
@@ -14,6 +15,8 @@
 #	etcd         etcd                                            bin/control-plane
 #	kubernetes   kube-apiserver, kube-controller-manager,
 #	             kubectl                                         bin/control-plane
+#	kubernetes-MINOR  kube-apiserver and kube-controller-manager of
+#	             another minor, each a folder here               bin/control-plane-MINOR
 #	kubelet      the reference kubelet, for comparisons          bin/kubelet
 #	kubeadm      kubeadm, whose files Sextant works with         bin/kubeadm
 #	metrics-server                                               bin/metrics-server
@@ -88,7 +91,7 @@ etcd() {
 }
 
 kubernetes_flags() {
-	v=$(version kubernetes k8s.io/kubernetes)
+	v=$(version "$module" k8s.io/kubernetes)
 	rest=${v#v1.}
 	echo "-X k8s.io/component-base/version.gitVersion=$v -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=${rest%%.*}"
 }
@@ -97,6 +100,13 @@ kubernetes() {
 	export CGO_ENABLED=0
 	for c in kube-apiserver kube-controller-manager kubectl; do
 		go_build "$cache/bin/control-plane" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/$c
+	done
+}
+
+kubernetes_minor() {
+	export CGO_ENABLED=0
+	for c in kube-apiserver kube-controller-manager; do
+		go_build "$cache/bin/control-plane-${module#kubernetes-}" "$(kubernetes_flags)" k8s.io/kubernetes/cmd/$c
 	done
 }
 
@@ -133,15 +143,21 @@ test_binary() {
 		-o "$cache/bin/conformance/$1.test" "k8s.io/kubernetes/test/$1"
 }
 
+no_such() {
+	echo "env: no such part: $1" >&2
+	exit 2
+}
+
 [ $# -gt 0 ] || set -- runtime etcd kubernetes
 for p in "$@"; do
 	case $p in
 	runtime | etcd | kubernetes | conformance) part "$p" "$p" "$p" ;;
 	runtime-1.7) part runtime runtime runtime && part "$p" "$p" runtime_1_7 ;;
+	kubernetes-*) [ -d "$here/$p" ] || no_such "$p"; part "$p" "$p" kubernetes_minor ;;
 	kubelet | kubeadm) part "$p" kubernetes "$p" ;;
 	node-tests) part node-tests conformance node_tests ;;
 	metrics-server) part "$p" "$p" metrics_server ;;
-	*) echo "env: no such part: $p" >&2; exit 2 ;;
+	*) no_such "$p" ;;
 	esac
 done
 echo "$cache"

@@ -41,6 +41,11 @@ type ControlPlane struct {
 	controllers *process
 }
 
+// apiServerEnv is the variable of the environment that names the minor of the API server and
+// the controller manager, as in "1.37", one of test/env/kubernetes-MINOR; empty for that of
+// test/env/kubernetes.
+const apiServerEnv = "SEXTANT_API_SERVER"
+
 // StartControlPlane returns the control plane of the lab once it serves and has
 // made the default service account.
 func StartControlPlane(t testing.TB) *ControlPlane {
@@ -74,7 +79,11 @@ func (c *ControlPlane) file(name string) string { return filepath.Join(c.dir, na
 
 // run starts one of the programs and ends it at the end of the lab.
 func (c *ControlPlane) run(name string, args ...string) (*process, error) {
-	bin, err := c.lab.tool("control-plane", name)
+	part := "control-plane"
+	if minor := os.Getenv(apiServerEnv); minor != "" && strings.HasPrefix(name, "kube-") {
+		part += "-" + minor
+	}
+	bin, err := c.lab.tool(part, name)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +200,9 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 	version, err := admin.Discovery().ServerVersion()
 	if err != nil {
 		return err
+	}
+	if minor := os.Getenv(apiServerEnv); minor != "" && !strings.HasPrefix(version.GitVersion, "v"+minor+".") {
+		return fmt.Errorf("the API server is %s, %s=%s", version.GitVersion, apiServerEnv, minor)
 	}
 	c.lab.seen.Add("API server " + version.GitVersion)
 	return nil

@@ -10,7 +10,8 @@
 // that every cgroup and interface of the lab begins with. The control plane is
 // started once per binary, on first use; runtimes and nodes are a test's own and
 // end with it. Everything listens on loopback or on the lab's interface, on ports
-// the kernel chose.
+// the kernel chose. SEXTANT_API_SERVER=1.37 chooses an API server and a controller
+// manager of another minor.
 //
 // When the tests are over the lab is taken down and searched for: a process, a
 // mount, a cgroup, an interface or a host port rule that is left makes the run

@@ -233,6 +233,18 @@ func Patch(old, want *v1.Node) ([]byte, error) {
 	return withAddresses(body, addresses)
 }
 
+// News is what of a status, labels and annotations one Node has and the other has not, but
+// for the times of heartbeats, as a patch like that of Patch; nil for nothing.
+func News(old, want *v1.Node) ([]byte, error) {
+	if Same(old.Status, want.Status) && maps.Equal(old.Labels, want.Labels) && maps.Equal(old.Annotations, want.Annotations) {
+		return nil, nil
+	}
+	before, after := *old, *old
+	before.Status, after.Status = *timeless(old.Status), *timeless(want.Status)
+	after.Labels, after.Annotations = want.Labels, want.Annotations
+	return Patch(&before, &after)
+}
+
 func withAddresses(body []byte, addresses []v1.NodeAddress) ([]byte, error) {
 	patch := map[string]any{}
 	if err := json.Unmarshal(body, &patch); err != nil {

@@ -3,7 +3,9 @@
 // Package nodesync registers the Node and keeps its status at the API server true.
 //
 // The status is rendered (package nodestatus) when a fact changes and once a period,
-// and written when it says something new or the report period is over. Registration
+// and written when it says something new or the report period is over. What the API
+// server accepted and does not show (it knows no such field, or a webhook changes it) is
+// not new: it goes with each report. Registration
 // creates the Node or, where it exists, puts its labels and annotations right.
 //
 // It keeps the Node as the API server answered last; what config reads of it

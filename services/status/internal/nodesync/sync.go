@@ -3,10 +3,10 @@
 package nodesync
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -115,6 +115,7 @@ type Sync struct {
 	written    time.Time
 	reportIn   time.Duration
 	rendered   *v1.NodeStatus
+	ignored    []byte // what the API server accepted and does not show (nodestatus.News)
 	homeless   string // why the node has no address, as it was last logged
 }
 
@@ -309,7 +310,8 @@ func (s *Sync) register(ctx context.Context, facts Facts) error {
 			s.deps.Log.Info("node registered", "node", name)
 			s.node, s.registered, s.created, s.written = created, true, true, time.Now()
 			s.reportIn = jitter(facts.Report)
-			return nil
+			s.ignored, err = nodestatus.News(created, node)
+			return err
 		case !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err):
 			return err
 		}
@@ -345,7 +347,13 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	now := time.Now()
 	want := nodestatus.Maintain(s.node, facts.Registration)
 	want.Status = status
-	same := nodestatus.Same(s.node.Status, status) && maps.Equal(want.Labels, s.node.Labels) && maps.Equal(want.Annotations, s.node.Annotations)
+	news, err := nodestatus.News(s.node, want)
+	if err != nil {
+		return err
+	}
+	// What an API server does not take, for want of a field or for a webhook, goes with a
+	// report that is due anyway.
+	same := bytes.Equal(news, s.ignored)
 	if same && s.written.IsZero() {
 		// An earlier process wrote it: others see how old it is.
 		s.written = nodestatus.Heartbeat(s.node.Status)
@@ -381,7 +389,8 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	} else {
 		s.reportIn = facts.Report
 	}
-	return nil
+	s.ignored, err = nodestatus.News(answered, want)
+	return err
 }
 
 // jitter spreads the report period of many nodes by half either way.

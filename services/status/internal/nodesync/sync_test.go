@@ -27,6 +27,7 @@ import (
 type rig struct {
 	t       *testing.T
 	cluster *fakeapi.Cluster
+	api     API // the cluster when nil
 	sync    *Sync
 	wake    signal.Signal
 	stop    context.CancelFunc
@@ -72,9 +73,13 @@ func (r *rig) start() {
 	ctx, stop := context.WithCancel(r.t.Context())
 	r.stop = stop
 	r.wake = signal.New()
+	api := r.api
+	if api == nil {
+		api = r.cluster
+	}
 	r.sync = New(Deps{
 		Wake: r.wake,
-		API:  r.cluster,
+		API:  api,
 		Facts: func() (Facts, bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -289,6 +294,77 @@ func TestChange(t *testing.T) {
 		}
 		if !strings.HasSuffix(r.news(), "NodeNotReady") {
 			t.Errorf("happened: %s", r.news())
+		}
+	})
+}
+
+// forgetful is an API server that does not know a field of the status, before which a
+// webhook takes a label away.
+type forgetful struct{ *fakeapi.Cluster }
+
+func (f forgetful) forget(n *v1.Node, err error) (*v1.Node, error) {
+	if err != nil {
+		return nil, err
+	}
+	n.Status.DeclaredFeatures = nil
+	delete(n.Labels, v1.LabelOSStable)
+	return f.PutNode(n.Name, n), nil
+}
+
+func (f forgetful) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error) {
+	return f.forget(f.Cluster.CreateNode(ctx, node))
+}
+
+func (f forgetful) PatchNodeStatus(ctx context.Context, name string, body []byte) (*v1.Node, error) {
+	return f.forget(f.Cluster.PatchNodeStatus(ctx, name, body))
+}
+
+// TestAcceptedAndNotShown: what the API server does not take is told with each report and
+// not once a second, though config lists the Node after each write; what is new is told at
+// once, and what was not taken too when the API server takes it.
+func TestAcceptedAndNotShown(t *testing.T) {
+	run(t, func(r *rig) {
+		r.kill()
+		r.cluster = fakeapi.New()
+		r.api = forgetful{r.cluster}
+		r.change(func(f *Facts) { f.Input.Features = []string{"A", "B"} })
+		r.start()
+		patches := func() int { return len(r.cluster.Requests("patch", "nodes/status")) }
+		quiet := func(d time.Duration) {
+			for range d / calm {
+				r.pass(calm)
+				r.change(func(f *Facts) { f.Node = r.cluster.Node("n1") })
+			}
+		}
+		quiet(20 * time.Minute)
+		if n := patches(); n < 3 || n > 8 {
+			t.Errorf("%d reports in twenty quiet minutes", n)
+		}
+		before := patches()
+		r.change(func(f *Facts) { f.Input.Port = 10251 })
+		quiet(5 * time.Second)
+		if n := patches() - before; n != 1 || r.cluster.Node("n1").Status.DaemonEndpoints.KubeletEndpoint.Port != 10251 {
+			t.Errorf("a change is told %d times: %+v", n, r.cluster.Node("n1").Status.DaemonEndpoints)
+		}
+		before = patches()
+		r.change(func(f *Facts) { f.Input.Features = []string{"A", "B", "C"} })
+		quiet(5 * time.Second)
+		if n := patches() - before; n != 1 {
+			t.Errorf("a change that is not taken is told %d times", n)
+		}
+		r.kill()
+		r.start() // does not know what the earlier process was answered
+		before = patches()
+		quiet(time.Minute)
+		if n := patches() - before; n > 2 {
+			t.Errorf("%d patches after a restart", n)
+		}
+		r.kill()
+		r.api = nil // the next version of the API server
+		r.start()
+		quiet(10 * time.Minute)
+		if n := r.cluster.Node("n1"); len(n.Status.DeclaredFeatures) != 3 || n.Labels[v1.LabelOSStable] != "linux" {
+			t.Errorf("not told to an API server that takes it: %v, %v", n.Status.DeclaredFeatures, n.Labels)
 		}
 	})
 }

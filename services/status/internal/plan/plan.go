@@ -6,8 +6,8 @@
 //
 // What it promises: a status is written only when it says something else than the
 // one the API server is known to have; a terminal phase there is never taken back;
-// the final delete comes only after the terminal status is there and podworker
-// has released everything; whatever is deleted or patched is named by UID.
+// the final delete comes only after the terminal status is there, as far as the API
+// server takes it, and podworker has released everything; whatever is deleted or patched is named by UID.
 package plan
 
 import (
@@ -77,6 +77,9 @@ type Pod struct {
 	Object *Object
 	// Status as rendered; nil while it is held.
 	Status *v1.PodStatus
+	// Ignored is a status that the API server accepted and does not show whole: it knows no
+	// such field, or a webhook changes it. Nil for none.
+	Ignored *v1.PodStatus
 	// Released: nothing of the pod is left on the node (podworker).
 	Released bool
 }
@@ -87,10 +90,11 @@ func (p Pod) Next() Action {
 	if o == nil || o.Gone {
 		return Action{}
 	}
-	if action := status(o, p.Status); action.Kind != None {
+	last := p.Released && o.Deleting && o.Status != nil && pod.IsTerminalPhase(o.Status.Phase)
+	if action := status(o, p.Status); action.Kind != None && !(last && p.Ignored != nil && podstatus.Equal(p.Ignored, action.Status)) {
 		return action
 	}
-	if p.Released && o.Deleting && o.Status != nil && pod.IsTerminalPhase(o.Status.Phase) {
+	if last {
 		return Action{Kind: Delete, Class: Urgent, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 	}
 	return Action{}

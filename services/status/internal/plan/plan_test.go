@@ -27,6 +27,8 @@ func gone(o *Object) *Object     { o.Gone = true; return o }
 func TestPodNext(t *testing.T) {
 	pending, unready, ready := st(v1.PodPending, "False"), st(v1.PodRunning, "False"), st(v1.PodRunning, "True")
 	done := st(v1.PodSucceeded, "False")
+	more := st(v1.PodSucceeded, "False")
+	more.Message = "not known there"
 	tests := []struct {
 		name  string
 		pod   Pod
@@ -44,6 +46,10 @@ func TestPodNext(t *testing.T) {
 		{"terminal is never taken back", Pod{Object: object(done), Status: unready}, None, 0},
 		{"released before the status is there", Pod{Object: deleting(object(ready)), Status: done, Released: true}, Patch, Urgent},
 		{"released and reported", Pod{Object: deleting(object(done)), Status: done, Released: true}, Delete, Urgent},
+		{"released, reported as far as the API server takes it", Pod{Object: deleting(object(done)), Status: more, Ignored: more, Released: true}, Delete, Urgent},
+		{"released, something else was not taken", Pod{Object: deleting(object(done)), Status: more, Ignored: ready, Released: true}, Patch, Urgent},
+		{"released, the end was not taken", Pod{Object: deleting(object(ready)), Status: done, Ignored: done, Released: true}, Patch, Urgent},
+		{"not taken, not released", Pod{Object: deleting(object(done)), Status: more, Ignored: more}, Patch, Urgent},
 		{"released, reported, status held", Pod{Object: deleting(object(done)), Released: true}, Delete, Urgent},
 		{"released, not terminal", Pod{Object: deleting(object(ready)), Status: ready, Released: true}, None, 0},
 		{"reported, not released", Pod{Object: deleting(object(done)), Status: done}, None, 0},

@@ -175,7 +175,8 @@ func (d *Desk) Object(key string) *plan.Object {
 	return nil
 }
 
-// State reports whether the API server has what should be there, and the last error.
+// State reports whether the API server has what should be there, as far as it takes it,
+// and the last error.
 func (d *Desk) State(key string) (reported bool, err string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,7 +184,8 @@ func (d *Desk) State(key string) (reported bool, err string) {
 	if !ok {
 		return false, ""
 	}
-	return e.object != nil && !e.object.Gone && e.action.Kind != plan.Patch && !e.busy, e.err
+	told := e.action.Kind != plan.Patch || e.stays(e.undone.status)
+	return e.object != nil && !e.object.Gone && told && !e.busy, e.err
 }
 
 // Pending is how many keys have something to write.
@@ -210,10 +212,10 @@ func (d *Desk) evaluate(e *entry) {
 		e.action = s.Next()
 	} else {
 		p := e.pod
-		p.Object = e.object
+		p.Object, p.Ignored = e.object, e.undone.status
 		e.action = p.Next()
 	}
-	if !e.stays(e.undone.status) {
+	if e.action.Kind != plan.Delete && !e.stays(e.undone.status) {
 		e.undone = undone{}
 	}
 	switch {
@@ -298,7 +300,7 @@ func (e *entry) due() time.Time {
 	if e.notBefore.After(due) {
 		due = e.notBefore
 	}
-	if e.undone.until.After(due) {
+	if e.action.Kind == plan.Patch && e.undone.until.After(due) {
 		due = e.undone.until
 	}
 	return due
@@ -328,6 +330,7 @@ func (d *Desk) Done(job Job, object *plan.Object, outcome Outcome, err error) {
 		if outcome == Accepted && e.stays(job.Action.Status) {
 			tries := e.undone.tries + 1
 			e.undone = undone{job.Action.Status, tries, d.now().Add(refusedRetries.After(tries))}
+			d.evaluate(e) // for a pod that only waits for this, its end
 		}
 		if kept != "" && e.action.Kind != plan.None {
 			e.err = kept

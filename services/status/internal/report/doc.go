@@ -8,7 +8,8 @@
 // the API server. What config lists and the answers to writes are weighed by
 // resourceVersion (package history), so a late echo makes no older status look new,
 // and a restore of etcd costs one write a pod. A status that the API server accepts and
-// does not show is sent again, at most each second and at last each 30 s.
+// does not show is sent again, at most each second and at last each 30 s; a pod's final
+// delete does not wait for it.
 //
 // While the API server is away the desk keeps only the last status of each pod. One
 // request at a time asks whether it is back, each for another pod in turn; then

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/services/status/internal/plan"
 	"github.com/sextant-node/sextant/test/fakeapi"
@@ -143,5 +144,45 @@ func TestAcceptedAndNotShown(t *testing.T) {
 				t.Fatalf("change %s is not there: Ready is %s", strconv.Itoa(i), got.Status.Conditions[0].Status)
 			}
 		}
+	})
+}
+
+// TestNotShownAndDeleted: a status that the API server does not show whole holds up neither
+// the final delete, though that fails at first, nor those who wait until the API server knows
+// the end.
+func TestNotShownAndDeleted(t *testing.T) {
+	run(t, func(r *rig) {
+		r.api = forgetful{r.cluster}
+		r.start()
+		p := r.pod("a")
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		p = r.cluster.Put(p)
+		end := status(v1.PodSucceeded, "False", "not known there")
+		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: end})
+		r.pass(100 * time.Millisecond)
+		if reported, text := r.desk.State("a"); !reported || text != "" {
+			t.Errorf("reported %v, error %q", reported, text)
+		}
+		r.requests("patch pods/status default/a")
+		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(r.cluster.Pod("default", "a")), Status: end, Released: true})
+		r.pass(100 * time.Millisecond)
+		r.requests("patch pods/status default/a", "delete pods default/a")
+	})
+	run(t, func(r *rig) {
+		r.api = forgetful{r.cluster}
+		r.cluster.Hook(func(_ context.Context, q fakeapi.Request) error {
+			if q.Verb == "delete" && len(r.cluster.Requests("delete", "")) < 4 {
+				return answers["a webhook that is away"]
+			}
+			return nil
+		})
+		r.start()
+		p := r.pod("a")
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		p = r.cluster.Put(p)
+		end := status(v1.PodSucceeded, "False", "not known there")
+		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: end, Released: true})
+		r.pass(time.Minute)
+		r.requests("patch pods/status default/a", "delete pods default/a", "delete pods default/a", "delete pods default/a", "delete pods default/a")
 	})
 }
