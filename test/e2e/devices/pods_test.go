@@ -5,6 +5,7 @@ package devices_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -31,8 +32,11 @@ const (
 
 // wanted is how many devices and claims a pod asks for, by its name.
 func wanted(pod string) int {
-	if strings.HasPrefix(pod, keeperName) {
+	switch {
+	case strings.HasPrefix(pod, keeperName):
 		return 4
+	case strings.HasPrefix(pod, wholeName):
+		return 2
 	}
 	return 3
 }
@@ -194,17 +198,25 @@ func (c *churn) reserve(ctx context.Context, name string, pod *corev1.Pod) error
 }
 
 // podWith is a pod with a device of each plugin and the claims; one that is pinned has a CPU
-// of its own.
+// of its own, or as a whole.
 func (c *churn) podWith(name string, claims ...string) *corev1.Pod {
 	one := resource.MustParse("1")
 	limits := corev1.ResourceList{gpu: one, nic: one}
-	if strings.HasPrefix(name, pinnedName) {
-		limits[corev1.ResourceCPU], limits[corev1.ResourceMemory] = one, resource.MustParse("64Mi")
+	own := corev1.ResourceList{corev1.ResourceCPU: one, corev1.ResourceMemory: resource.MustParse("64Mi")}
+	whole := strings.HasPrefix(name, wholeName)
+	switch {
+	case whole:
+		delete(limits, nic) // a kubelet cannot call its plugin before the start
+	case strings.HasPrefix(name, pinnedName):
+		maps.Copy(limits, own)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 		NodeName:   c.Node.Name,
 		Containers: []corev1.Container{{Name: "hello", Image: images.Hello, Resources: corev1.ResourceRequirements{Limits: limits, Requests: limits}}},
 	}}
+	if whole {
+		pod.Spec.Resources = &corev1.ResourceRequirements{Limits: own, Requests: own}
+	}
 	for _, claim := range claims {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: new(claim)})
 		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: claim})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/e2e/killmatrix/load"
@@ -24,6 +25,20 @@ import (
 // knows who has what, and gives a new pod something else; no claim is unprepared, or
 // prepared once more, while its pod runs.
 func TestTakeOver(t *testing.T) {
+	t.Run("containers", func(t *testing.T) { takeOver(t, pinnedName, 3, configure) })
+	// The pod's CPU and memory are the pod's as a whole, and so in the state files. A kubelet
+	// refuses such a pod when it starts and finds it running, its own too (kubernetes issue
+	// 140989).
+	t.Run("pods", func(t *testing.T) {
+		takeOver(t, wholeName, 1, func(c *kubeletv1beta1.KubeletConfiguration) {
+			configure(c)
+			c.TopologyManagerScope = "pod"
+			c.FeatureGates = map[string]bool{"PodLevelResourceManagers": true}
+		})
+	})
+}
+
+func takeOver(t *testing.T, pinned string, changes int, configure func(*kubeletv1beta1.KubeletConfiguration)) {
 	cp := harness.StartControlPlane(t)
 	kubelet := harness.StartReference(t, harness.NodeOptions{ControlPlane: cp, Configure: configure, Root: "/var/lib/kubelet"})
 	n := harness.NewNode(t, harness.NodeOptions{Place: &kubelet.Place})
@@ -35,7 +50,7 @@ func TestTakeOver(t *testing.T) {
 		withoutHealth(p)
 		p.Status.Resources = nil // after its own restart a kubelet reads them of the cgroup
 	}
-	own := pinnedName + "0"
+	own := pinned + "0"
 	c.must(c.churn.come(t.Context(), own, own))
 	before := c.ids()
 	toSextant := func() {
@@ -50,7 +65,7 @@ func TestTakeOver(t *testing.T) {
 	for i, change := range []struct {
 		what string
 		to   func()
-	}{{"kubelet to Sextant", toSextant}, {"Sextant to kubelet", toKubelet}, {"kubelet to Sextant again", toSextant}} {
+	}{{"kubelet to Sextant", toSextant}, {"Sextant to kubelet", toKubelet}, {"kubelet to Sextant again", toSextant}}[:changes] {
 		calls := len(c.driver.Calls())
 		began := time.Now()
 		change.to()
@@ -74,7 +89,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	// What the last agent took over it also gives back.
 	c.must(c.churn.leave(t.Context(), own))
-	again := pinnedName + "1"
+	again := pinned + "1"
 	c.must(c.churn.come(t.Context(), again, again))
 	c.must(c.churn.leave(t.Context(), again))
 	c.must(c.churn.left(keepers + 1))

@@ -37,6 +37,9 @@ type has struct {
 // pinnedName begins the names of pods with CPUs of their own.
 const pinnedName = "pinned-"
 
+// wholeName begins the names of those that have them as a whole.
+const wholeName = pinnedName + "whole-"
+
 func (h has) pinned() bool { return strings.HasPrefix(h.pod, pinnedName) }
 
 // ledger notes what each container had when it was seen first.

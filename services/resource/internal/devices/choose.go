@@ -129,7 +129,8 @@ func (c *Choice) Allocate(p *v1.Pod, container *v1.Container, affinity topology.
 }
 
 // AllocatePod implements topology.Provider: a pod has no devices as a whole, each container
-// has its own. A kubelet starts such a pod without any.
+// has its own. A kubelet chooses them when it creates the container, wherever they are, and
+// cannot where a plugin is to be called before the start.
 func (c *Choice) AllocatePod(p *v1.Pod, affinity topology.Hint) error {
 	for kind, container := range pod.Containers(p) {
 		if kind == pod.Ephemeral {
