@@ -374,6 +374,11 @@ kill-matrix: test-setup ## Each service and the bus killed 30 times, and 30 pair
 	@test/env/install.sh runtime etcd kubernetes
 	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=2h -run='^TestKills$$' -out=$(CURDIR)/docs/kill-matrix.txt $(KILLS)
 
+.PHONY: kill-matrix-pressure
+kill-matrix-pressure: test-setup ## The same while one pod after the other is evicted for want of memory (root, half an hour; docs/kill-matrix-pressure.txt)
+	@test/env/install.sh runtime etcd kubernetes
+	@cd test/e2e && go test ./killmatrix -v -count=1 -timeout=2h -run='^TestKillsUnderPressure$$' -out=$(CURDIR)/docs/kill-matrix-pressure.txt $(KILLS)
+
 .PHONY: kill-matrix-lasting
 kill-matrix-lasting: test-setup ## What lasts: stops, memory limits, full disks, no API server, another time (root, half an hour)
 	@test/env/install.sh runtime etcd kubernetes

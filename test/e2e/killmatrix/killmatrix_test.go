@@ -58,8 +58,8 @@ type matrix struct {
 	rounds []judge.Round
 }
 
-// begin starts a node with its load.
-func begin(t *testing.T, prepare func(*harness.Node)) *matrix {
+// begin starts a node with its load, and with hogs unless they are nil.
+func begin(t *testing.T, prepare func(*harness.Node), hogs *hogs) *matrix {
 	t.Helper()
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -67,10 +67,14 @@ func begin(t *testing.T, prepare func(*harness.Node)) *matrix {
 	t.Logf("-seed=%d does the same again", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	cp := harness.StartControlPlane(t)
-	n := harness.NewNode(t, harness.NodeOptions{ControlPlane: cp, Configure: func(c *kubeletv1beta1.KubeletConfiguration) { c.MaxPods = 500 }})
+	n := harness.NewNode(t, harness.NodeOptions{ControlPlane: cp, Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
+		if c.MaxPods = 500; hogs != nil {
+			hogs.configure(t, c)
+		}
+	}})
 	prepare(n)
 	n.Up(t)
-	return &matrix{load: startLoad(t, cp, n, size{*ready, *unready, *starting, *churn}, random.Uint64()), random: random}
+	return &matrix{load: startLoad(t, cp, n, size{*ready, *unready, *starting, *churn}, random.Uint64(), hogs), random: random}
 }
 
 // do does a deed after a moment of chance.
@@ -115,8 +119,16 @@ func (m *matrix) finish() {
 }
 
 // TestKills kills services and pairs of them, in random order.
-func TestKills(t *testing.T) {
-	m := begin(t, func(*harness.Node) {})
+func TestKills(t *testing.T) { killAll(t, nil) }
+
+// TestKillsUnderPressure is TestKills while pods are evicted for want of memory, one after the
+// other: each of them goes, and none of the others.
+func TestKillsUnderPressure(t *testing.T) {
+	killAll(t, hogsBeside(*ready+*unready+*starting+3**churn))
+}
+
+func killAll(t *testing.T, hogs *hogs) {
+	m := begin(t, func(*harness.Node) {}, hogs)
 	var list []deed
 	victims := chosen()
 	for _, s := range victims {
@@ -145,7 +157,7 @@ func TestKills(t *testing.T) {
 
 // TestLasting does what lasts: to each service, and to what is around them.
 func TestLasting(t *testing.T) {
-	m := begin(t, func(n *harness.Node) { disks(t, n) })
+	m := begin(t, func(n *harness.Node) { disks(t, n) }, nil)
 	var list []deed
 	for range *long {
 		for _, s := range chosen() {

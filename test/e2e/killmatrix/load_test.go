@@ -39,6 +39,7 @@ type load struct {
 	w        *witness
 	audience *audience
 	heard    []string // pods whose probes the audience hears
+	hogs     *hogs    // nil for none
 
 	number   int
 	running  sync.RWMutex // held for reading while a request may be under way
@@ -47,15 +48,15 @@ type load struct {
 }
 
 // startLoad fills a node and returns once all that is to be steady is.
-func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, s size, seed uint64) *load {
+func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, s size, seed uint64, hogs *hogs) *load {
 	t.Helper()
-	l := &load{t: t, cp: cp, n: n, ns: cp.Namespace(t), audience: newAudience(t)}
+	l := &load{t: t, cp: cp, n: n, ns: cp.Namespace(t), audience: newAudience(t), hogs: hogs}
 	if _, err := cp.Admin.CoreV1().ConfigMaps(l.ns).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"greeting": "hello"},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.w = newWitness(t, cp, n, l.ns)
+	l.w = newWitness(t, cp, n, l.ns, hogs != nil)
 	steady := map[string]func(*corev1.Pod) bool{}
 	for i := range s.ready + s.unready + s.starting {
 		var pod *corev1.Pod
@@ -86,6 +87,9 @@ func startLoad(t *testing.T, cp *harness.ControlPlane, n *harness.Node, s size, 
 	for i := range s.churn {
 		l.churners.Go(func() { l.churn(ctx, rand.New(rand.NewPCG(seed, uint64(i))), i) })
 	}
+	if hogs != nil {
+		l.churners.Go(func() { hogs.run(ctx, l) })
+	}
 	return l
 }
 
@@ -95,6 +99,7 @@ func (l *load) pod(name string) (*corev1.Pod, *corev1.Container) {
 		NodeName:   l.n.Name,
 		Containers: []corev1.Container{{Name: "hello", Image: images.Hello}},
 	}}
+	l.hogs.request(&pod.Spec.Containers[0])
 	return pod, &pod.Spec.Containers[0]
 }
 

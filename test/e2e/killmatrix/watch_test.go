@@ -45,12 +45,20 @@ type witness struct {
 	news     chan struct{} // closed at the next news
 	away     bool          // the API server is, so nobody can be late
 	asking   sync.WaitGroup
+	hogs     bool // there are some
 }
 
-func newWitness(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ns string) *witness {
+// pod is one as the API server told last.
+func (w *witness) pod(name string) *corev1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods[name]
+}
+
+func newWitness(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ns string, hogs bool) *witness {
 	t.Helper()
 	w := &witness{
-		t: t, n: n, pods: map[string]*corev1.Pod{}, gone: map[string]bool{}, steady: map[string]bool{}, told: map[string]int{}, news: make(chan struct{}),
+		t: t, n: n, hogs: hogs, pods: map[string]*corev1.Pod{}, gone: map[string]bool{}, steady: map[string]bool{}, told: map[string]int{}, news: make(chan struct{}),
 	}
 	core := func() corev1client.CoreV1Interface { return cp.Admin.CoreV1() }
 	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String()}
@@ -121,7 +129,7 @@ func (w *witness) sawPod(pod *corev1.Pod) {
 	before := w.pods[pod.Name]
 	w.pods[pod.Name] = pod
 	switch {
-	case before == nil:
+	case before == nil || isHog(pod):
 	case w.steady[pod.Name]:
 		w.findings = append(w.findings, judge.Steady(before, pod)...)
 	default:
@@ -154,6 +162,9 @@ func (w *witness) survivors(pod *corev1.Pod) {
 func (w *witness) sawNode(node *corev1.Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.hogs {
+		node = besideHogs(node)
+	}
 	if w.node != nil {
 		w.findings = append(w.findings, judge.Node(w.node, node)...)
 	}
