@@ -9,6 +9,7 @@
 // what must not happen.
 //
 //	make kill-matrix                     each service and the bus killed thirty times, and thirty pairs
+//	make kill-matrix-pressure            the same while pods are evicted for want of memory
 //	make kill-matrix-lasting             what lasts
 //	make restarts                        each killed twenty times under twice as many pods, with the API server and without
 //	go test ./killmatrix -short          a minute of each
