@@ -16,12 +16,15 @@ import (
 // AllocatePod implements topology.Provider: all containers have their memory on the same
 // NUMA nodes, for themselves or shared with others of the pod.
 func (a *Admission) AllocatePod(p *v1.Pod, affinity topology.Hint) error {
-	need, err := a.policy.requestedBy(p)
-	if err != nil || !a.policy.eligible(p) {
+	if !a.policy.eligible(p) {
 		return nil
 	}
 	a.Counts.Requests++
-	if err = a.allocatePod(p, need, affinity); err != nil {
+	need, err := a.policy.requestedBy(p)
+	if err == nil {
+		err = a.allocatePod(p, need, affinity)
+	}
+	if err != nil {
 		a.Counts.Errors++
 		a.Counts.PodErrors++
 	}
