@@ -141,8 +141,9 @@ func TestReferenceJoins(t *testing.T) {
 	if left := harness.Traces(dir, "no-such-name"); len(left) > 0 {
 		t.Errorf("left of the node: %v", left)
 	}
-	if _, err := os.Stat("/var/lib/kubelet"); (err == nil) != there {
-		t.Errorf("/var/lib/kubelet was there before: %v, after: %v", there, err)
+	// Where it was, it may be another lab's, which ends meanwhile.
+	if _, err := os.Stat("/var/lib/kubelet"); err == nil && !there {
+		t.Error("/var/lib/kubelet was not there before, and is there after")
 	}
 }
 
