@@ -42,11 +42,8 @@ type evictor struct {
 	next time.Time
 	// hurried: one is due whatever the time.
 	hurried *atomic.Bool
-	// layers is when the writable layers of candidates were measured, the first of them;
-	// zero where one was not.
-	layers time.Time
-	reader *gauge.Reader
-	alarm  *alarm
+	reader  *gauge.Reader
+	alarm   *alarm
 
 	ledger   *ledger
 	node     *node

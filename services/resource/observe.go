@@ -128,10 +128,9 @@ func deviceOf(dir string) (uint64, error) {
 
 // candidates are the pods that may be evicted, with what they use as far as a decision
 // depends on it: a node that is short of nothing, with pods that have no limits of
-// local storage, reads nothing of them.
-func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Input) []eviction.Pod {
+// local storage, reads nothing of them. layers is eviction.Input's.
+func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Input) (all []eviction.Pod, layers time.Time) {
 	ranks := eviction.Ranks(in)
-	var all []eviction.Pod
 	limited := false
 	e.ledger.mu.Lock()
 	for _, h := range e.ledger.held {
@@ -143,18 +142,19 @@ func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Inp
 	}
 	e.ledger.mu.Unlock()
 	if !ranks && (!limited || in.Leaving) {
-		return all
+		return all, layers
 	}
-	m := e.measurePods(ctx, now, in.Now, ranks, func(p *v1.Pod) bool { return ranks || eviction.Limited(p) }, all)
+	m, layers := e.measurePods(ctx, now, in.Now, ranks, func(p *v1.Pod) bool { return ranks || eviction.Limited(p) }, all)
 	for i := range all {
 		all[i].Usage = m[string(all[i].UID)]
 	}
-	return all
+	return all, layers
 }
 
-// measurePods reads what pods use; of memory and processes only if asked to.
-func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, cgroups bool, want func(*v1.Pod) bool, pods []eviction.Pod) map[string]*eviction.Usage {
-	m := measurement{}
+// measurePods reads what pods use; of memory and processes only if asked to. layers is when
+// writable layers were measured, the first of them; zero where one was not.
+func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, cgroups bool, want func(*v1.Pod) bool, pods []eviction.Pod) (m measurement, layers time.Time) {
+	m = measurement{}
 	layout := pod.Layout{Root: e.node.rootDir}
 	for _, p := range pods {
 		if want(p.Pod) {
@@ -164,15 +164,14 @@ func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, 
 	ctx, cancel := context.WithTimeout(ctx, imagesTimeout)
 	defer cancel()
 	names := map[string]string{} // of containers, by id
-	e.layers = time.Time{}
 	if resp, err := e.runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{}); err != nil {
 		e.log.Warn("writable layers not measured", "error", err.Error())
 	} else {
-		e.layers = at
+		layers = at
 		for _, c := range resp.GetStats() {
 			names[c.GetAttributes().GetId()] = c.GetAttributes().GetMetadata().GetName()
-			if measured, counts := m.layer(c); counts && measured.Before(e.layers) {
-				e.layers = measured
+			if measured, counts := m.layer(c); counts && measured.Before(layers) {
+				layers = measured
 			}
 		}
 	}
@@ -195,7 +194,7 @@ func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, 
 			m.cgroup(p, names)
 		}
 	}
-	return m
+	return m, layers
 }
 
 // measurement is what pods use, by UID.

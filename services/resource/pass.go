@@ -30,8 +30,7 @@ func (e *evictor) pass(ctx context.Context, now *settings) {
 		Observed: e.observe(ctx, now, at), Reclaimed: done, History: e.history,
 	}
 	e.alarm.set(at, now, in)
-	in.Pods = e.candidates(ctx, now, in)
-	in.Layers = e.layers
+	in.Pods, in.Layers = e.candidates(ctx, now, in)
 	out := eviction.Step(in)
 	e.history = out.History
 	if out.Soon {

@@ -117,14 +117,14 @@ func someWorld(r *rand.Rand, podLevel bool) (w *world, got, want string) {
 	}
 	w = &world{podLevel: podLevel, theirs: &theirs{scope: theirScope(name, scope, options, machine)}}
 	var err error
-	if w.topology, err = topology.New(topology.Settings{Policy: name, Scope: scope, Options: options, PodLevel: podLevel}, nodes); err != nil {
+	if w.topology, err = topology.New(topology.Settings{Policy: name, Scope: scope, Options: options, PodLevel: topology.PodLevel(podLevel)}, nodes); err != nil {
 		panic(err)
 	}
 	given := someOptions(r)
 	cpuOptions, bad := cpumanager.ParseOptions(given, cpumanager.Gates{Alpha: true, Beta: true})
 	count, reserved := someReservation(r, machine)
 	w.theirs.cpus, err = referencecpu.NewStaticPolicy(klog.Logger{}, cpuTopology(machine), count, reserved, w.theirs.scope, given)
-	cpuOptions.PodLevel = podLevel
+	cpuOptions.PodLevel = topology.PodLevel(podLevel)
 	if bad == nil {
 		w.cpus, bad = cpumanager.New(machine, cpuOptions, count, reserved, w.topology)
 	}
@@ -140,7 +140,7 @@ func someWorld(r *rand.Rand, podLevel bool) (w *world, got, want string) {
 	if r.IntN(2) == 0 {
 		reserved, whole, reservedTheirs := someMemoryReservation(r, machine)
 		memory = fmt.Sprint("memory Static ", reserved)
-		if w.memory, err = memorymanager.New(machine, reserved, whole, podLevel); err != nil {
+		if w.memory, err = memorymanager.New(machine, reserved, whole, topology.PodLevel(podLevel)); err != nil {
 			panic(err)
 		}
 		if w.theirs.memory, err = referencememory.NewPolicyStatic(klog.Logger{}, cadvisors(machine), reservedTheirs, w.theirs.scope); err != nil {

@@ -4,16 +4,11 @@ package killmatrix_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -45,15 +40,7 @@ func hogsBeside(pods int) *hogs {
 // configure gives pods no more memory than that.
 func (h *hogs) configure(t *testing.T, c *kubeletv1beta1.KubeletConfiguration) {
 	t.Helper()
-	text, err := os.ReadFile("/proc/meminfo")
-	var kib int64
-	if err == nil {
-		_, err = fmt.Sscanf(string(text), "MemTotal: %d kB", &kib)
-	}
-	if err != nil {
-		t.Fatalf("/proc/meminfo: %v", err)
-	}
-	c.KubeReserved = map[string]string{"memory": fmt.Sprint(kib<<10 - h.pods)}
+	c.KubeReserved = map[string]string{"memory": fmt.Sprint(harness.Memory(t) - h.pods)}
 	c.EvictionHard = map[string]string{"memory.available": fmt.Sprint(h.kept)}
 	c.EvictionPressureTransitionPeriod.Duration = 5 * time.Second
 	c.KernelMemcgNotification = true
@@ -84,22 +71,10 @@ func (h *hogs) run(ctx context.Context, l *load) {
 	}
 }
 
-// take has a pod take memory, once it serves. The node may end it before it has answered.
+// take has a pod take memory, once it serves.
 func (h *hogs) take(ctx context.Context, pod *corev1.Pod) error {
-	url := fmt.Sprintf("http://%s:8080/hold?bytes=%d", pod.Status.PodIP, h.pods-h.kept)
 	return harness.Within(ctx, patience, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return resp.Body.Close()
+		return harness.Ask(ctx, pod, fmt.Sprintf("/hold?bytes=%d", h.pods-h.kept))
 	})
 }
 

@@ -108,13 +108,12 @@ func machine(t *testing.T) (memory, threads int64) {
 			t.Fatalf("%s: %v", file, err)
 		}
 	}
-	var kib, most, limit, runs, now int64
+	var most, limit, runs, now int64
 	var load [3]float64
-	scan("/proc/meminfo", "MemTotal: %d kB", &kib)
 	scan("/proc/sys/kernel/pid_max", "%d", &most)
 	scan("/proc/sys/kernel/threads-max", "%d", &limit)
 	scan("/proc/loadavg", "%f %f %f %d/%d", &load[0], &load[1], &load[2], &runs, &now)
-	return kib << 10, min(most, limit) - now
+	return harness.Memory(t), min(most, limit) - now
 }
 
 // watch follows the node.

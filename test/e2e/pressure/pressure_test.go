@@ -4,11 +4,8 @@ package pressure_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -172,25 +169,7 @@ func (n *node) hog(name string) *corev1.Pod {
 // ask tells a pod to begin, once it serves: a pod without probes is Ready before that.
 func (n *node) ask(pod *corev1.Pod, what string) {
 	n.T.Helper()
-	get := func(ctx context.Context, path string) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.Status.PodIP+":8080"+path, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		if resp.StatusCode != http.StatusOK {
-			return errors.Join(errors.New(resp.Status), resp.Body.Close())
-		}
-		return resp.Body.Close()
-	}
-	n.must(harness.Within(n.T.Context(), load.Patience, func(ctx context.Context) error { return get(ctx, "/") }))
-	// The node may end the pod before it has answered.
-	if err := get(n.T.Context(), what); !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
-		n.must(err)
-	}
+	n.must(harness.Within(n.T.Context(), load.Patience, func(ctx context.Context) error { return harness.Ask(ctx, pod, what) }))
 }
 
 // newcomers are refused while the node is short of something that they would take more of.

@@ -50,7 +50,7 @@ func (a *Admission) Hints(p *v1.Pod, c *v1.Container) topology.Hints {
 // PodHints implements topology.Provider.
 func (a *Admission) PodHints(p *v1.Pod) topology.Hints {
 	need := a.policy.exclusiveOf(p)
-	if need > 0 && a.policy.asWhole(p) && a.policy.shortage(p, need) != nil {
+	if need > 0 && a.policy.options.PodLevel.AsWhole(p) && a.policy.shortage(p, need) != nil {
 		return topology.Hints{string(v1.ResourceCPU): {}} // impossible
 	}
 	return a.hints(need)

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/sextant-node/sextant/services/resource/internal/topology"
 )
 
 // Names of policies, as cpuManagerPolicy has them.
@@ -31,7 +33,7 @@ type Options struct {
 	// ByCache: prefer-align-cpus-by-uncorecache, on as few caches as can be.
 	ByCache bool
 	// PodLevel is no option but the gate PodLevelResourceManagers.
-	PodLevel bool
+	PodLevel topology.PodLevel
 }
 
 // Gates are the feature gates that options of a level need.

@@ -108,7 +108,7 @@ func (p *Policy) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
 // for, when its pod is Guaranteed and it is a whole number. In a pod with resources of its
 // own the container must be Guaranteed by itself, and the gate PodLevelResourceManagers on.
 func (p *Policy) Exclusive(asked *v1.Pod, c *v1.Container) int {
-	if resourcehelper.IsPodLevelResourcesSet(asked) && !(p.options.PodLevel && pod.Guaranteed(c)) {
+	if resourcehelper.IsPodLevelResourcesSet(asked) && !(bool(p.options.PodLevel) && pod.Guaranteed(c)) {
 		return 0
 	}
 	return whole(asked, c.Resources.Requests)
@@ -127,7 +127,7 @@ func whole(asked *v1.Pod, requests v1.ResourceList) int {
 // init containers run one after another, or afterwards. With resources of its own it is
 // what the pod asks for.
 func (p *Policy) exclusiveOf(asked *v1.Pod) int {
-	if p.asWhole(asked) {
+	if p.options.PodLevel.AsWhole(asked) {
 		return whole(asked, asked.Spec.Resources.Requests)
 	}
 	sidecars, starting, running := 0, 0, 0
@@ -143,9 +143,4 @@ func (p *Policy) exclusiveOf(asked *v1.Pod) int {
 		running += p.Exclusive(asked, &asked.Spec.Containers[i])
 	}
 	return max(starting, running+sidecars)
-}
-
-// asWhole reports whether a pod has resources of its own that count.
-func (p *Policy) asWhole(asked *v1.Pod) bool {
-	return p.options.PodLevel && resourcehelper.IsPodLevelResourcesSet(asked)
 }

@@ -45,7 +45,7 @@ type story struct {
 	topology *topology.Policy
 	policy   *cpumanager.Policy
 	assigned cpumanager.Assignments
-	podLevel bool
+	podLevel topology.PodLevel
 }
 
 func (s *story) tell(text string) string {
@@ -121,7 +121,7 @@ func (s *story) build(words []string) *layout.Layout {
 
 func (s *story) set(reservation string, words []string) error {
 	given := map[string]string{}
-	s.podLevel = slices.Contains(words, "pod-level")
+	s.podLevel = topology.PodLevel(slices.Contains(words, "pod-level"))
 	for _, w := range slices.DeleteFunc(words, func(w string) bool { return w == "pod-level" }) {
 		name, value, _ := strings.Cut(w, "=")
 		given[name] = value

@@ -34,17 +34,15 @@ type Assignment struct {
 
 // Policy is the static one, for a machine.
 type Policy struct {
-	nodes  topology.Mask
-	tables map[int]map[v1.ResourceName]state.MemoryTable
-	// podLevel is the gate PodLevelResourceManagers.
-	podLevel bool
+	nodes    topology.Mask
+	tables   map[int]map[v1.ResourceName]state.MemoryTable
+	podLevel topology.PodLevel
 }
 
 // New returns the policy that keeps reserved free for the system. whole is what
 // systemReserved, kubeReserved and hard eviction come to; reserved must add up to the same.
-// podLevel is the gate PodLevelResourceManagers. An error, in the kubelet's words, says what
-// is wrong with the reservation.
-func New(machine *layout.Layout, reserved []kubeletv1beta1.MemoryReservation, whole v1.ResourceList, podLevel bool) (*Policy, error) {
+// An error, in the kubelet's words, says what is wrong with the reservation.
+func New(machine *layout.Layout, reserved []kubeletv1beta1.MemoryReservation, whole v1.ResourceList, podLevel topology.PodLevel) (*Policy, error) {
 	p := &Policy{tables: map[int]map[v1.ResourceName]state.MemoryTable{}, podLevel: podLevel}
 	perNode := map[int]map[v1.ResourceName]uint64{}
 	for _, m := range machine.Memory {

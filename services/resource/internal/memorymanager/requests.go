@@ -21,12 +21,7 @@ func isMemory(name v1.ResourceName) bool {
 // eligible reports whether the containers of a pod get memory of their own. Those of a pod
 // with resources of its own do with the gate PodLevelResourceManagers.
 func (p *Policy) eligible(asked *v1.Pod) bool {
-	return (p.podLevel || !resourcehelper.IsPodLevelResourcesSet(asked)) && pod.QOS(asked) == v1.PodQOSGuaranteed
-}
-
-// asWhole reports whether a pod has resources of its own that count.
-func (p *Policy) asWhole(asked *v1.Pod) bool {
-	return p.podLevel && resourcehelper.IsPodLevelResourcesSet(asked)
+	return (bool(p.podLevel) || !resourcehelper.IsPodLevelResourcesSet(asked)) && pod.QOS(asked) == v1.PodQOSGuaranteed
 }
 
 var errFraction = errors.New("[memorymanager] failed to represent quantity as int64")
@@ -34,7 +29,7 @@ var errFraction = errors.New("[memorymanager] failed to represent quantity as in
 // requested is what a container asks for. In a pod with resources of its own that is nothing
 // unless the container is Guaranteed by itself.
 func (p *Policy) requested(asked *v1.Pod, c *v1.Container) (topology.Amounts, error) {
-	if p.asWhole(asked) && !pod.Guaranteed(c) {
+	if p.podLevel.AsWhole(asked) && !pod.Guaranteed(c) {
 		return topology.Amounts{}, nil
 	}
 	return amounts(c.Resources.Requests)
@@ -60,7 +55,7 @@ func amounts(requests v1.ResourceList) (topology.Amounts, error) {
 // run one after another, or afterwards. Kinds that only init containers ask for are left
 // out, as by a kubelet. With resources of its own it is what the pod asks for.
 func (p *Policy) requestedBy(asked *v1.Pod) (topology.Amounts, error) {
-	if p.asWhole(asked) {
+	if p.podLevel.AsWhole(asked) {
 		all, err := amounts(asked.Spec.Resources.Requests)
 		maps.DeleteFunc(all, func(_ v1.ResourceName, n uint64) bool { return n == 0 })
 		return all, err

@@ -77,7 +77,7 @@ func (a *Admission) allocatePod(p *v1.Pod, need topology.Amounts, affinity topol
 
 // shortage is that of memory, in a pod that has so much as a whole; nil for other pods.
 func (p *Policy) shortage(asked *v1.Pod, whole topology.Amounts) (short *topology.Shortage, err error) {
-	if !p.asWhole(asked) {
+	if !p.podLevel.AsWhole(asked) {
 		return nil, nil
 	}
 	short = topology.ShortageOf(asked, whole, func(c *v1.Container) topology.Amounts {

@@ -22,11 +22,11 @@ func (p *Policies) Files(held []allocate.Held, awaited func(uid string) bool) (m
 		known[string(h.Pod.UID)] = true
 	}
 	waits := func(uid string) bool { return !known[uid] && awaited(uid) }
-	cpus, err := p.cpus.File(p.withFoundCPUs(Assigned(held), waits), p.podLevel)
+	cpus, err := p.cpus.File(p.withFoundCPUs(Assigned(held), waits), bool(p.podLevel))
 	if err != nil {
 		return nil, err
 	}
-	memory, err := p.memory.File(p.withFoundMemory(memoryOf(held), waits), p.podLevel)
+	memory, err := p.memory.File(p.withFoundMemory(memoryOf(held), waits), bool(p.podLevel))
 	return map[string][]byte{cpustate.Name: cpus, memorystate.Name: memory}, err
 }
 

@@ -29,7 +29,7 @@ type Policies struct {
 	cpus     *cpumanager.Policy    // nil: the policy none
 	memory   *memorymanager.Policy // nil: the policy None
 	noQuota  bool
-	podLevel bool // the gate PodLevelResourceManagers
+	podLevel topology.PodLevel
 	found    Found
 }
 
@@ -50,7 +50,7 @@ func Pins(conf *kubeletconfig.Config) bool {
 // An error names the field, or what the machine lacks for it.
 func New(conf *kubeletconfig.Config, machine *layout.Layout, reserved v1.ResourceList, found Found) (*Policies, error) {
 	k := &conf.Kubelet
-	p := &Policies{machine: machine, noQuota: conf.Gate("DisableCPUQuotaWithExclusiveCPUs"), podLevel: conf.Gate("PodLevelResourceManagers"), found: found}
+	p := &Policies{machine: machine, noQuota: conf.Gate("DisableCPUQuotaWithExclusiveCPUs"), podLevel: topology.PodLevel(conf.Gate("PodLevelResourceManagers")), found: found}
 	var nodes []topology.Node
 	for _, m := range machine.Memory {
 		nodes = append(nodes, topology.Node{ID: m.Node, Distances: m.Distances})

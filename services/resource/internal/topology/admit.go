@@ -8,7 +8,6 @@ import (
 	"iter"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // Provider owns a kind of resource that NUMA nodes have. A value of it serves one
@@ -50,18 +49,13 @@ func Refused(err error) *Refusal {
 // unaligned is the refusal of a pod whose hints have nothing in common.
 func (p *Policy) unaligned(asked *v1.Pod) *Refusal {
 	message := "Resources cannot be allocated with Topology locality"
-	if p.asWhole(asked) {
+	if p.podLevel.AsWhole(asked) {
 		message = "Pod Scope pod with pod-level resources failed admission with a container-level topology manager"
 		if p.scope == PodScope {
 			message = "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
 		}
 	}
 	return &Refusal{"TopologyAffinityError", message}
-}
-
-// asWhole reports whether a pod has resources of its own that count.
-func (p *Policy) asWhole(asked *v1.Pod) bool {
-	return p.podLevel && resourcehelper.IsPodLevelResourcesSet(asked)
 }
 
 // Outcome is what an admission came to.
@@ -135,7 +129,7 @@ func (p *Policy) misaligned(asked *v1.Pod, o Outcome) Outcome {
 
 // allocateAll has the providers allocate by one affinity for the pod.
 func (p *Policy) allocateAll(asked *v1.Pod, affinity Hint, providers []Provider) *Refusal {
-	if p.asWhole(asked) {
+	if p.podLevel.AsWhole(asked) {
 		for _, provider := range providers {
 			if err := provider.AllocatePod(asked, affinity); err != nil {
 				return Refused(err)

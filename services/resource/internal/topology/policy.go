@@ -45,15 +45,14 @@ type Node struct {
 type Settings struct {
 	Policy, Scope string
 	Options       map[string]string
-	// PodLevel is the gate PodLevelResourceManagers.
-	PodLevel bool
+	PodLevel      PodLevel
 }
 
 // Policy merges hints for one machine. The zero value is the policy none.
 type Policy struct {
 	name      string
 	scope     string
-	podLevel  bool
+	podLevel  PodLevel
 	all       Mask
 	distances map[int][]uint64 // nil: of two masks the narrower is better
 }

@@ -7,9 +7,18 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
+
+// PodLevel is the gate PodLevelResourceManagers.
+type PodLevel bool
+
+// AsWhole reports whether a pod has resources of its own that count.
+func (on PodLevel) AsWhole(p *v1.Pod) bool {
+	return bool(on) && resourcehelper.IsPodLevelResourcesSet(p)
+}
 
 // Amounts are numbers of CPUs or bytes of memory, by resource.
 type Amounts map[v1.ResourceName]uint64
