@@ -305,8 +305,11 @@ func FuzzReadImage(f *testing.F) {
 			sum.Write(head[:56])
 			order.PutUint64(head[56:], sum.Sum64())
 		}
-		m := newImage(data)
-		fuzzing.Allocates(t, 1<<20+64*uint64(len(data)), m.read)
+		var m *image
+		fuzzing.Allocates(t, 1<<20+64*uint64(len(data)), func() {
+			m = newImage(data)
+			m.read()
+		})
 		if len(m.damage) > 0 {
 			return
 		}

@@ -4,6 +4,7 @@
 package fuzzing
 
 import (
+	"math"
 	"runtime/metrics"
 	"testing"
 )
@@ -14,16 +15,21 @@ import (
 //
 //	fuzzing.Allocates(t, 64<<10+100*uint64(len(data)), func() { _, err = Parse(data) })
 //
-// The count is the process's: other goroutines that allocate meanwhile are
-// counted too, and small objects are counted a span (some KiB) at a time. A
-// useful limit is therefore at least 64 KiB.
+// The count is the process's. Small objects are counted a span (some KiB) at a
+// time, so a useful limit is at least 64 KiB. What other goroutines allocate
+// meanwhile is counted too, and can only add: a count above limit is therefore
+// taken again, and the least of three counts. f must do the same in each call.
 func Allocates(t testing.TB, limit uint64, f func()) {
 	t.Helper()
-	before := allocated()
-	f()
-	if got := allocated() - before; got > limit {
-		t.Errorf("%d bytes allocated, at most %d expected", got, limit)
+	least := uint64(math.MaxUint64)
+	for range 3 {
+		before := allocated()
+		f()
+		if least = min(least, allocated()-before); least <= limit {
+			return
+		}
 	}
+	t.Errorf("%d bytes allocated, at most %d expected", least, limit)
 }
 
 // allocated is the sum of all allocations of the process so far, in bytes.

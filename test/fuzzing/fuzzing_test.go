@@ -50,6 +50,23 @@ func TestAllocates(t *testing.T) {
 	}
 }
 
+// TestAllocatesBesideOthers: what another goroutine allocates during a call is not held
+// against it.
+func TestAllocatesBesideOthers(t *testing.T) {
+	seen, calls := &failures{TB: t}, 0
+	Allocates(seen, 1<<20, func() {
+		if calls++; calls == 1 {
+			done := make(chan []byte)
+			go func() { done <- make([]byte, 4<<20) }()
+			sink = append(sink, <-done)
+		}
+	})
+	sink = nil
+	if len(seen.reports) > 0 || calls != 2 {
+		t.Errorf("reports %q after %d calls", seen.reports, calls)
+	}
+}
+
 func TestSpends(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -40,6 +40,7 @@ func FuzzHandshake(f *testing.F) {
 			return
 		}
 		fuzzing.Allocates(t, 1<<20+200*uint64(len(raw)), func() {
+			r := r.Clone(t.Context()) // reading its query keeps the query
 			fuzzing.Spends(t, time.Second, func() {
 				if o, err := remotecommand.NewOptions(r); err == nil && (!o.Stdin && !o.Stdout && !o.Stderr || o.TTY && o.Stderr) {
 					t.Errorf("%q asks for %+v", query, o)
