@@ -207,24 +207,11 @@ func (a *admission) count(answer *resourcev1.AdmitResponse) {
 	}
 }
 
-// act writes the checkpoint, then makes the cgroup; callers have the pod's turn. A pod
-// that runs is never refused, nor is one that was admitted before.
+// act has plugins answer, writes the checkpoint with what they say, then makes the cgroup;
+// callers have the pod's turn. A pod that runs is never refused, nor is one that was
+// admitted before.
 func (a *admission) act(ctx context.Context, h *held, p *v1.Pod, now *settings, running bool) (*resourcev1.AdmitResponse, error) {
 	before := h.stored
-	if !h.stored {
-		if err := a.ledger.put(h, h.allocation); err != nil {
-			a.ledger.forget(h.uid())
-			return nil, err
-		}
-		changed, err := a.ledger.share(now)
-		if err != nil {
-			a.ledger.log.Error("shared CPUs", "error", err.Error()) // the loop does it again
-		}
-		a.files.write(now)
-		if changed || err != nil { // the items of others have the former
-			a.wake.Send()
-		}
-	}
 	if !running {
 		if answer, err := a.devices.prepare(ctx, h); answer != nil || err != nil {
 			if answer != nil {
@@ -232,6 +219,24 @@ func (a *admission) act(ctx context.Context, h *held, p *v1.Pod, now *settings, 
 				a.wake.Send() // it may not have its CPUs any more
 			}
 			return answer, err
+		}
+	}
+	if !before {
+		if !h.stored {
+			if err := a.ledger.put(h, h.allocation); err != nil {
+				a.ledger.forget(h.uid())
+				return nil, err
+			}
+		}
+		changed, err := a.ledger.share(now)
+		if err != nil {
+			a.ledger.log.Error("shared CPUs", "error", err.Error()) // the loop does it again
+		}
+		if changed || err != nil { // the items of others have the former
+			a.wake.Send()
+		}
+		if len(h.chosen.GetContainers()) > 0 {
+			a.files.changed.Send()
 		}
 	}
 	if err := a.tree.ensurePod(h, now); err != nil {

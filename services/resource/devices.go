@@ -37,6 +37,7 @@ type podDevices struct {
 	node    *node
 	events  *events
 	log     *slog.Logger
+	changed signal.Signal // what the kubelet's file is to have is another
 
 	mu sync.Mutex
 	// kept is what the kubelet's file has of pods that are not in the ledger, by UID: they
@@ -50,9 +51,9 @@ type podDevices struct {
 	seen devices.Inventory
 }
 
-func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *node, events *events) *podDevices {
+func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *node, events *events, changed signal.Signal) *podDevices {
 	d := &podDevices{
-		manager: manager, ledger: ledger, tree: tree, node: node, events: events, log: ledger.log, seen: manager.Inventory(),
+		manager: manager, ledger: ledger, tree: tree, node: node, events: events, log: ledger.log, changed: changed, seen: manager.Inventory(),
 		kept: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]map[string][]string{}, calls: map[string]*preparing{},
 	}
 	for _, e := range manager.Kept() {
@@ -65,14 +66,15 @@ func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *n
 
 // choice is a choice for a pod beside what the others hold.
 func (d *podDevices) choice(uid types.UID, held []allocate.Held, prefer devices.Preference) *devices.Choice {
-	used := map[string]sets.Set[string]{}
+	used, known := map[string]sets.Set[string]{}, sets.New(string(uid))
 	for _, h := range held {
 		devices.Use(used, h.Chosen.GetContainers())
+		known.Insert(string(h.Pod.UID))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for other, entries := range d.kept {
-		if other != string(uid) {
+		if !known.Has(other) { // the ledger's counts: the file may be older
 			devices.Use(used, adopted(entries))
 		}
 	}
@@ -210,7 +212,7 @@ func (d *podDevices) prepare(ctx context.Context, h *held) (*resourcev1.AdmitRes
 		return nil, err
 	}
 	d.ledger.set(func() { h.chosen = call.chosen })
-	d.save()
+	d.changed.Send()
 	return nil, nil //nolint:nilnil // as documented
 }
 
@@ -283,42 +285,37 @@ func (d *podDevices) released(h *held) {
 	delete(d.kept, h.uid())
 	d.mu.Unlock()
 	if kept || len(devices.Entries(h.uid(), h.chosen.GetContainers())) > 0 {
-		d.save()
+		d.changed.Send()
 	}
 }
 
-// save writes the kubelet's file.
-func (d *podDevices) save() {
-	err := d.manager.Save(func() []checkpoint.PodDevicesEntry {
-		var entries []checkpoint.PodDevicesEntry
-		inLedger := map[string]bool{}
-		d.ledger.mu.Lock()
-		for _, h := range d.ledger.chosen("") {
-			inLedger[string(h.Pod.UID)] = true
-			entries = append(entries, devices.Entries(string(h.Pod.UID), h.Chosen.GetContainers())...)
-		}
-		d.ledger.mu.Unlock()
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for uid, kept := range d.kept {
-			if !inLedger[uid] {
-				entries = append(entries, kept...)
-			}
-		}
-		slices.SortStableFunc(entries, func(a, b checkpoint.PodDevicesEntry) int { return strings.Compare(a.PodUID, b.PodUID) })
-		return entries
-	})
-	if err != nil {
-		d.log.Error("devices of pods not written for a kubelet", "error", err.Error())
+// file is the content of the kubelet's file.
+func (d *podDevices) file() ([]byte, error) {
+	var entries []checkpoint.PodDevicesEntry
+	inLedger := map[string]bool{}
+	d.ledger.mu.Lock()
+	for _, h := range d.ledger.chosen("") {
+		inLedger[string(h.Pod.UID)] = true
+		entries = append(entries, devices.Entries(string(h.Pod.UID), h.Chosen.GetContainers())...)
 	}
+	d.ledger.mu.Unlock()
+	d.mu.Lock()
+	for uid, kept := range d.kept {
+		if !inLedger[uid] {
+			entries = append(entries, kept...)
+		}
+	}
+	d.mu.Unlock()
+	slices.SortStableFunc(entries, func(a, b checkpoint.PodDevicesEntry) int { return strings.Compare(a.PodUID, b.PodUID) })
+	return d.manager.File(entries)
 }
 
 // pass acts on what has changed of the plugins since the last.
-func (d *podDevices) pass(ctx context.Context, now *settings, wake signal.Signal) {
+func (d *podDevices) pass(ctx context.Context, now *settings, ended func(uid string) bool, wake signal.Signal) {
 	if next := d.manager.Expire(); !next.IsZero() {
 		time.AfterFunc(max(next.Sub(d.events.now()), time.Second), wake.Send)
 	}
-	d.drop(now)
+	d.drop(now, ended)
 	before, inventory := d.seen, d.manager.Inventory()
 	changed := len(before) != len(inventory)
 	for name, r := range inventory {
@@ -339,7 +336,7 @@ func (d *podDevices) pass(ctx context.Context, now *settings, wake signal.Signal
 		return
 	}
 	d.seen = inventory
-	d.save()
+	d.changed.Send()
 	d.ledger.each(func(h *held) {
 		if !h.Releasing && len(devices.Health(h.chosen.GetContainers(), inventory)) > 0 && answered(h.chosen) {
 			d.ledger.show(ctx, h)
@@ -347,17 +344,19 @@ func (d *podDevices) pass(ctx context.Context, now *settings, wake signal.Signal
 	})
 }
 
-// drop forgets what the kubelet's file has of pods that have no cgroup: they ended while
-// nothing watched.
-func (d *podDevices) drop(now *settings) {
-	if !now.qos() {
-		return
+// drop forgets what the kubelet's file has of pods that ended while nothing watched: they
+// have no cgroup, or, where pods have none, are not wanted any more.
+func (d *podDevices) drop(now *settings, ended func(uid string) bool) {
+	if now.qos() {
+		ended = func(uid string) bool {
+			return pod.CheckUID(types.UID(uid)) != nil || d.tree.find(now, types.UID(uid)) == nil
+		}
 	}
 	d.mu.Lock()
 	uids := slices.Collect(maps.Keys(d.kept))
 	d.mu.Unlock()
 	for _, uid := range uids {
-		if pod.CheckUID(types.UID(uid)) == nil && d.ledger.get(uid) == nil && d.tree.find(now, types.UID(uid)) != nil {
+		if d.ledger.get(uid) == nil && !ended(uid) {
 			continue
 		}
 		d.mu.Lock()

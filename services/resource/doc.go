@@ -31,8 +31,8 @@
 // away or does not answer.
 //
 // So are CPUs (internal/cpumanager) and memory (internal/memorymanager), where the topology
-// policy wants them (internal/pinning). The kubelet's files of both are written from the
-// checkpoint (statefiles.go).
+// policy wants them (internal/pinning). The kubelet's files of CPUs, memory and devices are
+// written of what pods have, after the answer (statefiles.go).
 //
 // Its parts, each made of those before it: node.go (what is known of the node),
 // ledger.go (what pods hold: memory, checkpoint, feed), tree.go (cgroups), usage.go (what

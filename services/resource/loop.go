@@ -81,9 +81,9 @@ func (l *loop) settle(ctx context.Context) error {
 	if err := l.ledger.showShared(ctx, next); err != nil {
 		return err
 	}
-	l.files.write(next)
 	l.evictor.pass(ctx, next)
-	l.devices.pass(ctx, next, l.wake)
+	l.devices.pass(ctx, next, l.claims.unexpected, l.wake)
+	l.files.changed.Send()
 	if err := l.unallocated.search(l.evictor.now(), next); err != nil {
 		l.kit.Log.Error("pods' cgroups not listed", "error", err.Error())
 	}

@@ -92,6 +92,21 @@ func (r *rig) state(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
+// states waits until a state file begins so, or has so much in it.
+func (r *rig) states(name string, is func(s, want string) bool, want string) {
+	r.Helper()
+	var got string
+	defer func() {
+		if r.Failed() {
+			r.Logf("%s is\n%s, want\n%s", name, got, want)
+		}
+	}()
+	r.Eventually(name, func() bool {
+		got = r.state(name)
+		return is(got, want)
+	})
+}
+
 func (r *rig) known() {
 	r.Helper()
 	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
@@ -130,9 +145,7 @@ func TestMemoryOfItsOwn(t *testing.T) {
 			`},"entries":{"one":{"c":[{"numaAffinity":[0],"type":"memory","size":2147483648}]},"two":{"c":[{"numaAffinity":[1],"type":"memory","size":2147483648}]}},"checksum":`,
 		"cpu_manager_state": `{"policyName":"static","defaultCpuSet":"0,3","entries":{"one":{"c":"1"},"two":{"c":"2"}},"checksum":`,
 	} {
-		if got := r.state(name); !strings.HasPrefix(got, want) {
-			t.Errorf("%s is\n%s, want\n%s", name, got, want)
-		}
+		r.states(name, strings.HasPrefix, want)
 	}
 	const refused = "rejected UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to get the default NUMA affinity, " +
 		"no NUMA nodes with enough memory is available, which is unexpected"
@@ -192,9 +205,7 @@ func TestARunningPodKeepsAKubeletsMemory(t *testing.T) {
 		"cpu_manager_state":    `{"policyName":"static","defaultCpuSet":"0-1","entries":{"late":{"c":"3"},"was":{"c":"2"}},"checksum":`,
 		"memory_manager_state": stateOf(1, 2, 4*gib, 0, 3*gib+1024, "[1]"),
 	} {
-		if got := r.state(name); !strings.Contains(got, want) {
-			t.Errorf("%s is\n%s, want\n%s", name, got, want)
-		}
+		r.states(name, strings.Contains, want)
 	}
 	standin.Set(r.House, r.desired, "was", &configv1.DesiredPod{})
 	r.desired.SetComplete(r.Context(), true)
@@ -225,9 +236,7 @@ func TestStateFilesOfNone(t *testing.T) {
 		"cpu_manager_state":    `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`,
 		"memory_manager_state": `{"policyName":"None","machineState":{},"checksum":4236770233}`,
 	} {
-		if got := r.state(name); !strings.HasPrefix(got, want) {
-			t.Errorf("%s is %s, want %s", name, got, want)
-		}
+		r.states(name, strings.HasPrefix, want)
 	}
 }
 

@@ -106,7 +106,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	kit, now := deps.Kit, deps.Now
-	wake := signal.New()
+	wake, rewrite := signal.New(), signal.New()
 	events := &events{feed: kit.Events(), now: now, log: kit.Log}
 	metrics := newMetrics(kit.Metrics)
 	plugins := devices.New(devices.Config{
@@ -147,7 +147,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	hurried := &atomic.Bool{}
-	podDevices := newPodDevices(plugins, ledger, tree, node, events)
+	podDevices := newPodDevices(plugins, ledger, tree, node, events, rewrite)
 	evictor := &evictor{
 		history: shortages.history(now()), shortages: shortages,
 		reader: deps.Gauge.NewReader(), ledger: ledger, node: node, readings: readings, events: events, metrics: metrics,
@@ -155,7 +155,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		alarm:   &alarm{host: deps.Gauge, log: kit.Log, call: func() { hurried.Store(true); wake.Send() }},
 		runtime: runtimeapi.NewRuntimeServiceClient(deps.Images), volumes: volumev1.NewVolumeServiceClient(deps.Volumes),
 	}
-	files := newStateFiles(cfg.RootDir, ledger, claims)
+	files := newStateFiles(cfg.RootDir, node, ledger, claims, podDevices, rewrite)
 	resizer := &resizer{
 		ledger: ledger, node: node, tree: tree, events: events, metrics: metrics, now: now, wake: wake, freed: podsAdded,
 	}
@@ -190,6 +190,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	})
 	resourcev1.RegisterResourceServiceServer(kit.Server, s)
 	kit.Go("resources", loop.run)
+	kit.Go("state files", files.run)
 	kit.Go("oom-kills", kills.run)
 	kit.Go("pod resources", podResources{ledger, node, claims}.serve(cfg.RootDir, kit))
 	kit.Go("plugins", pluginIntake{dir: pod.Layout{Root: cfg.RootDir}.PluginsRegistry(), claims: claims, devices: podDevices, log: kit.Log}.run)

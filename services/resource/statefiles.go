@@ -4,29 +4,41 @@ package resource
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/sextant-node/sextant/pkg/file"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
 )
 
-// stateFiles are the kubelet's files of the CPUs and the memory that containers have. They
-// are made of the ledger, which counts: an error to write one is logged, and the loop tries
-// again.
+// stateFiles are the kubelet's files of the CPUs, the memory and the devices that containers
+// have. They are for an agent that comes after this one: made of the ledger, which counts,
+// soon after it has changed and once more when the service stops. No admission waits for
+// them. An error to write one is logged; it is tried again with the next change, and with
+// each pass of the loop.
 type stateFiles struct {
-	dir    string
-	ledger *ledger
-	claims *claims
+	root    string
+	node    *node
+	ledger  *ledger
+	claims  *claims
+	devices *podDevices
+	changed signal.Signal // they may have to be others
 
-	mu      sync.Mutex        // held while files are made and written: the newest is written last
-	written map[string][]byte // by name, as they are on the disk
-	gone    map[string]bool   // pods that were released: what was found for them is not kept
+	written map[string][]byte // by path, as they are on the disk; only run has it
+
+	mu   sync.Mutex
+	gone map[string]bool // pods that were released: what was found for them is not kept
 }
 
-func newStateFiles(dir string, ledger *ledger, claims *claims) *stateFiles {
-	return &stateFiles{dir: dir, ledger: ledger, claims: claims, written: map[string][]byte{}, gone: map[string]bool{}}
+func newStateFiles(root string, node *node, ledger *ledger, claims *claims, devices *podDevices, changed signal.Signal) *stateFiles {
+	return &stateFiles{
+		root: root, node: node, ledger: ledger, claims: claims, devices: devices, changed: changed, written: map[string][]byte{}, gone: map[string]bool{},
+	}
 }
 
 // release notes that a pod has ended.
@@ -36,31 +48,59 @@ func (f *stateFiles) release(uid string) {
 	f.gone[uid] = true
 }
 
+// run writes them until ctx ends, and then a last time.
+func (f *stateFiles) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-f.changed:
+		}
+		if now, _ := f.node.now(); now != nil {
+			f.write(now)
+		}
+	}
+	return nil
+}
+
 // write replaces the files that have changed.
 func (f *stateFiles) write(now *settings) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	all, err := f.pinned(now)
+	if err != nil {
+		f.ledger.log.Error("state files", "error", err.Error())
+	}
+	for name, data := range all {
+		f.replace(filepath.Join(f.root, name), data)
+	}
+	data, err := f.devices.file()
+	if err != nil {
+		f.ledger.log.Error("devices of pods not written for a kubelet", "error", err.Error())
+		return
+	}
+	f.replace(filepath.Join(pod.Layout{Root: f.root}.DevicePlugins(), checkpoint.Name), data)
+}
+
+// pinned are the files of CPUs and memory, by name.
+func (f *stateFiles) pinned(now *settings) (map[string][]byte, error) {
 	f.ledger.mu.Lock()
 	held := f.ledger.chosen("")
 	f.ledger.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	maps.DeleteFunc(f.gone, func(uid string, _ bool) bool { return !now.pins.WasFound(uid) })
-	files, err := now.pins.Files(held, func(uid string) bool { return !f.gone[uid] && !f.claims.unexpected(uid) })
-	if err != nil {
-		f.ledger.log.Error("state files", "error", err.Error())
+	return now.pins.Files(held, func(uid string) bool { return !f.gone[uid] && !f.claims.unexpected(uid) })
+}
+
+// replace replaces a file whose content is another.
+func (f *stateFiles) replace(path string, data []byte) {
+	if f.written[path] == nil {
+		f.written[path], _ = os.ReadFile(path) // none, or not readable: it is written
+	}
+	if bytes.Equal(f.written[path], data) {
 		return
 	}
-	for name, data := range files {
-		path := filepath.Join(f.dir, name)
-		if f.written[name] == nil {
-			f.written[name], _ = os.ReadFile(path) // none, or not readable: it is written
-		}
-		if bytes.Equal(f.written[name], data) {
-			continue
-		}
-		if err := file.Replace(path, data, 0o600); err != nil {
-			f.ledger.log.Error("state file not written", "file", name, "error", err.Error())
-			continue
-		}
-		f.written[name] = data
+	if err := file.Replace(path, data, 0o600); err != nil {
+		f.ledger.log.Error("state file not written", "file", filepath.Base(path), "error", err.Error())
+		return
 	}
+	f.written[path] = data
 }

@@ -13,8 +13,8 @@
 //     resource, for Grace; so does one that does not answer, until it does. Other pods and
 //     plugins are not held up. (A kubelet refuses such pods for good.)
 //   - The end of an old instance of a plugin does no harm to the new one.
-//   - The kubelet's file kubelet_internal_checkpoint is read at start and written with every
-//     change, so that either agent continues where the other stopped.
+//   - The kubelet's file kubelet_internal_checkpoint is read at start, and made for package
+//     resource to write, so that either agent continues where the other stopped.
 //
 // # The parts
 //

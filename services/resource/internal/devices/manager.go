@@ -46,15 +46,13 @@ type Manager struct {
 	plugins map[string]*plugin
 	// inventory is replaced, not changed.
 	inventory Inventory
-
-	saving sync.Mutex
 }
 
 // New reads the kubelet's file. A file that is damaged counts as empty, as for a kubelet:
 // what pods have is in the journal of package resource, too.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, plugins: map[string]*plugin{}, inventory: Inventory{}}
-	entries, registered, err := checkpoint.Read(m.file())
+	entries, registered, err := checkpoint.Read(filepath.Join(cfg.Dir, checkpoint.Name))
 	if err != nil {
 		cfg.Log.Error("devices of pods not read", "error", err.Error())
 	}
@@ -69,15 +67,11 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-func (m *Manager) file() string { return filepath.Join(m.cfg.Dir, checkpoint.Name) }
-
 // Kept are the entries of the kubelet's file when this process started.
 func (m *Manager) Kept() []checkpoint.PodDevicesEntry { return m.kept }
 
-// Save writes the kubelet's file.
-func (m *Manager) Save(entries func() []checkpoint.PodDevicesEntry) error {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+// File is the content of the kubelet's file for what pods have.
+func (m *Manager) File(entries []checkpoint.PodDevicesEntry) ([]byte, error) {
 	registered := map[string][]string{}
 	for name, r := range m.Inventory() {
 		if r.State == Gone {
@@ -91,7 +85,7 @@ func (m *Manager) Save(entries func() []checkpoint.PodDevicesEntry) error {
 		}
 		registered[name] = healthy
 	}
-	return checkpoint.Write(m.file(), entries(), registered)
+	return checkpoint.Marshal(entries, registered)
 }
 
 // Inventory is what there is now.

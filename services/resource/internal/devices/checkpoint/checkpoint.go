@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
-
-	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Name of the file, in the folder of device plugins.
@@ -77,13 +75,9 @@ func Read(path string) (entries []PodDevicesEntry, registered map[string][]strin
 	return c.Data.PodDeviceEntries, c.Data.RegisteredDevices, nil
 }
 
-// Write replaces a file.
-func Write(path string, entries []PodDevicesEntry, registered map[string][]string) error {
+// Marshal makes the content of a file.
+func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte, error) {
 	c := content{Data: checkpointData{PodDeviceEntries: entries, RegisteredDevices: registered}}
 	c.Checksum = c.Data.checksum()
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return file.Replace(path, data, 0o600)
+	return json.Marshal(c)
 }
