@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -14,23 +15,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/signal"
 )
 
-// eventsState is whether runtime events arrive, by the stream that is open now.
-type eventsState struct {
+// eventFlow is whether events of the runtime arrive, by the stream that is open now.
+type eventFlow struct {
 	mu     sync.Mutex
 	stream int
 	on     bool
 }
 
-func (e *eventsState) flowing() bool {
+func (e *eventFlow) flowing() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.on
 }
 
 // open counts a new stream, of which nothing is known yet.
-func (e *eventsState) open() (stream int) {
+func (e *eventFlow) open() (stream int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stream++
@@ -38,7 +40,7 @@ func (e *eventsState) open() (stream int) {
 }
 
 // believe notes that a stream delivers, unless it has ended meanwhile.
-func (e *eventsState) believe(stream int) (news bool) {
+func (e *eventFlow) believe(stream int) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	news = stream == e.stream && !e.on
@@ -47,7 +49,7 @@ func (e *eventsState) believe(stream int) (news bool) {
 }
 
 // end reports whether the stream that ended had delivered.
-func (e *eventsState) end() (delivered bool) {
+func (e *eventFlow) end() (delivered bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stream++
@@ -64,15 +66,27 @@ const (
 	eventBelief = 2 * time.Second
 )
 
-// eventLoop follows the runtime's container events (CRI GetContainerEvents). An event
-// only marks its pod for reading.
-func (s *Service) eventLoop(ctx context.Context) error {
+// listener follows the runtime's container events (CRI GetContainerEvents). An event only
+// marks its pod for reading.
+type listener struct {
+	runtime runtimeapi.RuntimeServiceClient
+	pods    *podReader
+	flow    *eventFlow
+	relist  signal.Signal
+	settle  time.Duration
+	metrics *metrics
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+// run follows them until ctx ends.
+func (l *listener) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait := eventRetry
-		err := s.follow(ctx)
-		if s.events.end() && ctx.Err() == nil {
-			s.metrics.eventErrors.Inc()
-			s.relistSoon() // whatever was missed while the stream broke
+		err := l.follow(ctx)
+		if l.flow.end() && ctx.Err() == nil {
+			l.metrics.eventErrors.Inc()
+			l.relist.Send() // whatever was missed while the stream broke
 		}
 		if status.Code(err) == codes.Unimplemented {
 			wait = eventAbsent
@@ -87,20 +101,20 @@ func (s *Service) eventLoop(ctx context.Context) error {
 	return nil
 }
 
-func (s *Service) follow(ctx context.Context) error {
+func (l *listener) follow(ctx context.Context) error {
 	// The stream must end with this call, or the runtime would go on sending.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	stream, err := l.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return err
 	}
 	// A runtime without events refuses at once; one that has them is silent until
 	// something happens. A stream that is still open after a while is believed.
-	current := s.events.open()
+	current := l.flow.open()
 	believe := func() {
-		if s.events.believe(current) {
-			s.metrics.eventConnects.Inc()
+		if l.flow.believe(current) {
+			l.metrics.eventConnects.Inc()
 		}
 	}
 	silent := time.AfterFunc(eventBelief, believe)
@@ -115,40 +129,40 @@ func (s *Service) follow(ctx context.Context) error {
 		}
 		believe()
 		if at := event.GetCreatedAt(); at > 0 {
-			s.metrics.eventLatency.Observe(s.now().Sub(time.Unix(0, at)).Seconds())
+			l.metrics.eventLatency.Observe(l.now().Sub(time.Unix(0, at)).Seconds())
 		}
 		uid := event.GetPodSandboxStatus().GetMetadata().GetUid()
 		if uid == "" {
 			uid = event.GetPodSandboxStatus().GetLabels()[pod.PodUIDLabel]
 		}
 		if uid == "" {
-			s.metrics.discarded.Inc()
-			s.relistSoon()
+			l.metrics.discarded.Inc()
+			l.relist.Send()
 			continue
 		}
 		switch event.GetContainerEventType() {
 		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-			go s.readFor(ctx, uid, noticed(event))
+			go l.readFor(ctx, uid, noticed(event))
 			continue
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
 			continue // its start follows, and podworker asks for a refresh if that fails
 		}
-		begun := s.readers.begun(uid)
-		time.AfterFunc(s.cfg.Settle, func() {
-			if s.readers.begun(uid) <= begun { // less: it was forgotten meanwhile
-				s.readFor(ctx, uid, noticed(event))
+		begun := l.pods.readers.begun(uid)
+		time.AfterFunc(l.settle, func() {
+			if l.pods.readers.begun(uid) <= begun { // less: it was forgotten meanwhile
+				l.readFor(ctx, uid, noticed(event))
 			}
 		})
 	}
 }
 
 // readFor reads a pod because of an event.
-func (s *Service) readFor(ctx context.Context, uid string, q question) {
+func (l *listener) readFor(ctx context.Context, uid string, q question) {
 	if ctx.Err() != nil {
 		return // the stream has broken, and all is listed again
 	}
-	if _, _, err := s.read(ctx, uid, q); err != nil && ctx.Err() == nil {
-		s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
-		s.relistSoon()
+	if _, _, err := l.pods.read(ctx, uid, q); err != nil && ctx.Err() == nil {
+		l.log.Warn("pod not read", "uid", uid, "error", err.Error())
+		l.relist.Send()
 	}
 }

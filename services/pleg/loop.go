@@ -9,33 +9,48 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/pleg/internal/record"
 )
 
-// relistLoop is the safety net: it lists everything and reads the pods that
-// differ from what was published.
-func (s *Service) relistLoop(ctx context.Context) error {
+// relister is the safety net: it lists everything and reads the pods that differ from what
+// was published.
+type relister struct {
+	cfg     Config
+	runtime runtimeapi.RuntimeServiceClient
+	pods    *podReader
+	flow    *eventFlow
+	wake    signal.Signal // relist soon
+	kit     *service.Kit
+	metrics *metrics
+	now     func() time.Time
+	beat    func()
+}
+
+// run relists until ctx ends.
+func (l *relister) run(ctx context.Context) error {
 	var last time.Time
 	for {
-		s.beat()
-		start := s.now()
+		l.beat()
+		start := l.now()
 		if !last.IsZero() {
-			s.metrics.relistInterval.Observe(start.Sub(last).Seconds())
+			l.metrics.relistInterval.Observe(start.Sub(last).Seconds())
 		}
 		last = start
-		err := s.relistOnce(ctx)
-		s.metrics.relistDuration.Observe(s.now().Sub(start).Seconds())
+		err := l.relistOnce(ctx)
+		l.metrics.relistDuration.Observe(l.now().Sub(start).Seconds())
 		if err == nil {
-			s.metrics.lastSeen.Set(float64(s.now().Unix()))
-			s.kit.Serving()
+			l.metrics.lastSeen.Set(float64(l.now().Unix()))
+			l.kit.Serving()
 		} else if ctx.Err() == nil {
-			s.kit.Log.Debug("relist failed", "error", err.Error())
+			l.kit.Log.Debug("relist failed", "error", err.Error())
 		}
-		period := s.cfg.Relist
-		if err == nil && s.events.flowing() && !s.readers.failing() {
-			period = s.cfg.RelistWithEvents
+		period := l.cfg.Relist
+		if err == nil && l.flow.flowing() && !l.pods.readers.failing() {
+			period = l.cfg.RelistWithEvents
 		}
-		if !s.sleep(ctx, period) {
+		if !l.sleep(ctx, period) {
 			return nil
 		}
 	}
@@ -43,39 +58,39 @@ func (s *Service) relistLoop(ctx context.Context) error {
 
 // relistOnce lists once and waits for the readings it caused, each bounded by
 // its own deadline. The first one through makes the feed complete.
-func (s *Service) relistOnce(ctx context.Context) error {
-	listCtx, cancel := context.WithTimeout(ctx, s.cfg.Call)
+func (l *relister) relistOnce(ctx context.Context) error {
+	listCtx, cancel := context.WithTimeout(ctx, l.cfg.Call)
 	defer cancel()
-	sandboxes, err := s.runtime.ListPodSandbox(listCtx, &runtimeapi.ListPodSandboxRequest{})
+	sandboxes, err := l.runtime.ListPodSandbox(listCtx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return err
 	}
-	containers, err := s.runtime.ListContainers(listCtx, &runtimeapi.ListContainersRequest{})
+	containers, err := l.runtime.ListContainers(listCtx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return err
 	}
 	listed := record.Group(sandboxes.GetItems(), containers.GetContainers())
 	var differ []string
 	for uid, listing := range listed {
-		if s.readers.differs(uid, listing.Fingerprint()) {
+		if l.pods.readers.differs(uid, listing.Fingerprint()) {
 			differ = append(differ, uid)
 		}
 	}
-	for _, uid := range s.pods.Keys() {
+	for _, uid := range l.pods.records.Keys() {
 		if listed[uid] == nil {
 			differ = append(differ, uid) // read it: the list may be older than a refresh
 		}
 	}
-	s.readAll(ctx, differ)
+	l.readAll(ctx, differ)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	published := map[string]bool{}
-	for _, uid := range s.pods.Keys() {
+	for _, uid := range l.pods.records.Keys() {
 		published[uid] = true
 	}
-	s.readers.forget(func(uid string) bool { return listed[uid] == nil && !published[uid] })
-	s.pods.SetComplete(ctx, true)
+	l.pods.readers.forget(func(uid string) bool { return listed[uid] == nil && !published[uid] })
+	l.pods.records.SetComplete(ctx, true)
 	return nil
 }
 
@@ -85,8 +100,8 @@ const patience = time.Second
 
 // readAll reads pods in parallel and waits for all of them; each has published
 // its record, or its error, then.
-func (s *Service) readAll(ctx context.Context, uids []string) {
-	places := make(chan struct{}, s.cfg.Parallel)
+func (l *relister) readAll(ctx context.Context, uids []string) {
+	places := make(chan struct{}, l.cfg.Parallel)
 	var all sync.WaitGroup
 	for _, uid := range uids {
 		places <- struct{}{}
@@ -95,10 +110,23 @@ func (s *Service) readAll(ctx context.Context, uids []string) {
 		all.Go(func() {
 			defer leave()
 			defer late.Stop()
-			if _, _, err := s.read(ctx, uid, listed()); err != nil && ctx.Err() == nil {
-				s.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
+			if _, _, err := l.pods.read(ctx, uid, listed()); err != nil && ctx.Err() == nil {
+				l.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 			}
 		})
 	}
 	all.Wait()
+}
+
+// sleep waits for d, a call for a relist, or the end; false means the end.
+func (l *relister) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-l.wake:
+	}
+	return true
 }

@@ -14,7 +14,7 @@ func (s *Service) Refresh(ctx context.Context, req *plegv1.RefreshRequest) (*ple
 	if req.GetUid() == "" {
 		return nil, rpc.Invalid.Errorf("uid: required")
 	}
-	r, revision, err := s.read(ctx, req.GetUid(), asked(req.GetInventory()))
+	r, revision, err := s.pods.read(ctx, req.GetUid(), asked(req.GetInventory()))
 	if err != nil {
 		return nil, rpc.Unavailable.Errorf("read pod %s: %w", req.GetUid(), err)
 	}

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
-	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -21,25 +20,6 @@ import (
 
 // MaxSize is the size of the largest manifest that is read, in bytes.
 const MaxSize = 10 << 20
-
-// Source is where manifests come from.
-type Source struct {
-	// Kind is pod.SourceFile or pod.SourceHTTP.
-	Kind string
-	// Path of the file, as configured and listed, or the URL. It is part of the
-	// identity of the pods.
-	Path string
-	// NodeName is the name of the node.
-	NodeName types.NodeName
-}
-
-// String names the source in messages.
-func (s Source) String() string {
-	if s.Kind == pod.SourceHTTP {
-		return "manifest URL " + s.Path
-	}
-	return "manifest " + s.Path
-}
 
 // Decode reads the manifest of a source into pods that are ready to run: defaulted,
 // named, checked. A file holds one Pod, what a URL serves may be a PodList. An error names

@@ -4,7 +4,6 @@ package manifest
 
 import (
 	"fmt"
-	"path"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,7 +53,7 @@ func (v *containerValidator) validate() field.ErrorList {
 	v.environment()
 	v.mounts()
 	v.restartRules()
-	v.probes()
+	v.add(validateProbes(v.path, v.c, v.kind, v.pod)...)
 	v.add(validateResources(v.path.Child("resources"), &c.Resources)...)
 	if c.SecurityContext != nil {
 		v.add(validateSecurity(v.path.Child("securityContext"), c.SecurityContext, v.pod)...)
@@ -214,37 +213,4 @@ func (v *containerValidator) restartRules() {
 			v.add(field.TooMany(at.Child("exitCodes", "values"), n, 255))
 		}
 	}
-}
-
-// localPath checks a path relative to a volume.
-func localPath(at *field.Path, p string) field.ErrorList {
-	if p == "" {
-		return nil
-	}
-	if path.IsAbs(p) {
-		return field.ErrorList{field.Invalid(at, p, "must be a relative path")}
-	}
-	for part := range strings.SplitSeq(p, "/") {
-		if part == ".." {
-			return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
-		}
-	}
-	return nil
-}
-
-// exactlyOne checks a choice between fields.
-func exactlyOne(at *field.Path, set map[string]bool) field.ErrorList {
-	var chosen []string
-	for _, name := range sets.List(sets.KeySet(set)) {
-		if set[name] {
-			chosen = append(chosen, name)
-		}
-	}
-	switch len(chosen) {
-	case 0:
-		return field.ErrorList{field.Required(at, "must specify one of: "+strings.Join(sets.List(sets.KeySet(set)), ", "))}
-	case 1:
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(at, "may not specify more than one of: "+strings.Join(chosen, ", "))}
 }

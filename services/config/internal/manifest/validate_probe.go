@@ -11,10 +11,22 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// probes checks probes and hooks. Only what keeps running has them.
-func (v *containerValidator) probes() {
-	c := v.c
-	if v.kind == pod.Init {
+// probeValidator checks the probes and hooks of one container.
+type probeValidator struct {
+	path    *field.Path
+	longest int64 // that a hook may sleep, in seconds
+	errs    field.ErrorList
+}
+
+func (v *probeValidator) add(errs ...*field.Error) { v.errs = append(v.errs, errs...) }
+
+// validateProbes checks the probes and hooks of a container. Only what keeps running has them.
+func validateProbes(at *field.Path, c *v1.Container, kind pod.ContainerKind, p *v1.Pod) field.ErrorList {
+	v := &probeValidator{path: at, longest: v1.DefaultTerminationGracePeriodSeconds}
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		v.longest = *g
+	}
+	if kind == pod.Init {
 		for name, set := range map[string]bool{
 			"livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil,
 			"startupProbe": c.StartupProbe != nil, "lifecycle": c.Lifecycle != nil,
@@ -23,24 +35,25 @@ func (v *containerValidator) probes() {
 				v.add(field.Forbidden(v.path.Child(name), "may not be set for init containers without restartPolicy=Always"))
 			}
 		}
-		return
+		return v.errs
 	}
 	v.probe(v.path.Child("livenessProbe"), c.LivenessProbe, true)
 	v.probe(v.path.Child("readinessProbe"), c.ReadinessProbe, false)
 	v.probe(v.path.Child("startupProbe"), c.StartupProbe, true)
-	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
-		v.add(field.Invalid(v.path.Child("readinessProbe", "terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+	if r := c.ReadinessProbe; r != nil && r.TerminationGracePeriodSeconds != nil {
+		v.add(field.Invalid(v.path.Child("readinessProbe", "terminationGracePeriodSeconds"), *r.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
 	}
 	if l := c.Lifecycle; l != nil {
 		v.hook(v.path.Child("lifecycle", "postStart"), l.PostStart)
 		v.hook(v.path.Child("lifecycle", "preStop"), l.PreStop)
-		if l.StopSignal != nil && v.pod.Spec.OS == nil {
+		if l.StopSignal != nil && p.Spec.OS == nil {
 			v.add(field.Required(v.path.Child("lifecycle", "stopSignal"), "spec.os.name must be set for a stop signal"))
 		}
 	}
+	return v.errs
 }
 
-func (v *containerValidator) probe(at *field.Path, p *v1.Probe, kills bool) {
+func (v *probeValidator) probe(at *field.Path, p *v1.Probe, kills bool) {
 	if p == nil {
 		return
 	}
@@ -67,7 +80,7 @@ func (v *containerValidator) probe(at *field.Path, p *v1.Probe, kills bool) {
 	}
 }
 
-func (v *containerValidator) hook(at *field.Path, h *v1.LifecycleHandler) {
+func (v *probeValidator) hook(at *field.Path, h *v1.LifecycleHandler) {
 	if h == nil {
 		return
 	}
@@ -78,21 +91,17 @@ func (v *containerValidator) hook(at *field.Path, h *v1.LifecycleHandler) {
 	v.httpGet(at.Child("httpGet"), h.HTTPGet)
 	v.tcpSocket(at.Child("tcpSocket"), h.TCPSocket)
 	if h.Sleep != nil {
-		longest := int64(v1.DefaultTerminationGracePeriodSeconds)
-		if g := v.pod.Spec.TerminationGracePeriodSeconds; g != nil {
-			longest = *g
-		}
-		v.add(inRange(at.Child("sleep", "seconds"), h.Sleep.Seconds, 0, longest)...)
+		v.add(inRange(at.Child("sleep", "seconds"), h.Sleep.Seconds, 0, v.longest)...)
 	}
 }
 
-func (v *containerValidator) exec(at *field.Path, a *v1.ExecAction) {
+func (v *probeValidator) exec(at *field.Path, a *v1.ExecAction) {
 	if a != nil && len(a.Command) == 0 {
 		v.add(field.Required(at.Child("command"), ""))
 	}
 }
 
-func (v *containerValidator) httpGet(at *field.Path, a *v1.HTTPGetAction) {
+func (v *probeValidator) httpGet(at *field.Path, a *v1.HTTPGetAction) {
 	if a == nil {
 		return
 	}
@@ -105,13 +114,13 @@ func (v *containerValidator) httpGet(at *field.Path, a *v1.HTTPGetAction) {
 	}
 }
 
-func (v *containerValidator) tcpSocket(at *field.Path, a *v1.TCPSocketAction) {
+func (v *probeValidator) tcpSocket(at *field.Path, a *v1.TCPSocketAction) {
 	if a != nil {
 		v.port(at.Child("port"), a.Port)
 	}
 }
 
-func (v *containerValidator) port(at *field.Path, p intstr.IntOrString) {
+func (v *probeValidator) port(at *field.Path, p intstr.IntOrString) {
 	if p.Type == intstr.Int {
 		v.add(inRange(at, int64(p.IntVal), 1, 65535)...)
 		return

@@ -11,6 +11,7 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
@@ -18,21 +19,21 @@ import (
 )
 
 // followSigner keeps what a signer's ClusterTrustBundles hold current until ctx ends.
-func (m *Manager) followSigner(ctx context.Context, s *session, ref refs.Ref) {
+func followSigner(ctx context.Context, c *cache, client kubernetes.Interface, ref refs.Ref) {
 	signer, selector, err := pod.ParseSignersBundle(ref.Name)
 	if err != nil {
-		m.fail(ctx, ref, err)
+		c.fail(ctx, ref, err)
 		<-ctx.Done()
 		return
 	}
 	k := kinds[pod.TrustBundle]
 	cluster.Follow(ctx, cluster.Resource{
-		Client: k.client(s.client), Name: k.resource, Fields: fields.OneTermEqualSelector("spec.signerName", signer), Type: k.empty(),
-	}, &bundles{ref: ref, signer: signer, selector: selector, all: map[string]string{}, take: func(o Object) { m.take(ctx, ref, o) }}, func(err error) {
+		Client: k.client(client), Name: k.resource, Fields: fields.OneTermEqualSelector("spec.signerName", signer), Type: k.empty(),
+	}, &bundles{ref: ref, signer: signer, selector: selector, all: map[string]string{}, take: func(o Object) { c.take(ctx, ref, o) }}, func(err error) {
 		if err != nil {
-			m.fail(ctx, ref, err)
+			c.fail(ctx, ref, err)
 		}
-	}, m.cfg.Log)
+	}, c.cfg.Log)
 }
 
 // bundles is the reflector's store of a signer's ClusterTrustBundles, which are taken in

@@ -4,7 +4,6 @@ package objects
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -21,7 +21,7 @@ import (
 )
 
 // untilSigns is the wait before an object is asked for again that is as it should be,
-// and of whose changes something else tells (Manager.signs).
+// and of whose changes something else tells (cache.signs).
 const untilSigns = time.Duration(-1)
 
 // The waits for one that is not as it should be; for an attachment, which is all that a
@@ -39,42 +39,51 @@ const (
 	routineQPS, routineBurst = 5, 10
 )
 
+// follower keeps items current by asking an API server.
+type follower struct {
+	cache *cache
+	// client, and another one for what is asked for, with a limit of its own.
+	client, claims kubernetes.Interface
+	ttl            time.Duration           // above zero: ConfigMaps and Secrets are asked for, that often
+	routine        flowcontrol.RateLimiter // of asking for what is as it should be
+}
+
 // follow keeps one item current until ctx ends.
-func (m *Manager) follow(ctx context.Context, s *session, it *item) {
+func (f *follower) follow(ctx context.Context, it *item) {
 	ref := it.ref
 	if ref.Kind == pod.SignersBundle {
-		m.followSigner(ctx, s, ref)
+		followSigner(ctx, f.cache, f.client, ref)
 		return
 	}
 	k := kinds[ref.Kind]
 	switch {
 	case k.access == asked:
-		m.ask(ctx, s.claims, 0, it, k)
+		f.ask(ctx, f.claims, 0, it, k)
 		return
-	case k.access == byStrategy && s.ttl > 0:
-		m.ask(ctx, s.client, s.ttl, it, k)
+	case k.access == byStrategy && f.ttl > 0:
+		f.ask(ctx, f.client, f.ttl, it, k)
 		return
 	}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	cluster.Follow(watch, cluster.Resource{
-		Client: k.client(s.client), Name: k.resource, Namespace: ref.Namespace,
+		Client: k.client(f.client), Name: k.resource, Namespace: ref.Namespace,
 		Fields: fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name), Type: k.empty(),
 	}, &single{take: func(o Object) {
-		m.take(ctx, ref, o)
+		f.cache.take(ctx, ref, o)
 		if o != nil && immutable(o) {
 			stop() // it cannot change: no need to watch it
 		}
 	}}, func(err error) {
 		if err != nil {
-			m.fail(ctx, ref, err)
+			f.cache.fail(ctx, ref, err)
 		}
-	}, m.cfg.Log)
+	}, f.cache.cfg.Log)
 	<-ctx.Done()
 }
 
 // ask gets an item again and again: every ttl, if that is above zero.
-func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time.Duration, it *item, k kind) {
+func (f *follower) ask(ctx context.Context, client kubernetes.Interface, ttl time.Duration, it *item, k kind) {
 	ref := it.ref
 	p := pace{waits: unsettledWaits}
 	if ref.Kind == refs.VolumeAttachment {
@@ -86,20 +95,20 @@ func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time
 			NamespaceIfScoped(ref.Namespace, ref.Namespace != "").Name(ref.Name).Do(ctx).Into(object)
 		switch {
 		case err == nil:
-			m.take(ctx, ref, object)
+			f.cache.take(ctx, ref, object)
 		case apierrors.IsNotFound(err):
 			object = nil
-			m.take(ctx, ref, nil)
+			f.cache.take(ctx, ref, nil)
 		default:
 			object = nil
-			m.fail(ctx, ref, err)
+			f.cache.fail(ctx, ref, err)
 		}
 		if object != nil && immutable(object) {
 			<-ctx.Done()
 			return
 		}
-		settled := object != nil && settled(object, m.usersOf(ref))
-		wait := p.next(object, settled, ttl, m.cfg.Again)
+		settled := object != nil && settled(object, f.cache.usersOf(ref))
+		wait := p.next(object, settled, ttl, f.cache.cfg.Again)
 		var timer <-chan time.Time
 		if wait != untilSigns {
 			timer = time.After(wait + rand.N(wait/10+1))
@@ -110,7 +119,7 @@ func (m *Manager) ask(ctx context.Context, client kubernetes.Interface, ttl time
 		case <-it.again:
 			p.sign()
 		case <-timer:
-			if settled && ttl == 0 && m.routine.Wait(ctx) != nil {
+			if settled && ttl == 0 && f.routine.Wait(ctx) != nil {
 				return
 			}
 		}
@@ -154,16 +163,6 @@ func (p *pace) next(object Object, settled bool, ttl, again time.Duration) time.
 		p.signed = 0
 	}
 	return wait
-}
-
-// answered reports whether an error is the API server's answer, not its absence.
-func answered(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err)
 }
 
 // single is the reflector's store of at most one object.

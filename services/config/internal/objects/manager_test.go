@@ -216,7 +216,7 @@ func TestForbiddenAtFirst(t *testing.T) {
 	m, told := newManager()
 	var ahead atomic.Int64
 	asked := make(chan struct{})
-	m.cfg.Now = func() time.Time {
+	m.cache.cfg.Now = func() time.Time {
 		select {
 		case asked <- struct{}{}:
 		default:
@@ -513,7 +513,7 @@ func TestAttachmentsAreAskedForUntilAttached(t *testing.T) {
 func TestAskedForOnSigns(t *testing.T) {
 	server := apitest.New(t)
 	m, told := newManager()
-	m.cfg.Again = time.Millisecond
+	m.cache.cfg.Again = time.Millisecond
 	m.routine = flowcontrol.NewFakeAlwaysRateLimiter()
 	claim := refs.Ref{Kind: refs.PersistentVolumeClaim, Namespace: "ns", Name: "data"}
 	volume := refs.Ref{Kind: refs.PersistentVolume, Name: "pv"}
@@ -659,7 +659,7 @@ func TestWhatIsNotWatchedDoesNotLinger(t *testing.T) {
 			}
 			put("one")
 			m, d := newManager()
-			m.cfg.Linger = time.Hour
+			m.cache.cfg.Linger = time.Hour
 			m.Want(set(refMap), false)
 			connect(t, m, s, c.ttl)
 			d.has(t, refMap, "one")
@@ -690,8 +690,8 @@ func TestConfigMapsLinger(t *testing.T) {
 	s.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
 	m, d := newManager()
 	var passed atomic.Int64 // besides the time that the test takes
-	m.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
-	m.cfg.Linger = time.Hour
+	m.cache.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	m.cache.cfg.Linger = time.Hour
 	config, secret := refs.Ref{Kind: refs.ConfigMap, Namespace: "ns", Name: "c"}, refs.Ref{Kind: refs.Secret, Namespace: "ns", Name: "s"}
 	m.Want(refs.Set{config: {}, secret: {}}, false)
 	connect(t, m, s, 0)
@@ -708,19 +708,19 @@ func TestConfigMapsLinger(t *testing.T) {
 	m.Want(refs.Set{config: {}}, false)
 	put("two")
 	d.has(t, config, "two")
-	passed.Store(int64(2 * m.cfg.Linger)) // it is wanted again: nothing may come of the time before
-	m.mu.Lock()
-	it := m.items[config]
-	m.mu.Unlock()
+	passed.Store(int64(2 * m.cache.cfg.Linger)) // it is wanted again: nothing may come of the time before
+	m.cache.mu.Lock()
+	it := m.cache.items[config]
+	m.cache.mu.Unlock()
 	m.sweep(it)
 	m.Want(refs.Set{config: {}}, false)
 	d.has(t, config, "two")
 	if n := s.Requests("watch configmaps"); n != 1 {
 		t.Errorf("%d watches", n)
 	}
-	m.mu.Lock()
-	m.cfg.Linger = time.Millisecond
-	m.mu.Unlock()
+	m.cache.mu.Lock()
+	m.cache.cfg.Linger = time.Millisecond
+	m.cache.mu.Unlock()
 	m.Want(refs.Set{}, false)
 	m.Want(refs.Set{}, false)
 	d.until(t, "the ConfigMap to go", func(all map[refs.Ref]*configv1.Object) bool { return len(all) == 0 })

@@ -18,75 +18,67 @@ import (
 // masterService is in the environment of every container.
 var masterService = refs.Ref{Kind: refs.Service, Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 
-// services are all services of the cluster that have an address.
+// services are all services of the cluster that have an address. It is a
+// cache.ReflectorStore of client-go; its fields are guarded by the cache's mutex.
 type services struct {
+	cache      *cache
 	all        map[refs.Ref]Object
 	namespaces map[string]bool // wanted
 	keep       bool
 	heard      bool
 }
 
-func newServices() services {
-	return services{all: map[refs.Ref]Object{}, namespaces: map[string]bool{}, keep: true}
+func newServices(c *cache) *services {
+	return &services{cache: c, all: map[refs.Ref]Object{}, namespaces: map[string]bool{}, keep: true}
 }
 
-// WantServices says of which namespaces services are needed; the one named
-// kubernetes always is. With keep, those told stay even if not needed.
-func (m *Manager) WantServices(namespaces map[string]bool, keep bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.services.keep == keep && maps.Equal(m.services.namespaces, namespaces) {
+// want says of which namespaces services are needed; the one named kubernetes always is.
+// With keep, those told stay even if not needed.
+func (s *services) want(namespaces map[string]bool, keep bool) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	if s.keep == keep && maps.Equal(s.namespaces, namespaces) {
 		return
 	}
-	m.services.namespaces, m.services.keep = namespaces, keep
-	for ref, it := range m.items {
-		if ref.Kind == refs.Service && !m.serviceWanted(ref) && !keep {
-			m.drop(it)
+	s.namespaces, s.keep = namespaces, keep
+	for ref, it := range s.cache.items {
+		if ref.Kind == refs.Service && !s.wanted(ref) && !keep {
+			s.cache.drop(it)
 		}
 	}
-	for ref := range m.services.all {
-		m.tellService(ref)
+	for ref := range s.all {
+		s.tell(ref)
 	}
 }
 
-// ServicesHeard reports whether all services were read since the process started.
-func (m *Manager) ServicesHeard() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.services.heard
+func (s *services) wanted(ref refs.Ref) bool {
+	return ref == masterService || s.namespaces[ref.Namespace]
 }
 
-func (m *Manager) serviceWanted(ref refs.Ref) bool {
-	return ref == masterService || m.services.namespaces[ref.Namespace]
-}
-
-// tellService brings one item in line with the service.
-func (m *Manager) tellService(ref refs.Ref) {
-	it, told := m.items[ref]
-	object, exists := m.services.all[ref]
+// tell brings one item in line with the service.
+func (s *services) tell(ref refs.Ref) {
+	it, told := s.cache.items[ref]
+	object, exists := s.all[ref]
 	switch {
 	case !exists && told:
-		m.drop(it)
-	case exists && m.serviceWanted(ref) && (!told || it.object != object):
+		s.cache.drop(it)
+	case exists && s.wanted(ref) && (!told || it.object != object):
 		it = newItem(ref)
 		it.object = object
-		m.items[ref] = it
-		m.tell(it, false, "")
+		s.cache.items[ref] = it
+		s.cache.tell(it, false, "")
 	}
 }
 
-func (m *Manager) followServices(ctx context.Context, client kubernetes.Interface) {
+func (s *services) follow(ctx context.Context, client kubernetes.Interface) {
 	cluster.Follow(ctx, cluster.Resource{
 		Client: client.CoreV1().RESTClient(), Name: "services", Fields: fields.Everything(), Type: &v1.Service{},
-	}, (*serviceStore)(m), func(err error) {
+	}, s, func(err error) {
 		if err != nil && answered(err) {
-			m.cfg.Log.Warn("services cannot be read", "error", err.Error())
+			s.cache.cfg.Log.Warn("services cannot be read", "error", err.Error())
 		}
-	}, m.cfg.Log)
+	}, s.cache.cfg.Log)
 }
-
-// serviceStore is the reflector's side.
-type serviceStore Manager
 
 func serviceRef(o metav1.Object) refs.Ref {
 	return refs.Ref{Kind: refs.Service, Namespace: o.GetNamespace(), Name: o.GetName()}
@@ -98,7 +90,7 @@ func addressed(s *v1.Service) bool {
 }
 
 // Add implements cache.ReflectorStore.
-func (s *serviceStore) Add(object any) error {
+func (s *services) Add(object any) error {
 	service, ok := object.(*v1.Service)
 	if !ok {
 		return nil
@@ -107,12 +99,11 @@ func (s *serviceStore) Add(object any) error {
 		return s.Delete(object)
 	}
 	trim(service)
-	m := (*Manager)(s)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
 	ref := serviceRef(service)
-	m.services.all[ref] = service
-	m.tellService(ref)
+	s.all[ref] = service
+	s.tell(ref)
 	return nil
 }
 
@@ -123,27 +114,25 @@ func trim(s *v1.Service) {
 }
 
 // Update implements cache.ReflectorStore.
-func (s *serviceStore) Update(object any) error { return s.Add(object) }
+func (s *services) Update(object any) error { return s.Add(object) }
 
 // Delete implements cache.ReflectorStore.
-func (s *serviceStore) Delete(object any) error {
+func (s *services) Delete(object any) error {
 	service, ok := object.(*v1.Service)
 	if !ok {
 		return nil
 	}
-	m := (*Manager)(s)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
 	ref := serviceRef(service)
-	delete(m.services.all, ref)
-	m.tellService(ref)
+	delete(s.all, ref)
+	s.tell(ref)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
-func (s *serviceStore) Replace(objects []any, _ string) error {
-	m := (*Manager)(s)
-	m.mu.Lock()
+func (s *services) Replace(objects []any, _ string) error {
+	s.cache.mu.Lock()
 	all := make(map[refs.Ref]Object, len(objects))
 	for _, o := range objects {
 		if service, ok := o.(*v1.Service); ok && addressed(service) {
@@ -151,22 +140,22 @@ func (s *serviceStore) Replace(objects []any, _ string) error {
 			all[serviceRef(service)] = service
 		}
 	}
-	gone := m.services.all
-	m.services.all = all
+	gone := s.all
+	s.all = all
 	for ref := range gone {
-		m.tellService(ref)
+		s.tell(ref)
 	}
 	for ref := range all {
-		m.tellService(ref)
+		s.tell(ref)
 	}
-	first := !m.services.heard
-	m.services.heard = true
-	m.mu.Unlock()
+	first := !s.heard
+	s.heard = true
+	s.cache.mu.Unlock()
 	if first {
-		m.cfg.Changed()
+		s.cache.cfg.Changed()
 	}
 	return nil
 }
 
 // Resync implements cache.ReflectorStore.
-func (s *serviceStore) Resync() error { return nil }
+func (s *services) Resync() error { return nil }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pleg
+
+import "time"
+
+// Config is how eagerly to look. Zero values take the defaults.
+type Config struct {
+	// Relist is the period of the safety net while the runtime sends no events
+	// (kubelet: generic PLEG, 1 s).
+	Relist time.Duration
+	// RelistWithEvents is the same while it does (kubelet: evented PLEG, 300 s;
+	// ours is shorter, for a missed event otherwise lasts as long).
+	RelistWithEvents time.Duration
+	// Status is the period of the runtime's own status (kubelet: 5 s).
+	Status time.Duration
+	// Call bounds one question to the runtime about one pod.
+	Call time.Duration
+	// Settle is how long a reading may wait after an event of something made or
+	// removed. That is podworker's doing, which asks by itself, and one reading is
+	// enough. What has stopped is read at once.
+	Settle time.Duration
+	// Parallel bounds how many pods are read at once.
+	Parallel int
+}
+
+func (c Config) withDefaults() Config {
+	or := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	or(&c.Relist, time.Second)
+	or(&c.RelistWithEvents, time.Minute)
+	or(&c.Status, 5*time.Second)
+	or(&c.Call, 30*time.Second)
+	or(&c.Settle, 50*time.Millisecond)
+	if c.Parallel == 0 {
+		c.Parallel = 8
+	}
+	return c
+}

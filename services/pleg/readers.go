@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pleg
+
+import (
+	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/feed"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
+)
+
+// readers serializes the readings of each pod, so that none is overtaken by an older
+// one, and remembers what was read last. Requests during a reading wait for the next
+// one, which they share: a burst of events is two readings.
+type readers struct {
+	mu   sync.Mutex
+	pods map[string]*reader
+}
+
+type reader struct {
+	// guarded by readers.mu
+	next        *reading // asked for, not begun
+	running     bool
+	readings    uint64 // begun
+	fingerprint uint64
+	failing     bool
+
+	// What follows belongs to the running reading: the status of containers that can no
+	// longer change, and what the last reading found, nil before the first.
+	exited map[string]*runtimeapi.ContainerStatus
+	found  *inventory
+}
+
+// reading is one look at one pod; its fields may be read when done is closed.
+type reading struct {
+	question question
+	done     chan struct{}
+	record   *plegv1.PodRecord
+	revision feed.Revision
+	err      error
+}
+
+func newReaders() *readers { return &readers{pods: map[string]*reader{}} }
+
+// ask adds a question to the next reading of a pod. first is set if no goroutine runs the
+// pod's readings yet.
+func (r *readers) ask(uid string, q question) (next *reading, p *reader, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p = r.pods[uid]
+	if p == nil {
+		p = &reader{exited: map[string]*runtimeapi.ContainerStatus{}}
+		r.pods[uid] = p
+	}
+	if p.next == nil {
+		p.next = &reading{question: newQuestion(), done: make(chan struct{})}
+	}
+	p.next.question.join(q)
+	first, p.running = !p.running, true
+	return p.next, p, first
+}
+
+// begin takes the next reading; nil when none is requested.
+func (r *readers) begin(p *reader) *reading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := p.next
+	p.next, p.running = nil, next != nil
+	if next != nil {
+		p.readings++
+	}
+	return next
+}
+
+// begun counts the readings of a pod that have begun.
+func (r *readers) begun(uid string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.pods[uid]; p != nil {
+		return p.readings
+	}
+	return 0
+}
+
+// differs reports whether a pod must be read: it looks different from the last
+// reading, or that reading failed.
+func (r *readers) differs(uid string, fingerprint uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.pods[uid]
+	return p == nil || p.failing || p.fingerprint != fingerprint
+}
+
+func (r *readers) done(p *reader, fingerprint uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.fingerprint, p.failing = fingerprint, false
+}
+
+func (r *readers) failed(p *reader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.failing = true
+}
+
+// failing reports whether the last reading of any pod failed.
+func (r *readers) failing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pods {
+		if p.failing {
+			return true
+		}
+	}
+	return false
+}
+
+// forget drops pods that are nowhere any more and not being read.
+func (r *readers) forget(gone func(uid string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, p := range r.pods {
+		if !p.running && gone(uid) {
+			delete(r.pods, uid)
+		}
+	}
+}
