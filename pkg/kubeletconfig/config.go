@@ -11,6 +11,7 @@ import (
 	"time"
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 	strictjson "sigs.k8s.io/json"
 )
 
@@ -117,7 +118,7 @@ func (c *Config) GateStates() map[string]bool { return gatesOf(c.Kubelet.Feature
 // CgroupRoot returns the cgroup under which pods live: cgroupRoot, or "/" when
 // that is empty and QoS cgroups are on.
 func (c *Config) CgroupRoot() string {
-	if c.Kubelet.CgroupRoot == "" && deref(c.Kubelet.CgroupsPerQOS, true) {
+	if c.Kubelet.CgroupRoot == "" && ptr.Deref(c.Kubelet.CgroupsPerQOS, true) {
 		return "/"
 	}
 	return c.Kubelet.CgroupRoot
@@ -198,12 +199,4 @@ func Unmarshal(data []byte) (*Config, error) {
 			w.Kubelet.APIVersion, w.Kubelet.Kind, APIVersion, Kind)
 	}
 	return &w.Config, nil
-}
-
-// deref returns *p, or def when p is nil.
-func deref[T any](p *T, def T) T {
-	if p == nil {
-		return def
-	}
-	return *p
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // rich is a configuration with something in every kind of field.
@@ -144,7 +145,7 @@ func TestChanges(t *testing.T) {
 	b.Kubelet.SystemReserved["cpu"] = "1"
 	b.Kubelet.Tracing = nil
 	*b.Kubelet.ResolverConfig = "/x"
-	b.Kubelet.Authentication.Anonymous.Enabled = ptr(true)
+	b.Kubelet.Authentication.Anonymous.Enabled = ptr.To(true)
 	b.Node.Labels["a"] = "c"
 	b.Node.RootDir = "/x"
 	b.Origins["maxPods"] = Source{}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 )
 
 // The one version and kind a configuration file may have.
@@ -97,7 +98,7 @@ func defaultImages(k *kubeletv1beta1.KubeletConfiguration, g gates) {
 	orPtr(&k.RegistryPullQPS, 5)
 	or(&k.RegistryBurst, 10)
 	// maxParallelImagePulls alone is enough to allow parallel pulls.
-	orPtr(&k.SerializeImagePulls, deref(k.MaxParallelImagePulls, 1) < 2)
+	orPtr(&k.SerializeImagePulls, ptr.Deref(k.MaxParallelImagePulls, 1) < 2)
 	if g.enabled("KubeletEnsureSecretPulledImages") {
 		or(&k.ImagePullCredentialsVerificationPolicy, kubeletv1beta1.NeverVerifyPreloadedImages)
 	}
@@ -133,8 +134,8 @@ func defaultResources(k *kubeletv1beta1.KubeletConfiguration) {
 	}
 	orPtr(&k.LocalStorageCapacityIsolation, true)
 	// A negative limit means the same as none.
-	if deref(k.PodPidsLimit, -1) < 0 {
-		k.PodPidsLimit = ptr[int64](-1)
+	if ptr.Deref(k.PodPidsLimit, -1) < 0 {
+		k.PodPidsLimit = ptr.To[int64](-1)
 	}
 }
 
@@ -161,8 +162,8 @@ func defaultPods(k *kubeletv1beta1.KubeletConfiguration, g gates) {
 // setLegacyDefaults applies the defaults of a command line without --config: the API is
 // open and the read-only port is served.
 func setLegacyDefaults(k *kubeletv1beta1.KubeletConfiguration) {
-	k.Authentication.Anonymous.Enabled = ptr(true)
-	k.Authentication.Webhook.Enabled = ptr(false)
+	k.Authentication.Anonymous.Enabled = ptr.To(true)
+	k.Authentication.Webhook.Enabled = ptr.To(false)
 	k.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow
 	k.ReadOnlyPort = 10255
 }
@@ -172,7 +173,7 @@ func setFileEvictionDefaults(k *kubeletv1beta1.KubeletConfiguration) {
 	switch {
 	case k.EvictionHard == nil:
 		k.EvictionHard = defaultEvictionHard()
-	case deref(k.MergeDefaultEvictionSettings, false):
+	case ptr.Deref(k.MergeDefaultEvictionSettings, false):
 		for signal, threshold := range defaultEvictionHard() {
 			if _, ok := k.EvictionHard[signal]; !ok {
 				k.EvictionHard[signal] = threshold
@@ -218,5 +219,3 @@ func orDurPtr(p **metav1.Duration, def time.Duration) {
 		*p = &metav1.Duration{Duration: def}
 	}
 }
-
-func ptr[T any](v T) *T { return &v }

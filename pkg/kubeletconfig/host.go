@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
 )
 
 // CgroupVersion is the version of the cgroup hierarchy that has the controllers.
@@ -43,7 +44,7 @@ func CheckHost(c *Config, h HostFacts) error {
 		errs = append(errs, field.Forbidden(at(path), fmt.Sprintf(format, args...)))
 	}
 	if h.Cgroup == CgroupV1 {
-		if deref(k.FailCgroupV1, true) {
+		if ptr.Deref(k.FailCgroupV1, true) {
 			forbid("failCgroupV1", "this host uses cgroup v1, on which the kubelet does not start by default; move the host to cgroup v2 or set failCgroupV1: false")
 		}
 		if k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill {
@@ -53,7 +54,7 @@ func CheckHost(c *Config, h HostFacts) error {
 			forbid("memorySwap.swapBehavior", "LimitedSwap needs cgroup v2, and this host uses cgroup v1")
 		}
 	}
-	if len(h.Swap) > 0 && deref(k.FailSwapOn, true) {
+	if len(h.Swap) > 0 && ptr.Deref(k.FailSwapOn, true) {
 		forbid("failSwapOn", "swap is on (%s); turn it off or set failSwapOn: false", strings.Join(h.Swap, ", "))
 	}
 	if cpus := c.ReservedCPUs(); h.OnlineCPUs.Size() > 0 && !cpus.IsSubsetOf(h.OnlineCPUs) {

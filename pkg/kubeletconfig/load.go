@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 )
 
 // Inputs is what [Load] knows of the machine.
@@ -82,7 +83,7 @@ func (l *loader) load(flags *Flags) (c *Config, baseline *kubeletv1beta1.Kubelet
 	l.problems = append(l.problems, flags.apply(t, l.origins)...)
 	k.FeatureGates = mergeGates(fileGates, k.FeatureGates)
 	if t.raw.seccompDefault {
-		k.SeccompDefault = ptr(true)
+		k.SeccompDefault = ptr.To(true)
 	}
 	for _, p := range kubeletPaths(k) {
 		*p = l.absOrEmpty(*p)

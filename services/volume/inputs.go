@@ -79,6 +79,10 @@ func (in *inputs) gate(name string) bool {
 	return ok && conf.Gate(name)
 }
 
+// defaultPeriod is that of measuring unless the configuration says otherwise (the kubelet's
+// volumeStatsAggPeriod).
+const defaultPeriod = time.Minute
+
 // statsPeriod is how old a measurement may be; 0 when volumes are not to be measured.
 func (in *inputs) statsPeriod() time.Duration {
 	if conf, ok := in.kubelet.Get("kubelet"); ok {

@@ -13,40 +13,12 @@ import (
 // slowPass is how long a pass may take before its pod's item says where it is.
 const slowPass = time.Second
 
-// The lanes of a pod. Each has some of its volumes, which are made sure of one after the
-// other; the lanes do not wait for each other. So what is renewed under running
-// containers is not held up by a volume that hangs, or takes half an hour to be given to
-// a group.
-const (
-	// fileLane has the volumes that are memory or folders of the root directory: files of
-	// the API, tokens, emptyDirs. A removal runs in it, while the other one is idle.
-	fileLane = iota
-	mountLane
-	lanes
-)
-
 func laneOf(v *v1.Volume) int {
 	if volumetype.Of(v).Origin == volumetype.Elsewhere {
 		return mountLane
 	}
 	return fileLane
 }
-
-// lane is what one lane of a pod does. Guarded by pods.mu.
-type lane struct {
-	stage laneStage
-	dirty bool      // there is a cause for another pass
-	due   time.Time // of the next pass without a cause; zero for none
-}
-
-// laneStage: idle -> running -> late -> idle, or past late.
-type laneStage int
-
-const (
-	idle laneStage = iota
-	running
-	late // it has run for slowPass
-)
 
 // touch is a cause for another pass of each lane.
 func (w *podWork) touch() {

@@ -28,7 +28,7 @@ func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error)
 		return feed.Revision{}, rpc.Conflict.Errorf("pod %s: its volumes are being withdrawn", p.UID)
 	}
 	if !same {
-		if err := s.save(p.UID, p, false); err != nil {
+		if err := s.maker.save(p.UID, p, false); err != nil {
 			return feed.Revision{}, err
 		}
 		var standing map[string]*volumeWork
@@ -62,7 +62,7 @@ func (s *Service) withdraw(ctx context.Context, uid types.UID) (feed.Revision, e
 	defer s.turns.UnlockKey(string(uid)) //nolint:errcheck // it is locked
 	if w := s.pods.get(uid); w != nil {
 		if !w.withdrawing { // only commands write it
-			if err := s.save(uid, w.pod, true); err != nil {
+			if err := s.maker.save(uid, w.pod, true); err != nil {
 				return feed.Revision{}, err
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/keymutex"
 
@@ -19,11 +18,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/store"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
-	"github.com/sextant-node/sextant/services/volume/internal/measure"
-	"github.com/sextant-node/sextant/services/volume/internal/plugin/disk"
-	"github.com/sextant-node/sextant/services/volume/internal/plugin/emptydir"
-	"github.com/sextant-node/sextant/services/volume/internal/plugin/files"
-	"github.com/sextant-node/sextant/services/volume/internal/plugin/hostpath"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 )
 
@@ -48,26 +42,6 @@ func ServeSteps(root string, in io.Reader, out io.Writer) error {
 	return child.Serve(in, out, setup.Steps(root))
 }
 
-// Host makes and removes volumes on disk; *setup.Host is the real one. What plugins need
-// of it they say themselves.
-type Host interface {
-	emptydir.Host
-	hostpath.Host
-	files.Host
-	disk.Host
-	// Subpath binds a part of a volume and returns where; Release lets go of all parts.
-	Subpath(uid types.UID, volume, container string, index int, volumePath, subPath string) (string, error)
-	Release(uid types.UID) error
-	// Give gives a volume to a group; with onMismatch only if its root is not the
-	// group's. refused names the first file that could not be given. It may hang with
-	// the file system the path is on.
-	Give(path string, group int, onMismatch bool) (refused string, err error)
-	Remove(uid types.UID) error
-	Found() (map[types.UID][]string, error)
-	// Measure may hang with the file system the path is on.
-	Measure(path string) (*measure.Reading, error)
-}
-
 // Deps are what volume runs on.
 type Deps struct {
 	Kit *service.Kit
@@ -78,14 +52,6 @@ type Deps struct {
 	// FileLabel is the SELinux label of files for processes with these options, empty
 	// for none; this node's policy when nil.
 	FileLabel func(*v1.SELinuxOptions) (string, error)
-}
-
-// intent is what the journal keeps of a pod: it is written before anything is
-// done.
-type intent struct {
-	// Pod as Kubernetes protobuf; empty for one that was found on disk.
-	Pod         []byte `json:"pod,omitempty"`
-	Withdrawing bool   `json:"withdrawing,omitempty"`
 }
 
 // Service is volume.
@@ -153,7 +119,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			pods.objectsChanged([]string{allocatableKey})
 		}
 	})
-	if err := s.restore(); err != nil {
+	if err := s.maker.restore(); err != nil {
 		return nil, err
 	}
 	volumev1.RegisterVolumeServiceServer(kit.Server, s)

@@ -28,9 +28,6 @@ const (
 	slow = 5 * time.Second
 	// atOnce bounds how many volumes are looked through at a time.
 	atOnce = 4
-	// period of measuring unless the configuration says otherwise (the kubelet's
-	// volumeStatsAggPeriod).
-	defaultPeriod = time.Minute
 )
 
 type volumeKey struct {

@@ -20,6 +20,42 @@ const (
 	pending = volumev1.VolumeState_VOLUME_STATE_PENDING
 )
 
+// intent is what the journal keeps of a pod: it is written before anything is
+// done.
+type intent struct {
+	// Pod as Kubernetes protobuf; empty for one that was found on disk.
+	Pod         []byte `json:"pod,omitempty"`
+	Withdrawing bool   `json:"withdrawing,omitempty"`
+}
+
+// The lanes of a pod. Each has some of its volumes, which are made sure of one after the
+// other; the lanes do not wait for each other. So what is renewed under running
+// containers is not held up by a volume that hangs, or takes half an hour to be given to
+// a group.
+const (
+	// fileLane has the volumes that are memory or folders of the root directory: files of
+	// the API, tokens, emptyDirs. A removal runs in it, while the other one is idle.
+	fileLane = iota
+	mountLane
+	lanes
+)
+
+// lane is what one lane of a pod does. Guarded by pods.mu.
+type lane struct {
+	stage laneStage
+	dirty bool      // there is a cause for another pass
+	due   time.Time // of the next pass without a cause; zero for none
+}
+
+// laneStage: idle -> running -> late -> idle, or past late.
+type laneStage int
+
+const (
+	idle laneStage = iota
+	running
+	late // it has run for slowPass
+)
+
 // volumeWork is one volume's state. It is replaced, never changed.
 type volumeWork struct {
 	state   volumev1.VolumeState

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -147,12 +148,12 @@ func (a *core) config() (*kubeletconfig.Config, error) {
 // securityOptions are the node's part of a pod's security.
 func (a *requests) securityOptions(ctx context.Context, cfg *kubeletconfig.Config, spec SandboxSpec) (pod.SecurityOptions, error) {
 	o := pod.SecurityOptions{
-		SeccompDefault:   value(cfg.Kubelet.SeccompDefault, false),
+		SeccompDefault:   ptr.Deref(cfg.Kubelet.SeccompDefault, false),
 		SeccompRoot:      a.layout.Seccomp(),
 		ExtraGroups:      spec.ExtraGroups,
 		ExtraMaskedPaths: a.host.thermalThrottle(),
 	}
-	if value(spec.Pod.Spec.HostUsers, true) {
+	if ptr.Deref(spec.Pod.Spec.HostUsers, true) {
 		return o, nil
 	}
 	if handlers := a.deps.Lookups.Node().Handlers; !handlers[spec.RuntimeHandler].UserNamespaces {
@@ -160,7 +161,7 @@ func (a *requests) securityOptions(ctx context.Context, cfg *kubeletconfig.Confi
 	}
 	idsPerPod := int64(65536)
 	if u := cfg.Kubelet.UserNamespaces; u != nil {
-		idsPerPod = value(u.IDsPerPod, idsPerPod)
+		idsPerPod = ptr.Deref(u.IDsPerPod, idsPerPod)
 	}
 	var err error
 	o.UserNamespace, err = a.users.Get(ctx, spec.Pod.UID, uint32(idsPerPod))
@@ -172,9 +173,9 @@ func (a *requests) resourceOptions(cfg *kubeletconfig.Config) pod.ResourceOption
 	node := a.deps.Lookups.Node()
 	o := pod.ResourceOptions{
 		MemoryCapacity: node.MemoryCapacity, SwapCapacity: node.SwapCapacity,
-		CPUQuota:             value(cfg.Kubelet.CPUCFSQuota, true),
+		CPUQuota:             ptr.Deref(cfg.Kubelet.CPUCFSQuota, true),
 		CgroupV2:             node.CgroupVersion == 2,
-		SingleProcessOOMKill: value(cfg.Kubelet.SingleProcessOOMKill, node.CgroupVersion != 2),
+		SingleProcessOOMKill: ptr.Deref(cfg.Kubelet.SingleProcessOOMKill, node.CgroupVersion != 2),
 		Swap:                 pod.SwapMode(cfg.Kubelet.MemorySwap.SwapBehavior),
 		SwapController:       a.host.swapController(node.CgroupVersion == 2),
 		HugePageSizes:        a.host.hugePageSizes(),
@@ -194,11 +195,4 @@ func (a *core) event(ctx context.Context, p *v1.Pod, container, kind, reason, me
 	if err := a.deps.Events.Emit(ctx, newEvent(p, container, kind, reason, message, a.deps.Clock.Now())); err != nil {
 		a.log.WarnContext(ctx, "event lost", "reason", reason, "pod", pod.FullName(p), "error", err.Error())
 	}
-}
-
-func value[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }

@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -136,7 +137,7 @@ func (a *Actuator) postStart(ctx context.Context, spec ContainerSpec, c *v1.Cont
 	a.event(ctx, p, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	kill := KillSpec{
 		Pod: p, Container: c.Name, ContainerID: id, PodIPs: spec.PodIPs, RunPreStop: true, Message: "FailedPostStartHook",
-		Grace: pod.Seconds(value(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)),
+		Grace: pod.Seconds(ptr.Deref(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)),
 	}
 	if stopErr := a.StopContainer(ctx, kill); stopErr != nil {
 		a.log.WarnContext(ctx, "container with failed postStart hook not stopped", "pod", pod.FullName(p), "container", c.Name, "error", stopErr.Error())

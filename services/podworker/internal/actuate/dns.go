@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -23,7 +24,7 @@ func (a *requests) dns(cfg *kubeletconfig.Config, p *v1.Pod) (*runtimeapi.DNSCon
 		NodeIPs: a.deps.Lookups.Node().IPs,
 	}
 	var limits []netfile.Warning
-	if file := value(cfg.Kubelet.ResolverConfig, ""); file != "" && p.Spec.DNSPolicy != v1.DNSNone {
+	if file := ptr.Deref(cfg.Kubelet.ResolverConfig, ""); file != "" && p.Spec.DNSPolicy != v1.DNSNone {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return nil, nil, fmt.Errorf("resolvConf %s: %w", file, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/podworker/internal/queue"
@@ -23,8 +24,8 @@ const lending = time.Second
 // letter.
 func turnsOf(cfg *kubeletconfig.Config) queue.Rules {
 	switch {
-	case !value(cfg.Kubelet.SerializeImagePulls, true):
-		return queue.Rules{Limit: int(value(cfg.Kubelet.MaxParallelImagePulls, 0))}
+	case !ptr.Deref(cfg.Kubelet.SerializeImagePulls, true):
+		return queue.Rules{Limit: int(ptr.Deref(cfg.Kubelet.MaxParallelImagePulls, 0))}
 	case cfg.Origins.Of("serializeImagePulls") == (kubeletconfig.Source{}):
 		return queue.Rules{Limit: 1, Patience: lending}
 	}
@@ -44,7 +45,7 @@ type pullLimiter struct {
 
 // allow refuses a pull that comes too soon.
 func (l *pullLimiter) allow(cfg *kubeletconfig.Config) error {
-	qps, burst := value(cfg.Kubelet.RegistryPullQPS, 5), cfg.Kubelet.RegistryBurst
+	qps, burst := ptr.Deref(cfg.Kubelet.RegistryPullQPS, 5), cfg.Kubelet.RegistryBurst
 	if qps <= 0 {
 		return nil
 	}

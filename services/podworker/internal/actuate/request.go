@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -76,7 +77,7 @@ func (a *requests) containerInput(ctx context.Context, cfg *kubeletconfig.Config
 		memory := a.deps.Lookups.Node().Allocatable[v1.ResourceMemory]
 		in.MemoryQoS = &criconfig.MemoryQoS{
 			Tiered:           cfg.Kubelet.MemoryReservationPolicy == "TieredReservation",
-			ThrottlingFactor: value(cfg.Kubelet.MemoryThrottlingFactor, 0.9),
+			ThrottlingFactor: ptr.Deref(cfg.Kubelet.MemoryThrottlingFactor, 0.9),
 			NodeAllocatable:  memory.Value(), PageSize: int64(os.Getpagesize()),
 		}
 	}

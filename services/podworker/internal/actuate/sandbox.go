@@ -3,22 +3,18 @@
 package actuate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/criconfig"
-	"github.com/sextant-node/sextant/services/podworker/internal/actuate/userns"
 )
 
 // RunSandbox makes and starts a pod's sandbox with its network, after its
@@ -110,29 +106,4 @@ func (a *sandboxes) RemoveSandbox(ctx context.Context, p *v1.Pod, id string) err
 		return &Error{reason.KillPodSandboxError, fmt.Sprintf("remove sandbox %s of pod %q: %v", id, pod.String(p), plain(err)), err}
 	}
 	return nil
-}
-
-// sandboxUsers asks the runtime for the user namespace of a pod's newest sandbox, a ready
-// one if there is one.
-func sandboxUsers(runtime runtimeapi.RuntimeServiceClient) userns.Sandbox {
-	return func(ctx context.Context, uid types.UID) (*runtimeapi.UserNamespace, error) {
-		resp, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
-			Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{pod.PodUIDLabel: string(uid)}},
-		})
-		if err != nil || len(resp.GetItems()) == 0 {
-			return nil, err
-		}
-		newest := slices.MaxFunc(resp.GetItems(), func(a, b *runtimeapi.PodSandbox) int {
-			return cmp.Or(cmp.Compare(b.GetState(), a.GetState()), cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt())) // ready is the lesser state
-		})
-		status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: newest.GetId()})
-		if err != nil {
-			return nil, err
-		}
-		users := status.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions()
-		if len(users.GetUids()) == 0 || len(users.GetGids()) == 0 {
-			return nil, fmt.Errorf("the runtime does not report the user namespace of sandbox %s", newest.GetId())
-		}
-		return users, nil
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // userStart is how far the start of a pod with a user namespace (KEP-127) has come.
@@ -32,7 +33,7 @@ type userPods struct {
 	pods map[types.UID]userStart
 }
 
-func userPod(p *v1.Pod) bool { return !value(p.Spec.HostUsers, true) }
+func userPod(p *v1.Pod) bool { return !ptr.Deref(p.Spec.HostUsers, true) }
 
 // begin notes that a sandbox is begun.
 func (u *userPods) begin(p *v1.Pod) {
