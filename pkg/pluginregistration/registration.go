@@ -35,6 +35,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
@@ -43,9 +44,10 @@ const (
 	infoLimit   = 10 * time.Second // to dial and to say who it is
 	notifyLimit = 5 * time.Second
 	rescan      = 5 * time.Second
-	retryLeast  = 500 * time.Millisecond
-	retryMost   = 2*time.Minute + 2*time.Second
 )
+
+// retries are the waits after a registration that failed.
+var retries = backoff.Doubling{Least: 500 * time.Millisecond, Most: 2*time.Minute + 2*time.Second}
 
 // Bounds of what a plugin says.
 const (
@@ -236,7 +238,6 @@ func (r *Registry) scan(ctx context.Context, notify *fsnotify.Watcher, watching 
 // keep registers the plugin of one socket, and lets it go when the socket is
 // gone. When the whole registry ends, plugins stay registered.
 func (r *Registry) keep(ctx context.Context, path string, s *socket) {
-	wait := retryLeast
 	tried := sync.OnceFunc(func() { close(s.tried) })
 	defer tried()
 	said := ""
@@ -246,7 +247,7 @@ func (r *Registry) keep(ctx context.Context, path string, s *socket) {
 			r.cfg.Types[in.Type].Unregister(*in)
 		}
 	}()
-	for {
+	for failures := 1; ; failures++ {
 		p, err := r.register(ctx, path)
 		tried()
 		if p != nil {
@@ -263,14 +264,9 @@ func (r *Registry) keep(ctx context.Context, path string, s *socket) {
 			said = text
 			r.cfg.Log.Warn("plugin not registered", "socket", path, "error", text)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !retries.Wait(ctx, failures) {
 			return
-		case <-timer.C:
 		}
-		wait = min(2*wait, retryMost)
 	}
 }
 

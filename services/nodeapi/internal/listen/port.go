@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/callerlog"
 )
@@ -58,29 +59,31 @@ func newOpenPort(p Port, listener net.Listener, d Deps) *openPort {
 	return o
 }
 
+// acceptWaits are the waits after connections that could not be accepted (net/http's).
+var acceptWaits = backoff.Doubling{Least: 5 * time.Millisecond, Most: time.Second}
+
 // serve accepts connections until the port is closed.
 func (o *openPort) serve() {
 	go func() { _ = o.strangers.server.Serve(o.strangers) }() // until it is shut
 	if o.certified != o.strangers {
 		go func() { _ = o.certified.server.Serve(o.certified) }()
 	}
-	const least, most = 5 * time.Millisecond, time.Second
-	for wait := least; ; {
+	for failures := 0; ; {
 		accepted, err := o.listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // too many files are open, or the caller has left already
+			failures++
 			o.callers.Log(context.Background(), slog.LevelWarn, "", "connection not accepted", service.KeyError, err.Error())
 			select {
 			case <-o.strangers.closed:
 				return
-			case <-time.After(wait):
+			case <-time.After(acceptWaits.After(failures)):
 			}
-			wait = min(2*wait, most)
 			continue
 		}
-		wait = least
+		failures = 0
 		if o.tls == nil {
 			o.strangers.serve(o.strangers.limiter.admit(accepted, 0))
 			continue
