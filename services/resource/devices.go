@@ -310,14 +310,15 @@ func (d *podDevices) file() ([]byte, error) {
 	return d.manager.File(entries)
 }
 
-// pass acts on what has changed of the plugins since the last.
-func (d *podDevices) pass(ctx context.Context, now *settings, ended func(uid string) bool, wake signal.Signal) {
+// pass acts on what has changed of the plugins since the last, and reports whether anything
+// has.
+func (d *podDevices) pass(ctx context.Context, now *settings, ended func(uid string) bool, wake signal.Signal) (changed bool) {
 	if next := d.manager.Expire(); !next.IsZero() {
 		time.AfterFunc(max(next.Sub(d.events.now()), time.Second), wake.Send)
 	}
 	d.drop(now, ended)
 	before, inventory := d.seen, d.manager.Inventory()
-	changed := len(before) != len(inventory)
+	changed = len(before) != len(inventory)
 	for name, r := range inventory {
 		was := before[name]
 		changed = changed || was != r
@@ -333,15 +334,15 @@ func (d *podDevices) pass(ctx context.Context, now *settings, ended func(uid str
 		}
 	}
 	if !changed {
-		return
+		return false
 	}
 	d.seen = inventory
-	d.changed.Send()
 	d.ledger.each(func(h *held) {
 		if !h.Releasing && len(devices.Health(h.chosen.GetContainers(), inventory)) > 0 && answered(h.chosen) {
 			d.ledger.show(ctx, h)
 		}
 	})
+	return true
 }
 
 // drop forgets what the kubelet's file has of pods that ended while nothing watched: they

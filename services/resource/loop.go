@@ -82,8 +82,11 @@ func (l *loop) settle(ctx context.Context) error {
 		return err
 	}
 	l.evictor.pass(ctx, next)
-	l.devices.pass(ctx, next, l.claims.unexpected, l.wake)
-	l.files.changed.Send()
+	if l.devices.pass(ctx, next, l.claims.unexpected, l.wake) {
+		l.files.write(next) // before pods come for what is published here
+	} else {
+		l.files.changed.Send()
+	}
 	if err := l.unallocated.search(l.evictor.now(), next); err != nil {
 		l.kit.Log.Error("pods' cgroups not listed", "error", err.Error())
 	}

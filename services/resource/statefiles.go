@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -19,8 +20,9 @@ import (
 // stateFiles are the kubelet's files of the CPUs, the memory and the devices that containers
 // have. They are for an agent that comes after this one: made of the ledger, which counts,
 // soon after it has changed and once more when the service stops. No admission waits for
-// them. An error to write one is logged; it is tried again with the next change, and with
-// each pass of the loop.
+// them. Which resources plugins have registered this agent, too, knows from them after a
+// restart; they are written before the node's item has a change of that. An error to write
+// one is logged; it is tried again with the next change, and with each pass of the loop.
 type stateFiles struct {
 	root    string
 	node    *node
@@ -29,7 +31,8 @@ type stateFiles struct {
 	devices *podDevices
 	changed signal.Signal // they may have to be others
 
-	written map[string][]byte // by path, as they are on the disk; only run has it
+	writing sync.Mutex        // held while files are made and written: the newest is written last
+	written map[string][]byte // by path, as they are on the disk
 
 	mu   sync.Mutex
 	gone map[string]bool // pods that were released: what was found for them is not kept
@@ -48,22 +51,35 @@ func (f *stateFiles) release(uid string) {
 	f.gone[uid] = true
 }
 
+// filesRest is the least time between two writes: many pods that come at once are few
+// writes.
+const filesRest = 100 * time.Millisecond
+
 // run writes them until ctx ends, and then a last time.
 func (f *stateFiles) run(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for {
 		select {
 		case <-ctx.Done():
 		case <-f.changed:
 		}
+		last := ctx.Err() != nil
 		if now, _ := f.node.now(); now != nil {
 			f.write(now)
 		}
+		if last {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(filesRest):
+		}
 	}
-	return nil
 }
 
 // write replaces the files that have changed.
 func (f *stateFiles) write(now *settings) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
 	all, err := f.pinned(now)
 	if err != nil {
 		f.ledger.log.Error("state files", "error", err.Error())
