@@ -30,12 +30,6 @@ import (
 	"github.com/sextant-node/sextant/services/status/internal/resourceslices"
 )
 
-// Config of the service: what it must know before config answers.
-type Config struct {
-	// NodeName is the name of the Node object; if empty it is the configuration's.
-	NodeName string
-}
-
 // Deps of the service.
 type Deps struct {
 	Kit *service.Kit

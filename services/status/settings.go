@@ -17,6 +17,12 @@ import (
 	"github.com/sextant-node/sextant/services/status/internal/events"
 )
 
+// Config of the service: what it must know before config answers.
+type Config struct {
+	// NodeName is the name of the Node object; if empty it is the configuration's.
+	NodeName string
+}
+
 // settings hold the configuration in force: the last one config served, in this
 // process or, from the journal, in an earlier one.
 type settings struct {
