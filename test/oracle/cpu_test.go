@@ -39,8 +39,7 @@ import (
 // packed here.
 func TestCPUs(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
-	dir := t.TempDir()
-	each(t, func(r *rand.Rand) (string, string) { return compareCPUs(r, dir) })
+	each(t, compareCPUs)
 }
 
 // takeOverCPUs has the reference start by a file.

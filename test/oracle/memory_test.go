@@ -35,8 +35,7 @@ import (
 // When one has gone the reference takes the node over by the file that is written then: it
 // accepts its sum and its contents, and goes on from it.
 func TestMemory(t *testing.T) {
-	dir := t.TempDir()
-	each(t, func(r *rand.Rand) (string, string) { return compareMemory(r, dir) })
+	each(t, compareMemory)
 }
 
 func compareMemory(r *rand.Rand, dir string) (string, string) {

@@ -8,6 +8,9 @@ package oracle
 import (
 	"flag"
 	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/klog/v2"
@@ -32,19 +35,31 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// each runs a property on as many random cases as asked for: it returns what the product
-// comes to and what the reference does, which must be the same.
-func each(t *testing.T, property func(r *rand.Rand) (got, want string)) {
+// mostFailures is how many cases may fail before the rest is not tried any more.
+const mostFailures = 5
+
+// each runs a property on as many random cases as asked for, on all processors: it returns
+// what the product comes to and what the reference does, which must be the same. dir is for
+// the files of one case at a time.
+func each(t *testing.T, property func(r *rand.Rand, dir string) (got, want string)) {
 	t.Helper()
-	failed := 0
-	for i := range uint64(*cases) {
-		got, want := property(rand.New(rand.NewPCG(*seed+i, 1)))
-		if got == want {
-			continue
-		}
-		t.Errorf("-seed=%d -cases=1: got\n%s\nthe reference has\n%s", *seed+i, got, want)
-		if failed++; failed == 5 {
-			t.FailNow()
-		}
+	var begun, failed atomic.Uint64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		dir := t.TempDir()
+		workers.Go(func() {
+			for failed.Load() < mostFailures {
+				i := begun.Add(1) - 1
+				if i >= uint64(*cases) {
+					return
+				}
+				got, want := property(rand.New(rand.NewPCG(*seed+i, 1)), dir)
+				if got != want {
+					failed.Add(1)
+					t.Errorf("-seed=%d -cases=1: got\n%s\nthe reference has\n%s", *seed+i, got, want)
+				}
+			}
+		})
 	}
+	workers.Wait()
 }

@@ -38,8 +38,7 @@ import (
 // container, or are refused for the same reason and with the same words.
 func TestScopes(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
-	dir := t.TempDir()
-	each(t, func(r *rand.Rand) (string, string) { return compareScopes(r, false, dir) })
+	each(t, func(r *rand.Rand, dir string) (string, string) { return compareScopes(r, false, dir) })
 }
 
 // TestScopesOfPods is TestScopes with the gate PodLevelResourceManagers: most pods have
@@ -48,8 +47,7 @@ func TestScopes(t *testing.T) {
 func TestScopesOfPods(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.PodLevelResourceManagers, true)
-	dir := t.TempDir()
-	each(t, func(r *rand.Rand) (string, string) { return compareScopes(r, true, dir) })
+	each(t, func(r *rand.Rand, dir string) (string, string) { return compareScopes(r, true, dir) })
 }
 
 // theirs is the reference: its scope with its policies as providers of hints.

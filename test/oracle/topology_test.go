@@ -19,7 +19,7 @@ import (
 // with and without prefer-closest-numa-nodes merges any hints of up to three providers to
 // the affinity, the preference and the admission that the reference comes to.
 func TestTopology(t *testing.T) {
-	each(t, func(r *rand.Rand) (string, string) {
+	each(t, func(r *rand.Rand, _ string) (string, string) {
 		n := 1 + r.IntN(8)
 		if r.IntN(3) > 0 {
 			n = 1 + r.IntN(4)
