@@ -56,7 +56,8 @@ func Read(raw []byte) (map[string]Result, error) {
 			if spec.LeafNodeType != "It" || spec.State == "skipped" && spec.Failure.Message == "" {
 				continue // not chosen; one that skips itself says why
 			}
-			name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), " ")
+			texts := append(spec.ContainerHierarchyTexts, spec.LeafNodeText)
+			name := strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " ") // as ginkgo's focus is matched
 			got[name] = Result{State: spec.State, Message: spec.Failure.Message, Attempts: spec.NumAttempts}
 		}
 	}

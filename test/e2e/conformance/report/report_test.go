@@ -10,7 +10,7 @@ import (
 func TestReport(t *testing.T) {
 	const report = `[{"SpecReports":[
 		{"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeType":"It","LeafNodeText":"a","State":"passed","NumAttempts":2},
-		{"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeType":"It","LeafNodeText":"b","State":"failed","Failure":{"Message":"why"}},
+		{"ContainerHierarchyTexts":["[sig-node] Pods",""],"LeafNodeType":"It","LeafNodeText":"b","State":"failed","Failure":{"Message":"why"}},
 		{"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeType":"It","LeafNodeText":"not chosen","State":"skipped"},
 		{"LeafNodeType":"SynchronizedBeforeSuite","State":"passed"}]}]`
 	got, err := Read([]byte(report))
