@@ -58,11 +58,12 @@ const filesRest = 100 * time.Millisecond
 // run writes them until ctx ends, and then a last time.
 func (f *stateFiles) run(ctx context.Context) error {
 	for {
+		last := false
 		select {
 		case <-ctx.Done():
+			last = true
 		case <-f.changed:
 		}
-		last := ctx.Err() != nil
 		if now, _ := f.node.now(); now != nil {
 			f.write(now)
 		}
