@@ -38,11 +38,14 @@ const (
 	cgroupRoot = "/sextant-demo"
 )
 
-// kubeletYAML is the node's KubeletConfiguration: it is willing to run on any machine.
+// kubeletYAML is the node's KubeletConfiguration: it is willing to run on any machine. On one
+// whose disk is nearly full, images that nothing uses would go, and containerd 1.6 does not pin
+// that of sandboxes, which can be had from nowhere else.
 const kubeletYAML = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %[1]s/pod-logs/pods
 staticPodPath: %[1]s/manifests
+imageGCHighThresholdPercent: 100
 containerRuntimeEndpoint: %[2]s
 cgroupRoot: ` + cgroupRoot + `
 authentication:
