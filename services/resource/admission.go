@@ -246,6 +246,7 @@ func (a *admission) act(ctx context.Context, h *held, p *v1.Pod, now *settings, 
 				a.ledger.forget(h.uid())
 				a.ledger.log.Error("checkpoint", "uid", h.uid(), "error", err.Error())
 			}
+			a.devices.touch()
 			return notYet("", err.Error()), nil
 		}
 	}

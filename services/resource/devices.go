@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -37,7 +38,8 @@ type podDevices struct {
 	node    *node
 	events  *events
 	log     *slog.Logger
-	changed signal.Signal // what the kubelet's file is to have is another
+	changed signal.Signal // what the kubelet's file is to have is another: stale
+	stale   atomic.Bool   // the kubelet's file is to be made again
 
 	mu sync.Mutex
 	// kept is what the kubelet's file has of pods that are not in the ledger, by UID: they
@@ -61,7 +63,14 @@ func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *n
 			d.kept[e.PodUID] = append(d.kept[e.PodUID], e)
 		}
 	}
+	d.stale.Store(true)
 	return d
+}
+
+// touch has the kubelet's file made again.
+func (d *podDevices) touch() {
+	d.stale.Store(true)
+	d.changed.Send()
 }
 
 // choice is a choice for a pod beside what the others hold.
@@ -212,7 +221,7 @@ func (d *podDevices) prepare(ctx context.Context, h *held) (*resourcev1.AdmitRes
 		return nil, err
 	}
 	d.ledger.set(func() { h.chosen = call.chosen })
-	d.changed.Send()
+	d.touch()
 	return nil, nil //nolint:nilnil // as documented
 }
 
@@ -285,7 +294,7 @@ func (d *podDevices) released(h *held) {
 	delete(d.kept, h.uid())
 	d.mu.Unlock()
 	if kept || len(devices.Entries(h.uid(), h.chosen.GetContainers())) > 0 {
-		d.changed.Send()
+		d.touch()
 	}
 }
 
@@ -337,6 +346,7 @@ func (d *podDevices) pass(ctx context.Context, now *settings, ended func(uid str
 		return false
 	}
 	d.seen = inventory
+	d.stale.Store(true)
 	d.ledger.each(func(h *held) {
 		if !h.Releasing && len(devices.Health(h.chosen.GetContainers(), inventory)) > 0 && answered(h.chosen) {
 			d.ledger.show(ctx, h)
@@ -363,6 +373,7 @@ func (d *podDevices) drop(now *settings, ended func(uid string) bool) {
 		d.mu.Lock()
 		delete(d.kept, uid)
 		d.mu.Unlock()
+		d.touch()
 	}
 }
 

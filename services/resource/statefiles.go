@@ -88,12 +88,16 @@ func (f *stateFiles) write(now *settings) {
 	for name, data := range all {
 		f.replace(filepath.Join(f.root, name), data)
 	}
+	if !f.devices.stale.Swap(false) { // a hundred pods are a millisecond of each pass
+		return
+	}
 	data, err := f.devices.file()
 	if err != nil {
 		f.ledger.log.Error("devices of pods not written for a kubelet", "error", err.Error())
-		return
 	}
-	f.replace(filepath.Join(pod.Layout{Root: f.root}.DevicePlugins(), checkpoint.Name), data)
+	if err != nil || !f.replace(filepath.Join(pod.Layout{Root: f.root}.DevicePlugins(), checkpoint.Name), data) {
+		f.devices.stale.Store(true)
+	}
 }
 
 // pinned are the files of CPUs and memory, by name.
@@ -107,17 +111,18 @@ func (f *stateFiles) pinned(now *settings) (map[string][]byte, error) {
 	return now.pins.Files(held, func(uid string) bool { return !f.gone[uid] && !f.claims.unexpected(uid) })
 }
 
-// replace replaces a file whose content is another.
-func (f *stateFiles) replace(path string, data []byte) {
+// replace replaces a file whose content is another, and reports whether it is right then.
+func (f *stateFiles) replace(path string, data []byte) bool {
 	if f.written[path] == nil {
 		f.written[path], _ = os.ReadFile(path) // none, or not readable: it is written
 	}
 	if bytes.Equal(f.written[path], data) {
-		return
+		return true
 	}
 	if err := file.Replace(path, data, 0o600); err != nil {
 		f.ledger.log.Error("state file not written", "file", filepath.Base(path), "error", err.Error())
-		return
+		return false
 	}
 	f.written[path] = data
+	return true
 }
