@@ -252,7 +252,9 @@ func TestPinnedCPUsAtEachWrite(t *testing.T) {
 		s.insist(&resourcev1.ReleaseRequest{Uid: "u"})
 		s.has("stays", "1", "0,2-3")
 	})
-	if kills < 8 {
+	// The admission, the release and its end, one after the other; the shared CPUs may be
+	// written with one of them, by the loop.
+	if kills < 6 {
 		t.Errorf("only %d kills: the checkpoint has more writes", kills)
 	}
 }
