@@ -203,7 +203,7 @@ e2e: build ## End-to-end tests on real runtimes and a real API server (root)
 	@cd test/e2e && ../env/tests.sh --packages="./identity . ./kubeadm ./harness ./bench/figures ./compare ./killmatrix/judge" -- -timeout=45m -count=1 -p=2 -short -skip='^(TestDeadFileSystem|TestVolumeCost|TestUpgrade|TestInstaller|TestRPM)$$'
 	@cd test/e2e && $(TESTSUM) -- ./volumekills -timeout=40m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./killmatrix -short -timeout=30m -count=1
-	@cd test/e2e && $(TESTSUM) -- ./devices -timeout=20m -count=1
+	@cd test/e2e && $(TESTSUM) -- ./devices -run='^(TestPlugins|TestTakeOver)$$' -timeout=20m -count=1
 	@cd test/e2e/conformance && go test -timeout=20m -count=1 -fast -agents=sextant -procs=$(PROCS) -attempts=2 -late=1 -ledger=$(RERUNS)
 
 # They wait most of the time.
