@@ -113,7 +113,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 func (s *Service) wire() error {
 	kit, real := s.kit, clock.RealClock{}
 	keeper, err := images.New(images.Deps{
-		Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerImages),
+		Runtime: s.broker.Runtime(), Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerImages),
 		Config: s.config.Config, Used: s.in.usedImages, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 	})
 	if err != nil {

@@ -47,6 +47,8 @@ type Config struct {
 	Images []Image
 	// Handlers are the names of runtime handlers beside the default "".
 	Handlers []string
+	// SandboxImage is what the verbose status names as the image of sandboxes.
+	SandboxImage string
 	// PodCIDR is what pod addresses come from; 10.88.0.0/16 if invalid (zero).
 	PodCIDR netip.Prefix
 	// Delay makes every unary call take this long on Clock.

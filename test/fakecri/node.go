@@ -5,6 +5,7 @@ package fakecri
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -42,7 +43,7 @@ func (s *runtimeServer) Status(_ context.Context, req *runtimeapi.StatusRequest)
 		resp.Features = &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}
 	}
 	if req.GetVerbose() {
-		resp.Info = map[string]string{"config": "{}", "golang": `"go"`}
+		resp.Info = map[string]string{"config": fmt.Sprintf(`{"sandboxImage":%q}`, r.cfg.SandboxImage), "golang": `"go"`}
 	}
 	return resp, nil
 }

@@ -41,8 +41,9 @@ type Feed interface {
 
 // Deps is what images are known and removed by.
 type Deps struct {
-	Images runtimeapi.ImageServiceClient
-	Feed   Feed
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+	Feed    Feed
 	// Config is nil until the configuration is known.
 	Config func() *kubeletconfig.Config
 	// Used says which images are in use; ok is false while that is not known
@@ -258,6 +259,9 @@ func (k *Keeper) ready(ctx context.Context, cfg *kubeletconfig.Config) (bool, er
 	if err := k.list(ctx); err != nil {
 		return false, fmt.Errorf("list images: %w", err)
 	}
+	if err := k.pinSandbox(ctx); err != nil {
+		return false, err
+	}
 	if r, ok := k.records[""]; ok && cfg.Gate("RuntimeClassInImageCriApi") { // a runtime that gives no ID
 		if delete(k.records, ""); !r.InUse && !r.Pinned {
 			index := ""
@@ -268,6 +272,21 @@ func (k *Keeper) ready(ctx context.Context, cfg *kubeletconfig.Config) (bool, er
 		}
 	}
 	return true, nil
+}
+
+// pinSandbox has the image that the runtime makes sandboxes of pinned: containerd
+// before 1.7.3 names it in its status, and does not pin it.
+func (k *Keeper) pinSandbox(ctx context.Context) error {
+	resp, err := k.deps.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return fmt.Errorf("runtime status: %w", err)
+	}
+	used := sandboxImage(resp.GetInfo()).normal()
+	for id, r := range k.records {
+		r.Pinned = r.Pinned || used.has(id, r.Names)
+		k.records[id] = r
+	}
+	return nil
 }
 
 // remove removes images one by one; each is looked at again, for a container may

@@ -180,10 +180,10 @@ func newHouse(t *testing.T, images ...fakecri.Image) *house {
 	}
 	kubeletconfig.SetDefaults(&h.cfg.Kubelet)
 	*h.cfg.Kubelet.ImageGCLowThresholdPercent = 60
-	h.rt = fakecri.Start(t, fakecri.Config{Images: images})
+	h.rt = fakecri.Start(t, fakecri.Config{Images: images, SandboxImage: "sandbox:1"})
 	var err error
 	h.Keeper, err = New(Deps{
-		Images: runtimeapi.NewImageServiceClient(h.rt.Conn(t)), Feed: h.feed, Config: func() *kubeletconfig.Config { return h.cfg },
+		Runtime: runtimeapi.NewRuntimeServiceClient(h.rt.Conn(t)), Images: runtimeapi.NewImageServiceClient(h.rt.Conn(t)), Feed: h.feed, Config: func() *kubeletconfig.Config { return h.cfg },
 		Used: func() (Used, bool) { return h.used, h.known }, Disk: func(string) (Disk, error) { return h.disk, nil },
 		Tell:  func(_ context.Context, reason, message string) { h.told = append(h.told, reason+": "+message) },
 		Clock: h.clock, Log: slog.New(slog.DiscardHandler),
@@ -291,6 +291,30 @@ func order(h *house) {
 	}
 	h.used = Used{}
 	h.clock.Step(time.Minute)
+}
+
+// TestTheSandboxImage is not removed: no pod could be started without it where it can be
+// pulled from nowhere.
+func TestTheSandboxImage(t *testing.T) {
+	h := newHouse(t, fakecri.Image{Ref: "docker.io/library/sandbox:1", Size: uint64(mib)}, fakecri.Image{Ref: "docker.io/library/a:1", Size: uint64(mib)})
+	if err := h.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.rt.Fail(fakecri.Match{Method: "Status"}, 1, status.Error(codes.Unavailable, "not yet"))
+	if err := h.RemoveUnused(t.Context()); err == nil || h.names() != "a:1 sandbox:1" {
+		t.Errorf("error %v, left %q: images were removed before it was known of which sandboxes are made", err, h.names())
+	}
+	if err := h.RemoveUnused(t.Context()); err != nil || h.names() != "sandbox:1" {
+		t.Errorf("error %v, left %q", err, h.names())
+	}
+	for text, want := range map[string]string{
+		"": "map[]", "{}": "map[]", `{"sandboxImage":1}`: "map[]", "not JSON": "map[]",
+		`{"containerd":{},"sandboxImage":"registry.k8s.io/pause:3.6"}`: "map[registry.k8s.io/pause:3.6:true]",
+	} {
+		if got := fmt.Sprint(sandboxImage(map[string]string{"config": text})); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
 }
 
 func TestMinimalAge(t *testing.T) {

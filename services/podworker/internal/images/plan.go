@@ -4,6 +4,7 @@ package images
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -69,6 +70,18 @@ func observe(records map[string]Record, listed []*runtimeapi.Image, used Used, f
 		next[r.ID] = r
 	}
 	return next
+}
+
+// sandboxImage is the image that containerd's verbose status has in its
+// configuration as sandboxImage; none if there is no such field.
+func sandboxImage(info map[string]string) Used {
+	var config struct {
+		SandboxImage string `json:"sandboxImage"`
+	}
+	if json.Unmarshal([]byte(info["config"]), &config) != nil || config.SandboxImage == "" {
+		return nil // another runtime's text, for people
+	}
+	return Used{config.SandboxImage: true}
 }
 
 func names(image *runtimeapi.Image) []string {
