@@ -36,8 +36,8 @@ type loop struct {
 // run works until ctx ends.
 func (l *loop) run(ctx context.Context) error {
 	beat := l.kit.Heart("resources", time.Minute)
-	tick := time.NewTicker(period)
-	defer tick.Stop()
+	again := time.NewTimer(period)
+	defer again.Stop()
 	for {
 		beat()
 		err := l.settle(ctx)
@@ -49,14 +49,31 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		l.releaser.again(ctx)
 		l.resizer.again(ctx)
+		wait := pause(l.evictor.now(), l.evictor.next, l.unallocated.due)
+		if err != nil {
+			wait = max(wait, soon)
+		}
+		again.Reset(wait)
 		select {
 		case <-ctx.Done():
 			l.evictor.alarm.stop()
 			return l.ledger.file.Close()
 		case <-l.wake:
-		case <-tick.C:
+		case <-again.C:
 		}
 	}
+}
+
+// pause is how long the loop waits for a signal: until the first of what is due, which
+// would miss a tick that comes just before it, and a period at most.
+func pause(now time.Time, due ...time.Time) time.Duration {
+	wait := period
+	for _, at := range due {
+		if !at.IsZero() {
+			wait = min(wait, max(0, at.Sub(now)))
+		}
+	}
+	return wait
 }
 
 // settle takes up the configuration and the runtime's answer, decides about evictions,
@@ -81,13 +98,14 @@ func (l *loop) settle(ctx context.Context) error {
 	if err := l.ledger.showShared(ctx, next); err != nil {
 		return err
 	}
-	l.evictor.pass(ctx, next)
+	at := l.evictor.now()
+	l.evictor.pass(ctx, next, at)
 	if l.devices.pass(ctx, next, l.claims.unexpected, l.wake) {
 		l.files.write(next) // before pods come for what is published here
 	} else {
 		l.files.changed.Send()
 	}
-	if err := l.unallocated.search(l.evictor.now(), next); err != nil {
+	if err := l.unallocated.search(at, next); err != nil {
 		l.kit.Log.Error("pods' cgroups not listed", "error", err.Error())
 	}
 	return l.node.publish(ctx, next, l.evictor.wire(), l.unallocated.uids, l.claims.present())

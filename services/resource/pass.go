@@ -16,9 +16,8 @@ import (
 const soon = time.Second
 
 // pass makes a pass if one is due, and carries out what it decides.
-func (e *evictor) pass(ctx context.Context, now *settings) {
+func (e *evictor) pass(ctx context.Context, now *settings, at time.Time) {
 	hurried := e.hurried.Swap(false)
-	at := e.now()
 	done := e.reclaimed(at)
 	if !hurried && !done && at.Before(e.next) && !at.Before(e.next.Add(-period)) {
 		return
@@ -35,7 +34,6 @@ func (e *evictor) pass(ctx context.Context, now *settings) {
 	e.history = out.History
 	if out.Soon {
 		e.next = at.Add(soon)
-		time.AfterFunc(soon, e.wake.Send)
 	}
 	if out.Reclaiming != "" {
 		e.events.node(ctx, now, v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(out.Reclaiming))

@@ -26,7 +26,11 @@ type unallocated struct {
 // search looks when it is time. A cgroup counts when two searches find it: between the
 // two a pod that is admitted or released is noted.
 func (u *unallocated) search(at time.Time, now *settings) error {
-	if !now.qos() || at.Before(u.due) && at.After(u.due.Add(-2*period)) {
+	if !now.qos() {
+		u.due = time.Time{}
+		return nil
+	}
+	if at.Before(u.due) && at.After(u.due.Add(-2*period)) {
 		return nil
 	}
 	u.due = at.Add(period)
