@@ -332,13 +332,15 @@ conformance: test-setup ## Upstream's node tests on the reference kubelet and on
 		$(if $(CLUSTER),-kubeconfig='$(abspath $(CLUSTER))')
 
 GATES ?=
+KUBELET_FLAGS ?=
 
 .PHONY: node-tests
 node-tests: SKIP = \[Flaky\]
 node-tests: PROCS = 1
-node-tests: test-setup ## Upstream's e2e_node, which starts, configures and restarts the agent itself, on the reference kubelet and on Sextant (root; FOCUS, GATES)
+node-tests: test-setup ## Upstream's e2e_node, which starts, configures and restarts the agent itself, on the reference kubelet and on Sextant (root; FOCUS, GATES, KUBELET_FLAGS)
 	@test/env/install.sh runtime etcd kubernetes kubelet conformance node-tests
-	@cd test/e2e && go test ./conformance -v -count=1 -timeout=12h -as-kubelet -repeats=1 -agents='$(AGENTS)' -focus='$(FOCUS)' -leave-out='$(SKIP)' -procs=$(PROCS) -gates='$(GATES)'
+	@cd test/e2e && go test ./conformance -v -count=1 -timeout=12h -as-kubelet -repeats=1 -agents='$(AGENTS)' -focus='$(FOCUS)' -leave-out='$(SKIP)' -procs=$(PROCS) -gates='$(GATES)' \
+		-kubelet-flags='$(KUBELET_FLAGS)'
 
 HOSTILE ?=
 # The table is kept where the run is whole.

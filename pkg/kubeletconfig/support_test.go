@@ -231,7 +231,6 @@ func TestFlagsThatAreNotHonoured(t *testing.T) {
 		{arg: "--sync-frequency=5s", warning: "--sync-frequency: syncFrequency: has no effect: "},
 		{arg: "--storage-driver-db=x", warning: "--storage-driver-db: has no effect: there is no cAdvisor"},
 		{arg: "--experimental-mounter-path=/bin/true", warning: "--experimental-mounter-path: has no effect: "},
-		{arg: "--lock-file=/run/lock", problem: "--lock-file: is not supported: "},
 		{arg: "--windows-service", problem: "--windows-service: is not supported: this is a Linux build"},
 		{arg: "--cpu-manager-policy=static", problem: "--cpu-manager-policy: cpuManagerPolicy: "},
 	} {

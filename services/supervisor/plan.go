@@ -62,6 +62,10 @@ type Plan struct {
 	KeepSecrets string `json:"keepSecrets,omitempty"`
 	// Kubelet are the kubelet flags, passed to config unchanged.
 	Kubelet []string `json:"kubelet,omitempty"`
+	// LockFile and ExitOnLockContention are --lock-file and --exit-on-lock-contention, for
+	// the supervisor.
+	LockFile             string `json:"lockFile,omitempty"`
+	ExitOnLockContention bool   `json:"exitOnLockContention,omitempty"`
 	// WorkDir is where relative paths of those flags start.
 	WorkDir string `json:"workDir"`
 	// Disposable are folders that belong to this node alone; purging removes them.

@@ -21,17 +21,41 @@ import (
 
 func supervisorFile(run string) string { return filepath.Join(run, "supervisor.pid") }
 
-// Supervise runs every service of the plan until ctx ends.
+// Supervise runs every service of the plan until ctx ends, or another agent wants the lock
+// file and the plan says to leave it.
 func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
+	if err := file.Replace(supervisorFile(p.Run), pidText(os.Getpid()), 0o644); err != nil {
+		return err
+	}
+	err := p.supervise(ctx, log)
+	if errors.Is(err, errContended) { // as a kubelet ends: without an error
+		log.Info("the node ends", "cause", err.Error())
+		err = nil
+	}
+	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
+}
+
+func (p *Plan) supervise(ctx context.Context, log *slog.Logger) error {
 	k := &keeper{Plan: p, log: log}
 	binary, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if err := file.Replace(supervisorFile(p.Run), pidText(os.Getpid()), 0o644); err != nil {
-		return err
-	}
 	var tasks []service.Task
+	if p.LockFile != "" {
+		release, err := acquireLock(ctx, p.LockFile, log)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if p.ExitOnLockContention {
+			watch, err := watchLock(p.LockFile)
+			if err != nil {
+				return err
+			}
+			tasks = append(tasks, service.Task{Name: "lock", Run: watch})
+		}
+	}
 	for _, s := range house.Services() {
 		if s == house.Bus && p.Bus != "" {
 			continue // switched off, or the operator's own
@@ -53,8 +77,7 @@ func (p *Plan) Supervise(ctx context.Context, log *slog.Logger) error {
 	if systemd.IsRunningSystemd() {
 		tasks = append(tasks, service.Task{Name: "gates", Run: k.keepGates})
 	}
-	err = service.RunTasks(ctx, 10*time.Second, tasks...)
-	return errors.Join(err, os.Remove(supervisorFile(p.Run)))
+	return service.RunTasks(ctx, 10*time.Second, tasks...)
 }
 
 // KeepToolsUnit is the tools and the chains as a systemd unit.

@@ -27,6 +27,7 @@ var (
 	ledger     = flag.String("ledger", "", "file to which tests that needed more than one attempt are appended")
 	repeats    = flag.Int("repeats", 3, "how often to try a test again, on both nodes, that one passed and the other did not")
 	asKubelet  = flag.Bool("as-kubelet", false, "e2e_node starts, restarts and configures the agent itself, as its kubelet, on a machine that systemd runs")
+	agentFlags = flag.String("kubelet-flags", "", "with -as-kubelet: more flags of the agent, separated by spaces")
 	gates      = flag.String("gates", "", "with -as-kubelet: feature gates of the agent and of the API server, as in A=true,B=false")
 	kubeConfig = flag.String("kubeconfig", "", "test the nodes of this cluster as they are, instead of a lab's with -agents")
 )

@@ -105,7 +105,7 @@ func kubeletFlags(on target, spec, dir string) []string {
 	flags := []string{
 		"--k8s-bin-dir=" + on.programs, "--node-name=" + on.agent, "--report-dir=" + dir, "--system-spec-file=" + spec, "--prepull-images=false",
 		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
-		"--kubelet-flags=" + strings.Join([]string{"--fail-cgroupv1=false", "--fail-swap-on=false", "--cgroup-driver=cgroupfs"}, " "),
+		"--kubelet-flags=" + strings.TrimSpace("--fail-cgroupv1=false --fail-swap-on=false --cgroup-driver=cgroupfs "+*agentFlags),
 	}
 	if *gates != "" {
 		flags = append(flags, "--feature-gates="+*gates, "--service-feature-gates="+*gates)

@@ -86,6 +86,9 @@ func unitsPlan(warn io.Writer, u *upFlags, flags *kubeletconfig.Flags, said []st
 	for _, w := range warnings {
 		fmt.Fprintln(warn, "warning:", w)
 	}
+	if err == nil && conf.Node.LockFile != "" {
+		err = errors.New("--lock-file: no unit holds it; `sextant up` and the program called kubelet do")
+	}
 	if err == nil {
 		if err := ensureTunables(func(w string) { fmt.Fprintln(warn, "warning:", w) }, conf); err != nil {
 			return nil, err

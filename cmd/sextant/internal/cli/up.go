@@ -223,6 +223,7 @@ func planFor(u *upFlags, conf *kubeletconfig.Config, said []string) (*supervisor
 		Bus: u.bus, LogLevel: u.logLevel, UIDBase: u.uidBase,
 		CgroupRoot: conf.CgroupRoot(), Kubelet: said, WorkDir: dir,
 		Sockets: socketsOf(conf), GetStreams: u.getStreams, Library: u.library,
+		LockFile: conf.Node.LockFile, ExitOnLockContention: conf.Node.ExitOnLockContention,
 	}
 	plan.Chains = conf.Kubelet.MakeIPTablesUtilChains == nil || *conf.Kubelet.MakeIPTablesUtilChains
 	if u.keepSecrets != "disk" { // the default; versions before the flag do not know it
