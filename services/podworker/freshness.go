@@ -54,9 +54,11 @@ type freshness struct {
 	refresh refreshState
 	// asked is the change that the refresh under way will show.
 	asked uint64
-	// failure is why the last refresh failed, retryAt when it is tried again.
-	failure string
-	retryAt time.Time
+	// failure is why the last refresh failed, failures how many have in a row, retryAt when
+	// it is tried again.
+	failure  string
+	failures int
+	retryAt  time.Time
 }
 
 // changed notes that an act on the runtime has ended, and what it made. After one that

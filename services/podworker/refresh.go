@@ -8,10 +8,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 )
+
+// refreshes is how soon pleg is asked again: it is back a quarter of a second after it was
+// killed.
+var refreshes = backoff.Doubling{Least: 50 * time.Millisecond, Most: time.Second}
 
 // refresh asks pleg for a record of now; one request at a time.
 func (w *worker) refresh(ctx context.Context) {
@@ -44,7 +49,8 @@ func (w *worker) refresh(ctx context.Context) {
 			f.failure = ""
 			if err != nil {
 				f.failure = err.Error()
-				f.retryAt = w.l.clock.Now().Add(retryPeriod)
+				f.failures++
+				f.retryAt = w.l.clock.Now().Add(refreshes.After(f.failures))
 				if rpc.Is(err, rpc.Denied) {
 					w.l.log.Error("record refused", service.KeyUID, string(w.uid), service.KeyError, err.Error())
 				}
@@ -53,6 +59,7 @@ func (w *worker) refresh(ctx context.Context) {
 			if f.creates.observed == 0 && creates > 0 && (record == nil || !record.Alive()) {
 				w.l.suspect(ctx, w.uid) // what was begun last, perhaps by a former process, may be under way
 			}
+			f.failures = 0
 			f.record, f.since = record, feed.NewBarrier(revision, before)
 			f.changes.observed, f.creates.observed = changes, creates
 			if inventory == nil {

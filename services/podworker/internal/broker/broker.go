@@ -36,7 +36,9 @@ type Config struct {
 	// Starts bounds how many of podworker's calls have the runtime start something
 	// (DefaultStarts).
 	Starts queue.Rules
-	// Finish is how long such a call goes on after its caller has given it up
+	// Removals bounds how many of them have it remove something (DefaultRemovals).
+	Removals queue.Rules
+	// Finish is how long one that starts something goes on after its caller has given it up
 	// (DefaultFinish).
 	Finish time.Duration
 }
@@ -52,6 +54,11 @@ const DefaultFinish = 10 * time.Second
 // hangs holds the next up for no more than the patience.
 var DefaultStarts = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * time.Millisecond}
 
+// DefaultRemovals keeps most of the runtime for others: nobody waits for a removal, and a
+// hundred at once, when as many pods have ended, have the next start wait three seconds
+// behind them (containerd 2.4 writes to its database one at a time).
+var DefaultRemovals = queue.Rules{Limit: 4, Patience: 300 * time.Millisecond}
+
 // Deps is what a broker works with.
 type Deps struct {
 	Identities house.Identities
@@ -66,13 +73,20 @@ type Deps struct {
 	MayProbe func(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, containerID string, command []string) error
 }
 
+// turn is a queue and its rules.
+type turn struct {
+	queue *queue.Queue
+	rules queue.Rules
+}
+
 // Broker holds the connection to the runtime and serves it.
 type Broker struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
 	reaper  Reaper
-	starts  *queue.Queue
+	// turns are the queues of what waits for its turn, by kind.
+	turns map[kind]turn
 	// answers has a place for each answer of a command that is being received.
 	answers  chan struct{}
 	mayProbe func(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, containerID string, command []string) error

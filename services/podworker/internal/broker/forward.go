@@ -78,17 +78,19 @@ func (b *Broker) bound(ctx context.Context, m method) (context.Context, context.
 }
 
 // inProcess does for podworker's own calls what forward does for others', and has
-// those that start something wait for their turn.
+// those that start or remove something wait for their turn.
 func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
 	m, ok := methods[name]
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
 	}
-	if m.starts {
-		if err := b.starts.Enter(ctx, b.cfg.Starts); err != nil {
+	if turn, ok := b.turns[m.kind]; ok {
+		if err := turn.queue.Enter(ctx, turn.rules); err != nil {
 			return status.FromContextError(err).Err()
 		}
-		defer b.starts.Leave()
+		defer turn.queue.Leave()
+	}
+	if m.kind == starting {
 		var end context.CancelFunc
 		ctx, end = outlasting(ctx, b.cfg.Finish)
 		defer end()

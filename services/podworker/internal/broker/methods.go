@@ -30,9 +30,17 @@ type method struct {
 	operation string
 	patience  patience
 	image     bool // belongs to ImageService
-	// starts: has the runtime start something, and waits for its turn.
-	starts bool
+	kind      kind
 }
+
+// kind is what a method has the runtime do. Calls of all but the first wait for their turn.
+type kind int
+
+const (
+	other kind = iota
+	starting
+	removing
+)
 
 // methods holds every method of the CRI by its full name.
 var methods = allMethods()
@@ -59,17 +67,20 @@ var patienceOf = map[string]patience{
 	"CheckpointContainer": unbounded,
 }
 
-var starts = map[string]bool{"RunPodSandbox": true, "CreateContainer": true, "StartContainer": true}
+var kindOf = map[string]kind{
+	"RunPodSandbox": starting, "CreateContainer": starting, "StartContainer": starting,
+	"RemoveContainer": removing, "RemovePodSandbox": removing,
+}
 
 func allMethods() map[string]method {
 	all := map[string]method{}
 	for _, desc := range []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc} {
 		image := desc == &runtimeapi.ImageService_ServiceDesc
 		for _, m := range desc.Methods {
-			all["/"+desc.ServiceName+"/"+m.MethodName] = method{operationOf(m.MethodName), patienceOf[m.MethodName], image, starts[m.MethodName]}
+			all["/"+desc.ServiceName+"/"+m.MethodName] = method{operationOf(m.MethodName), patienceOf[m.MethodName], image, kindOf[m.MethodName]}
 		}
 		for _, s := range desc.Streams {
-			all["/"+desc.ServiceName+"/"+s.StreamName] = method{operationOf(s.StreamName), unbounded, image, false}
+			all["/"+desc.ServiceName+"/"+s.StreamName] = method{operationOf(s.StreamName), unbounded, image, other}
 		}
 	}
 	return all

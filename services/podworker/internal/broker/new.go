@@ -24,6 +24,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if cfg.Starts == (queue.Rules{}) {
 		cfg.Starts = DefaultStarts
 	}
+	if cfg.Removals == (queue.Rules{}) {
+		cfg.Removals = DefaultRemovals
+	}
 	if cfg.Finish == 0 {
 		cfg.Finish = DefaultFinish
 	}
@@ -38,7 +41,11 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		}
 	}
 	b := &Broker{
-		cfg: cfg, log: deps.Log, reaper: deps.Reaper, starts: queue.New(clock.RealClock{}),
+		cfg: cfg, log: deps.Log, reaper: deps.Reaper,
+		turns: map[kind]turn{
+			starting: {queue.New(clock.RealClock{}), cfg.Starts},
+			removing: {queue.New(clock.RealClock{}), cfg.Removals},
+		},
 		answers: make(chan struct{}, answersAtOnce), mayProbe: deps.MayProbe,
 	}
 	if b.mayProbe == nil {

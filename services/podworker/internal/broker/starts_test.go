@@ -37,7 +37,7 @@ func TestStartsWaitForTheirTurn(t *testing.T) {
 	if !<-told {
 		t.Error("the first that is told of a wait is its end")
 	}
-	if running, waiting := b.starts.Load(); running != 1 || waiting != 1 {
+	if running, waiting := b.turns[starting].queue.Load(); running != 1 || waiting != 1 {
 		t.Fatalf("%d run and %d wait, want one of each", running, waiting)
 	}
 	if _, err := b.Runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}); err != nil {
@@ -59,6 +59,44 @@ func TestStartsWaitForTheirTurn(t *testing.T) {
 	}
 	if n := len(rt.Sandboxes()); n != 2 {
 		t.Errorf("%d sandboxes, want 2", n)
+	}
+}
+
+// TestRemovalsWaitForTheirTurn: a start does not wait behind all that is being removed.
+func TestRemovalsWaitForTheirTurn(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	b, _ := serve(t, Config{RuntimeEndpoint: rt.Endpoint(), Removals: queue.Rules{Limit: 2}}, everybody())
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	stall := rt.Stall(fakecri.Match{Method: "RemovePodSandbox"})
+	ended, told := make(chan error, 5), make(chan bool, 6)
+	waits := queue.Tell(ctx, func(waiting bool) { told <- waiting })
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		resp, err := b.Runtime().RunPodSandbox(ctx, sandboxRequest(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := b.Runtime().RemovePodSandbox(waits, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: resp.GetPodSandboxId()})
+			ended <- err
+		}()
+	}
+	for range 3 {
+		if !<-told {
+			t.Error("the first that is told of a wait is its end")
+		}
+	}
+	if n := stall.Caught(); n != 2 {
+		t.Errorf("%d are being removed, want 2", n)
+	}
+	if _, err := b.Runtime().RunPodSandbox(ctx, sandboxRequest("new")); err != nil {
+		t.Errorf("a start beside them: %v", err)
+	}
+	stall.Release()
+	for range 5 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
