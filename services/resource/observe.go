@@ -189,7 +189,7 @@ func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, 
 		}
 	}
 	if cgroups {
-		reading := e.readings.ofCgroups(now)
+		reading := e.readings.ofCgroupsNow(now)
 		for _, p := range reading.GetPods() {
 			m.cgroup(p, names)
 		}

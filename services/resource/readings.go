@@ -38,10 +38,22 @@ func (s *shelf[T]) get(now func() time.Time, read func(time.Time) T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began := now(); s.at.IsZero() || began.Sub(s.at) >= shared || began.Before(s.at) {
-		s.last, s.at = read(began), began
-		time.AfterFunc(forgotten, func() { s.forget(began) })
+		s.read(began, read)
 	}
 	return s.last
+}
+
+// anew is a reading of now, which answers others too.
+func (s *shelf[T]) anew(now func() time.Time, read func(time.Time) T) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read(now(), read)
+	return s.last
+}
+
+func (s *shelf[T]) read(began time.Time, read func(time.Time) T) {
+	s.last, s.at = read(began), began
+	time.AfterFunc(forgotten, func() { s.forget(began) })
 }
 
 // forgotten is when a reading that was not followed up is dropped: that of a full

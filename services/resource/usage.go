@@ -23,6 +23,12 @@ func (r *readings) ofCgroups(now *settings) *resourcev1.UsageResponse {
 	return r.cgroups.get(r.now, func(at time.Time) *resourcev1.UsageResponse { return r.readCgroups(now, at) })
 }
 
+// ofCgroupsNow is ofCgroups without one that was made before: a pod is not evicted for what
+// another has taken since.
+func (r *readings) ofCgroupsNow(now *settings) *resourcev1.UsageResponse {
+	return r.cgroups.anew(r.now, func(at time.Time) *resourcev1.UsageResponse { return r.readCgroups(now, at) })
+}
+
 // usage is a reading of all, with disks if asked to.
 func (r *readings) usage(ctx context.Context, now *settings, disk bool) *resourcev1.UsageResponse {
 	reading := r.ofCgroups(now)
