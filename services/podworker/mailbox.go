@@ -12,8 +12,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/signal"
 )
 
-// retryPeriod is how soon pleg is asked again, and the disk tried again, after
-// a failure.
+// retryPeriod is how soon the disk is tried again after a failure.
 const retryPeriod = time.Second
 
 // mailbox wakes one goroutine and hands it functions to run. Safe for concurrent use.
