@@ -2,6 +2,11 @@
 
 // Command sextant is the node: `sextant run SERVICE` is one process of it,
 // `sextant up` starts them all, and the other verbs are the operator's.
+//
+// Each process goes by the processors that it has at its start: Go would look for others each
+// second that it is awake, in each of ten processes.
+//
+//go:debug updatemaxprocs=0
 package main
 
 import (

@@ -4,6 +4,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -75,6 +76,9 @@ func Connect(cfg ClientConfig) (*Client, error) {
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.lookAll() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Log.Debug("bus", "error", err.Error())
+			if errors.Is(err, nats.ErrSlowConsumer) { // some have been dropped
+				c.lookAll()
+			}
 		}),
 	}
 	target := cfg.URL

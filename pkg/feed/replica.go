@@ -34,7 +34,7 @@ type ReplicaConfig struct {
 	// Listener may be nil: then the replica polls.
 	Listener Listener
 	// Poll is the period without announcements (default 500 ms): the reader or the
-	// owner is not on the bus. Safety is the period with them (default 30 s), for
+	// owner is not on the bus. Safety is the period with them (default 1 min), for
 	// one may be lost.
 	Poll, Safety time.Duration
 	// Page is the most that one answer may hold, in bytes (default 8 MiB, which is
@@ -94,7 +94,7 @@ func NewReplica[T any](cfg ReplicaConfig, decode func(key string, value []byte) 
 		cfg.Poll = 500 * time.Millisecond
 	}
 	if cfg.Safety == 0 {
-		cfg.Safety = 30 * time.Second
+		cfg.Safety = time.Minute
 	}
 	if cfg.Page == 0 {
 		cfg.Page = maxPage
@@ -196,17 +196,28 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 		} else {
 			failures = 0
 		}
-		wait := m.cfg.Safety
-		if failures > 0 || !m.announced() {
-			wait = m.cfg.Poll
-			if failures > 0 && failures < 10 {
-				wait = min(wait, 100*time.Millisecond) // the owner is probably starting
-			}
-		}
 		signal.Rest(ctx, began)
+		if failures == 0 && m.announced() {
+			timer.Reset(untilSafety(time.Now(), m.cfg.Safety))
+			continue
+		}
+		wait := m.cfg.Poll
+		if failures > 0 && failures < 10 {
+			wait = min(wait, 100*time.Millisecond) // the owner is probably starting
+		}
 		// Spread, so that a node's replicas do not pull in step.
 		timer.Reset(wait - time.Duration(rand.Int64N(int64(wait)/5+1)))
 	}
+}
+
+// phase gives each process moments of its own for what untilSafety is about.
+var phase = rand.N(time.Hour)
+
+// untilSafety is the time until the next pull that nothing was announced for, at most period:
+// the replicas of a process pull at the same moments, so that at rest it is woken once for
+// all of them, and those of other processes at others.
+func untilSafety(now time.Time, period time.Duration) time.Duration {
+	return period - time.Duration(now.Add(phase).UnixNano()%int64(period))
 }
 
 // announced reports whether the owner's announcements arrive here: both are on the bus.

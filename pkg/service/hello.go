@@ -15,7 +15,7 @@ import (
 )
 
 // helloPeriod is how often a service publishes its Hello on the bus.
-const helloPeriod = 10 * time.Second
+const helloPeriod = 30 * time.Second
 
 type hello struct {
 	nodev1.UnimplementedNodeServiceServer

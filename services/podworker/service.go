@@ -21,6 +21,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
@@ -163,7 +164,11 @@ func (s *Service) wire() error {
 			Containers: runningContainers{s.in}, Runtime: s.broker.Runtime(), Clock: real, Timeout: s.runtimeTimeout,
 		}),
 	})
-	rotator := logs.NewRotator(logs.RotatorDeps{Runtime: s.broker.Runtime(), Running: s.in.runningLogs, Config: s.config.Config, Clock: real, Log: kit.Log})
+	runs := signal.New()
+	s.in.Records.Watch(func([]string) { runs.Send() })
+	rotator := logs.NewRotator(logs.RotatorDeps{
+		Runtime: s.broker.Runtime(), Running: s.in.runningLogs, Changed: runs, Config: s.config.Config, Clock: real, Log: kit.Log,
+	})
 	kit.Go("broker", s.broker.Run)
 	kit.Go("pods", s.run)
 	kit.Go("logind", s.loop.end.machine.run)

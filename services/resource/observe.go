@@ -43,15 +43,13 @@ func (e *evictor) observe(ctx context.Context, now *settings, at time.Time) map[
 	failed := func(what string, err error) {
 		e.log.Warn("node not measured", "what", what, "error", err.Error())
 	}
-	root, _, _ := e.reader.Cgroup("/", at)
 	if meminfo, err := e.node.host.Memory(); err != nil {
 		failed("memory", err)
 	} else {
-		m := usage.Root(root.GetMemory(), meminfo)
-		noteMemory(eviction.MemoryAvailable, m)
+		noteMemory(eviction.MemoryAvailable, usage.Root(e.reader.Memory("/"), meminfo))
 	}
-	if kubepods, _, ok := e.reader.Cgroup(pod.KubepodsCgroup(now.root).Path(now.driver), at); ok && now.qos() {
-		if m := kubepods.GetMemory(); m != nil && m.Limit != nil && m.GetLimit() < unlimited {
+	if now.qos() {
+		if m := e.reader.Memory(pod.KubepodsCgroup(now.root).Path(now.driver)); m != nil && m.Limit != nil && m.GetLimit() < unlimited {
 			noteMemory(eviction.AllocatableMemory, m)
 		}
 	}

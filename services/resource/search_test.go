@@ -50,7 +50,9 @@ func TestACgroupCountsWhenItLasts(t *testing.T) {
 		{30, nil, errors.New("no"), []string{"a", "b"}},
 		{40, []types.UID{"b"}, nil, []string{"b"}},
 		{50, nil, nil, nil},
-		{60, []types.UID{"b"}, nil, nil},
+		{60, []types.UID{"b"}, nil, nil}, // not due: there was none
+		{110, []types.UID{"b"}, nil, nil},
+		{120, []types.UID{"b"}, nil, []string{"b"}},
 		{-3600, []types.UID{"b"}, nil, []string{"b"}}, // the clock was set back
 	} {
 		cgroups.uids, cgroups.err = step.there, step.err

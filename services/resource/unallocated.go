@@ -12,6 +12,10 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
+// searchPeriod is how often cgroups that hold nothing are searched for while there are none:
+// there are some after a start, if ever, and the first search is then.
+const searchPeriod = time.Minute
+
 // unallocated looks for cgroups of pods that hold nothing: the allocation was lost with
 // the state file, or another agent made the cgroup. The loop's alone.
 type unallocated struct {
@@ -30,7 +34,7 @@ func (u *unallocated) search(at time.Time, now *settings) error {
 		u.due = time.Time{}
 		return nil
 	}
-	if at.Before(u.due) && at.After(u.due.Add(-2*period)) {
+	if at.Before(u.due) && at.After(u.due.Add(-2*searchPeriod)) {
 		return nil
 	}
 	u.due = at.Add(period)
@@ -48,6 +52,9 @@ func (u *unallocated) search(at time.Time, now *settings) error {
 				}
 			}
 		}
+	}
+	if len(found) == 0 {
+		u.due = at.Add(searchPeriod)
 	}
 	u.seen, u.uids = found, slices.Sorted(maps.Keys(lasting))
 	return nil

@@ -226,12 +226,22 @@ func (a *agent) watched(t *testing.T, agentKey, runtimeKey, memoryKey string) {
 	t.Helper()
 	rest(t, *settle)
 	agent, runtime := a.processes(), a.rt.Processes()
+	before := make([]time.Duration, len(agent))
 	began := time.Now()
-	agentBefore, runtimeBefore := cpu(t, agent), cpu(t, runtime)
+	for i := range agent {
+		before[i] = cpu(t, agent[i:i+1])
+	}
+	runtimeBefore := cpu(t, runtime)
 	rest(t, *idle)
 	span := time.Since(began)
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / span.Seconds() }
-	a.run.Add(a.name, agentKey, percent(cpu(t, agent)-agentBefore))
+	sum := 0.0
+	for i, p := range agent {
+		part := percent(cpu(t, agent[i:i+1]) - before[i])
+		a.run.Add(a.name, figures.PartOf(agentKey, p.Name), part)
+		sum += part
+	}
+	a.run.Add(a.name, agentKey, sum)
 	a.run.Add(a.name, runtimeKey, percent(cpu(t, runtime)-runtimeBefore))
 	a.run.Add(a.name, memoryKey, a.memory(t, memoryKey))
 	if memoryKey == figures.Of(figures.Memory, a.run.Pods[0]) {

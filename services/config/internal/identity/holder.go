@@ -20,8 +20,9 @@ import (
 	"github.com/sextant-node/sextant/services/config/internal/renewal"
 )
 
-// period of looking without a signal.
-const period = 10 * time.Second
+// period of looking without a signal: the files are watched, and a certificate says when it
+// expires.
+const period = 30 * time.Second
 
 // Settings of the identity, from kubelet flags and configuration.
 type Settings struct {

@@ -3,6 +3,7 @@
 package certificate
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -21,6 +22,11 @@ import (
 // writes, the last one is served from memory, and written again at each get.
 type selfSigned struct {
 	cert, key []byte // PEM
+	// read is what was read last of the files, and the pair in it.
+	read struct {
+		cert, key []byte
+		pair      tls.Certificate
+	}
 	// beat is the watchdog's.
 	beat func()
 }
@@ -29,8 +35,8 @@ type selfSigned struct {
 // expires, and when it does not fit the clock or the node's name. With an error there may
 // be a certificate that is not in the files.
 func (m *selfSigned) get(certFile, keyFile string, conf *kubeletconfig.Config, now time.Time) (*tls.Certificate, error) {
-	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && usable(&pair, conf.Node.Name, now) {
-		return &pair, nil
+	if pair, err := m.load(certFile, keyFile); err == nil && usable(pair, conf.Node.Name, now) {
+		return pair, nil
 	}
 	pair, err := tls.X509KeyPair(m.cert, m.key)
 	if err != nil || !usable(&pair, conf.Node.Name, now) {
@@ -41,6 +47,28 @@ func (m *selfSigned) get(certFile, keyFile string, conf *kubeletconfig.Config, n
 	if err := errors.Join(os.MkdirAll(filepath.Dir(keyFile), 0o700), file.Replace(keyFile, m.key, 0o600), file.Replace(certFile, m.cert, 0o644)); err != nil {
 		return &pair, fmt.Errorf("serving certificate not kept: %w", err)
 	}
+	return &pair, nil
+}
+
+// load reads the files. A pair that they had before is not decoded again: that takes a
+// millisecond, for each look.
+func (m *selfSigned) load(certFile, keyFile string) (*tls.Certificate, error) {
+	certPEM, err := os.ReadFile(certFile)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(certPEM, m.read.cert) || !bytes.Equal(keyPEM, m.read.key) {
+		pair, err := tls.X509KeyPair(certPEM, keyPEM)
+		if err != nil {
+			return nil, err
+		}
+		m.read.cert, m.read.key, m.read.pair = certPEM, keyPEM, pair
+	}
+	pair := m.read.pair
 	return &pair, nil
 }
 

@@ -4,7 +4,7 @@ package logs
 
 import "time"
 
-// A log is looked at before a writer of fastest bytes a second can take it from
+// A log that grows is looked at before a writer of fastest bytes a second can take it from
 // where it is to excess times its limit, at least each glancePeriod and at most
 // each glanceSoon. Between two looks at any logs there is glanceLeast.
 const (

@@ -32,24 +32,27 @@ type Container struct{ ID, LogPath string }
 // RotatorDeps is what a Rotator works with.
 type RotatorDeps struct {
 	Runtime runtimeapi.RuntimeServiceClient
-	// Running lists the running containers.
+	// Running lists the running containers, and Changed tells that the list is another now.
 	Running func() []Container
+	Changed <-chan struct{}
 	// Config is nil until the configuration is known.
 	Config func() *kubeletconfig.Config
 	Clock  clock.WithTicker
 	Log    *slog.Logger
 }
 
-// Rotator keeps the logs of running containers within their limits. Their sizes
-// are looked at more often than containerLogMonitorInterval asks for: within the
-// kubelet's ten seconds a writer of 10 MB/s passes its limit tenfold.
+// Rotator keeps the logs of running containers within their limits. A log that grows
+// is looked at more often than containerLogMonitorInterval asks for: within the
+// kubelet's ten seconds a writer of 10 MB/s passes its limit tenfold. One that does not
+// is looked at less and less, down to that interval.
 type Rotator struct {
 	deps RotatorDeps
 	// glance looks at one log.
 	glance func(path string) (live, error)
-	// logs of the containers that ran at listed.
+	// logs of the containers that ran at listed; there are others now if it is stale.
 	logs   []watched
 	listed time.Time
+	stale  bool
 
 	mu          sync.Mutex
 	compressing map[string]bool // by path
@@ -59,10 +62,23 @@ type Rotator struct {
 	packers chan struct{}
 }
 
-// watched is a log, and when it is to be looked at.
+// watched is a log, its size at the last look, and when it is looked at again: after pause.
 type watched struct {
 	Container
-	due time.Time
+	size  int64
+	pause time.Duration
+	due   time.Time
+}
+
+// next sets when to look again at a log of this size.
+func (l *watched) next(now time.Time, size int64, s settings) {
+	soon := lookAgain(size, s.MaxSize)
+	if l.pause > 0 && size == l.size {
+		l.pause = max(soon, min(2*l.pause, s.interval))
+	} else {
+		l.pause = soon
+	}
+	l.size, l.due = size, now.Add(l.pause)
 }
 
 // NewRotator makes a Rotator; Run makes it work.
@@ -112,16 +128,26 @@ func (r *Rotator) Run(ctx context.Context) error {
 	defer r.packing.Wait()
 	var told string
 	full := r.deps.Clock.Now() // when missing logs were looked for
-	wait := glancePeriod
+	next := full.Add(glancePeriod)
 	for {
-		timer := r.deps.Clock.NewTimer(wait)
+		timer := r.deps.Clock.NewTimer(max(next.Sub(r.deps.Clock.Now()), glanceLeast))
+		changed := r.deps.Changed
+		if r.stale { // known; it is listed when its time has come
+			changed = nil
+		}
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case <-changed:
+			timer.Stop()
+			r.stale = true
+			next = earlier(next, r.listed.Add(glancePeriod))
+			continue
 		case <-timer.C():
 		}
-		wait = glancePeriod
+		now := r.deps.Clock.Now()
+		next = now.Add(glancePeriod)
 		cfg := r.deps.Config()
 		if cfg == nil {
 			continue
@@ -131,34 +157,43 @@ func (r *Rotator) Run(ctx context.Context) error {
 			told = err.Error()
 			r.deps.Log.Error("log rotation goes by the default", "error", told)
 		}
-		missing := r.deps.Clock.Since(full) >= s.interval
+		missing := now.Sub(full) >= s.interval
 		if missing {
-			full = r.deps.Clock.Now()
+			full = now
 		}
-		wait = r.look(ctx, s, missing)
+		next = earlier(r.look(ctx, s, missing), full.Add(s.interval))
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // list takes up the containers that run now; a log that is known keeps its time.
 func (r *Rotator) list(now time.Time) {
-	due := make(map[Container]time.Time, len(r.logs))
+	known := make(map[Container]watched, len(r.logs))
 	for _, l := range r.logs {
-		due[l.Container] = l.due
+		known[l.Container] = l
 	}
-	r.logs, r.listed = r.logs[:0], now
+	r.logs, r.listed, r.stale = r.logs[:0], now, false
 	for _, c := range r.deps.Running() {
-		r.logs = append(r.logs, watched{c, due[c]})
+		l := known[c]
+		l.Container = c
+		r.logs = append(r.logs, l)
 	}
 }
 
-// look rotates what is over its limit, of the logs whose time has come, and returns how
-// soon the next has come. missing: all logs are looked at, and those that are not there
+// look rotates what is over its limit, of the logs whose time has come, and returns when
+// that of the next has. missing: all logs are looked at, and those that are not there
 // are asked for.
-func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Duration {
+func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Time {
 	var group errgroup.Group
 	group.SetLimit(s.workers)
 	now := r.deps.Clock.Now()
-	if missing || now.Sub(r.listed) >= glancePeriod {
+	if missing || r.stale && now.Sub(r.listed) >= glancePeriod {
 		r.list(now)
 	}
 	if missing {
@@ -182,7 +217,7 @@ func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Durat
 		}
 		if err == nil && log.exists && !over(log.size, s.Limits) { // nearly all, nearly always
 			r.note(c.LogPath, nil)
-			l.due = now.Add(lookAgain(log.size, s.MaxSize))
+			l.next(now, log.size, s)
 			continue
 		}
 		group.Go(func() (_ error) {
@@ -192,7 +227,7 @@ func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Durat
 			}
 			r.note(c.LogPath, err)
 			if err == nil {
-				l.due = now.Add(lookAgain(size, s.MaxSize))
+				l.next(now, size, s)
 			} else if ctx.Err() == nil {
 				r.deps.Log.ErrorContext(ctx, "log not rotated", "container", c.ID, "path", c.LogPath, "error", err.Error())
 			}
@@ -200,13 +235,14 @@ func (r *Rotator) look(ctx context.Context, s settings, missing bool) time.Durat
 		})
 	}
 	_ = group.Wait() // errors are logged, each with its container
-	first := r.listed.Add(glancePeriod)
-	for _, l := range r.logs {
-		if l.due.Before(first) {
-			first = l.due
-		}
+	first := now.Add(s.interval)
+	if r.stale {
+		first = earlier(first, r.listed.Add(glancePeriod))
 	}
-	return max(first.Sub(r.deps.Clock.Now()), glanceLeast)
+	for _, l := range r.logs {
+		first = earlier(first, l.due)
+	}
+	return first
 }
 
 // failing: a log whose rotation failed waits for the next full round.

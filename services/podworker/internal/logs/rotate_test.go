@@ -253,37 +253,66 @@ func TestLookAgain(t *testing.T) {
 }
 
 // TestLooksAtEachLogInItsTime: one log that is nearly full does not have the others looked
-// at, and the containers listed, more often than once a second.
+// at, nor the containers listed.
 func TestLooksAtEachLogInItsTime(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	running := []Container{{"full", "/l/full"}}
+	running := []Container{{"full", "/l/full"}, {"grows", "/l/grows"}}
 	for i := range 100 {
 		running = append(running, Container{fmt.Sprint(i), fmt.Sprint("/l/", i)})
 	}
 	lists := 0
 	looks := map[string]int{}
 	r := NewRotator(RotatorDeps{Running: func() []Container { lists++; return running }, Clock: now, Log: slog.New(slog.DiscardHandler)})
+	r.stale = true
 	r.glance = func(path string) (live, error) {
 		looks[path]++
 		log := live{path: path, exists: true}
-		if path == "/l/full" {
+		switch path {
+		case "/l/full":
 			log.size = defaultMaxSize
+		case "/l/grows":
+			log.size = int64(looks[path])
 		}
 		return log, nil
 	}
-	const seconds = 10
-	began, rounds := now.Now(), 0
-	for ; now.Since(began) < seconds*time.Second; rounds++ {
-		if rounds == 40 { // a container ends, and another one starts
-			running = append(slices.Clone(running[:100]), Container{"new", "/l/new"})
+	const seconds = 16
+	s := settings{Limits: Limits{defaultMaxSize, 5}, interval: 10 * time.Second, workers: 1}
+	began := now.Now()
+	for round := 0; now.Since(began) < seconds*time.Second; round++ {
+		if round == 7 { // a container ends, and another one starts
+			running = append(slices.Clone(running[:101]), Container{"new", "/l/new"})
+			r.stale = true
 		}
-		now.Step(r.look(t.Context(), settings{Limits: Limits{defaultMaxSize, 5}, workers: 1}, false))
+		now.SetTime(r.look(t.Context(), s, false))
 	}
-	if full := looks["/l/full"]; full < 5*seconds || full > 8*seconds {
-		t.Errorf("%d looks at the log that is nearly full", full)
+	if lists != 2 {
+		t.Errorf("%d lists", lists)
 	}
-	if lists > seconds+1 || looks["/l/0"] > seconds+1 || looks["/l/0"] < seconds-1 || looks["/l/99"] >= seconds-1 || looks["/l/new"] == 0 {
-		t.Errorf("%d lists, looks at others: %d, at one that ended %d, at one that came %d", lists, looks["/l/0"], looks["/l/99"], looks["/l/new"])
+	// 157 ms from its limit, and then less and less as it does not grow; 1, 2, 4 and 8 s later.
+	for path, want := range map[string]int{"/l/full": 7, "/l/grows": seconds, "/l/0": 5, "/l/99": 2, "/l/new": 4} {
+		if got := looks[path]; got != want {
+			t.Errorf("%d looks at %s, want %d", got, path, want)
+		}
+	}
+}
+
+// TestAQuietLogGrows: it is looked at as often as the kubelet does, and as often as any that
+// grows from then on.
+func TestAQuietLogGrows(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := settings{Limits: Limits{defaultMaxSize, 5}, interval: 10 * time.Second}
+	l, now := watched{}, began
+	var pauses []time.Duration
+	for _, size := range []int64{1, 1, 1, 1, 1, 1, 5e6, 9e6, 9e6} {
+		l.next(now, size, s)
+		pauses, now = append(pauses, l.pause.Round(time.Millisecond)), l.due
+	}
+	want := []time.Duration{
+		time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second,
+		706 * time.Millisecond, 306 * time.Millisecond, 612 * time.Millisecond,
+	}
+	if !slices.Equal(pauses, want) {
+		t.Errorf("pauses %v, want %v", pauses, want)
 	}
 }
 
@@ -308,6 +337,7 @@ func TestFastWriter(t *testing.T) {
 	}
 	var most int64
 	line, wait := 0, glancePeriod
+	r.stale = true
 	for written, looks := 0, 0; written < 80_000_000; looks++ {
 		if looks > 1000 {
 			t.Fatalf("%d looks at a log of %d bytes: the next is due in %s", looks, written, wait)
@@ -332,7 +362,7 @@ func TestFastWriter(t *testing.T) {
 		}
 		most = max(most, info.Size())
 		now.Step(wait)
-		wait = r.look(w.ctx(), s, false)
+		wait = r.look(w.ctx(), s, false).Sub(now.Now())
 	}
 	r.packing.Wait()
 	if most > limit*12/10 {

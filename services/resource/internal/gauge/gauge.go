@@ -167,6 +167,13 @@ func (r *Reader) Cgroup(path string, now time.Time) (reading *resourcev1.CgroupU
 	return reading, pids, true
 }
 
+// Memory is that of a cgroup alone: of all that Cgroup reads, the processes' files are most.
+func (r *Reader) Memory(path string) *resourcev1.MemoryUsage {
+	r.at = path
+	defer r.leave()
+	return usage.Memory(r, r.host.Version)
+}
+
 // openFiles counts a process's open files. The size of the folder says it since
 // Linux 6.2; before, and in a copied tree, they are counted.
 func openFiles(process string) uint64 {

@@ -6,6 +6,14 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
+// Memory is that of a cgroup alone, nil where the kernel does not account for it.
+func Memory(src Source, version uint32) *resourcev1.MemoryUsage {
+	if version == 2 {
+		return memory2(src)
+	}
+	return memory1(src)
+}
+
 // Read makes the reading of one cgroup, without who it is, when it was, and its
 // processes' files.
 func Read(src Source, version uint32) *resourcev1.CgroupUsage {

@@ -33,9 +33,11 @@ func (r *Run) Table() string {
 	for row := range strings.Lines(table.String()) {
 		fmt.Fprintln(&b, strings.TrimRight(row, " \n"))
 	}
+	r.parts(&b, "CPU of each process, no pods, in %", PartOf(EmptyAgent, ""), Series.Mean)
 	for _, n := range r.Pods {
 		r.parts(&b, fmt.Sprintf("CPU of each process while %d pods start, in s", n), PartOf(Of(UpCPU, n), ""), quantile(.5))
 		r.parts(&b, fmt.Sprintf("CPU of each process while %d pods end, in s", n), PartOf(Of(DownCPU, n), ""), quantile(.5))
+		r.parts(&b, fmt.Sprintf("CPU of each process, %d pods idle, in %%", n), PartOf(Of(IdleAgent, n), ""), Series.Mean)
 		r.parts(&b, fmt.Sprintf("memory with %d pods, PSS in MiB", n), PartOf(Of(Memory, n), ""), Series.Mean)
 	}
 	r.parts(&b, "kill -9 to Ready of a new pod, p50 in s", PartOf(Recovery, ""), quantile(.5))
