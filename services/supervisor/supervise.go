@@ -44,6 +44,9 @@ func (p *Plan) supervise(ctx context.Context, log *slog.Logger) error {
 	var tasks []service.Task
 	if p.LockFile != "" {
 		release, err := acquireLock(ctx, p.LockFile, log)
+		if ctx.Err() != nil {
+			return nil // ended while it waited
+		}
 		if err != nil {
 			return err
 		}
