@@ -13,6 +13,21 @@ import (
 	"github.com/sextant-node/sextant/test/measure"
 )
 
+// TestStartOfAStaticPod: it is measured when the API server has the mirror's status, and not
+// when the pod is next looked at for another reason.
+func TestStartOfAStaticPod(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	h.up(h.manifest("v1"))
+	h.eventually("the mirror is ready", func() bool { return isReady(h.cluster.Pod("default", "job-n1")) })
+	h.quiet()
+	measure.Expect(t, h.svc.kit.Metrics, map[string]float64{
+		"kubelet_pod_start_duration_seconds":       1,
+		"kubelet_pod_start_sli_duration_seconds":   1,
+		"kubelet_pod_start_total_duration_seconds": 1,
+	})
+}
+
 // TestMetrics: a new node and its first pod leave their marks.
 func TestMetrics(t *testing.T) {
 	t.Parallel()

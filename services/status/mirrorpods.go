@@ -58,6 +58,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 	}
 	l.desk.SetStatic(name, s)
 	if want != nil {
+		l.started.reported(string(want.pod.UID), want, l.apiStatus(string(want.pod.UID), want, nil, false), l.now())
 		if e := l.pods[string(want.pod.UID)]; e != nil {
 			l.publish(ctx, string(want.pod.UID), want, e)
 		}
