@@ -16,6 +16,7 @@ var methods = map[string][]Service{
 	"/sextant.feed.v1.FeedService/Changes":                 {"*"}, // then MayRead, by feed
 	"/sextant.config.v1.ConfigService/Token":               {Volume, PodWorker},
 	"/sextant.config.v1.ConfigService/ServiceAccount":      {PodWorker},
+	"/sextant.config.v1.ConfigService/Node":                {Resource},
 	"/sextant.config.v1.ConfigService/ReviewToken":         {NodeAPI},
 	"/sextant.config.v1.ConfigService/ReviewAccess":        {NodeAPI},
 	"/sextant.config.v1.ConfigService/Certify":             {NodeAPI},

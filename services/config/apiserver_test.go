@@ -334,6 +334,22 @@ func TestACrowdOfReviews(t *testing.T) {
 	}
 }
 
+// TestTheNodeAsItIsNow: what the API server has, and not what was heard of it before.
+func TestTheNodeAsItIsNow(t *testing.T) {
+	m, server := joined(t, "")
+	m.start()
+	m.wants()
+	server.Put("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"disk": "ssd"}}})
+	resp, err := m.client.Node(t.Context(), &configv1.NodeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &v1.Node{}
+	if err := node.Unmarshal(resp.GetNode()); err != nil || node.Labels["disk"] != "ssd" {
+		t.Errorf("node %v, %v", node, err)
+	}
+}
+
 func TestTokensAndReviews(t *testing.T) {
 	m, server := joined(t, "")
 	server.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{

@@ -83,6 +83,24 @@ func (s *server) ServiceAccount(ctx context.Context, req *configv1.ServiceAccoun
 	return &configv1.ServiceAccountResponse{Uid: string(account.UID), Annotations: account.Annotations}, nil
 }
 
+// Node implements ConfigService.
+func (s *server) Node(ctx context.Context, _ *configv1.NodeRequest) (*configv1.NodeResponse, error) {
+	client, err := s.session.client()
+	if err != nil {
+		return nil, err
+	}
+	current, _ := s.session.inForce.get()
+	node, err := client.CoreV1().Nodes().Get(ctx, current.Node.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, kinded(fmt.Errorf("node %s: %w", current.Node.Name, err))
+	}
+	raw, err := node.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", current.Node.Name, err)
+	}
+	return &configv1.NodeResponse{Node: raw}, nil
+}
+
 // issue asks the API server for a token.
 func (s *session) issue(ctx context.Context, r token.Request) (token.Token, error) {
 	client, err := s.client()

@@ -50,6 +50,8 @@ type decision struct {
 	// victims make room for the pod; missing is the first resource that there is too little of.
 	victims []*v1.Pod
 	missing v1.ResourceName
+	// outdated: the answer refuses the pod for labels that the node may have by now.
+	outdated bool
 }
 
 // admit answers for a pod. Victims go after the pod's turn, each in its own.
@@ -76,15 +78,35 @@ func (a *admission) try(ctx context.Context, p *v1.Pod, running bool) (d decisio
 	if now, _ := a.node.now(); now != nil && !running && a.ledger.get(string(p.UID)) == nil {
 		defer a.devices.consult(p, now)()
 	}
-	if d, err = a.decide(p, running); err == nil && d.held != nil {
+	if d, err = a.decide(p, running, nil); err == nil && d.outdated {
+		d, err = a.decideAnew(ctx, p, d)
+	}
+	if err == nil && d.held != nil {
 		d.answer, err = a.act(ctx, d.held, p, d.now, running)
 	}
 	return d, err
 }
 
+// decideAnew decides with the Node as the API server has it now, as a kubelet does: the
+// scheduler may have placed the pod for a label that config has not heard of. While it does
+// not say, a static pod is refused, whose labels nobody else has matched, and another waits.
+func (a *admission) decideAnew(ctx context.Context, p *v1.Pod, was decision) (decision, error) {
+	object, err := a.node.readObject(ctx)
+	switch {
+	case err == nil:
+		return a.decide(p, false, object)
+	case !pod.IsStatic(p):
+		return decision{answer: notYet("", was.answer.GetMessage()+", as far as is known; the Node object was not read: "+err.Error())}, nil
+	}
+	a.ledger.mu.Lock()
+	defer a.ledger.mu.Unlock()
+	a.settle(string(p.UID), was.answer)
+	return was, nil
+}
+
 // decide answers, or returns the allocation to carry out: a pod that fits is
-// counted from here on. It writes nothing.
-func (a *admission) decide(p *v1.Pod, running bool) (decision, error) {
+// counted from here on. It writes nothing. object is node.judged's.
+func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, error) {
 	now, waiting := a.node.now()
 	a.ledger.mu.Lock()
 	defer a.ledger.mu.Unlock()
@@ -101,8 +123,10 @@ func (a *admission) decide(p *v1.Pod, running bool) (decision, error) {
 		return decision{held: h, now: now}, nil
 	}
 	if !running {
-		if d := a.judge(p, now); d.answer != nil {
-			a.settle(uid, d.answer)
+		if d := a.judge(p, now, object); d.answer != nil {
+			if !d.outdated {
+				a.settle(uid, d.answer)
+			}
 			return d, nil
 		}
 	}
@@ -142,8 +166,8 @@ func withoutDevices(err error) *resourcev1.AdmitResponse {
 
 // judge returns the answer to a pod that is not admitted now, or none; callers hold
 // ledger.mu.
-func (a *admission) judge(p *v1.Pod, now *settings) decision {
-	node, missing := a.node.judged(p, now)
+func (a *admission) judge(p *v1.Pod, now *settings, object *v1.Node) decision {
+	node, missing := a.node.judged(p, now, object)
 	if missing != nil {
 		return decision{answer: missing}
 	}
@@ -160,7 +184,8 @@ func (a *admission) judge(p *v1.Pod, now *settings) decision {
 	case len(r.Short) > 0 && pod.IsCritical(p):
 		return a.makeRoom(p, owed, node)
 	default:
-		return decision{answer: rejected(r.Reason, r.Message)}
+		outdated := r.Reason == admit.NodeAffinity && object == nil && !now.conf.Standalone()
+		return decision{answer: rejected(r.Reason, r.Message), outdated: outdated}
 	}
 	return decision{}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/admit"
@@ -53,6 +54,7 @@ type node struct {
 	kubelet *feed.Replica[*kubeletconfig.Config]
 	runtime *feed.Replica[*plegv1.RuntimeState]
 	objects *feed.Replica[object]
+	config  configv1.ConfigServiceClient
 	feed    *feed.Owner[*resourcev1.NodeResources]
 	devices *devices.Manager
 
@@ -79,8 +81,15 @@ func newNode(rootDir string, host machine.Host, plugins *devices.Manager, kit *s
 	if n.runtime, err = service.Replica(kit, house.PlegRuntime, feed.Whole[*plegv1.RuntimeState]); err != nil {
 		return nil, err
 	}
-	n.objects, err = service.Replica(kit, house.ConfigObjects, decodeObject, service.Unhurried)
-	return n, err
+	if n.objects, err = service.Replica(kit, house.ConfigObjects, decodeObject, service.Unhurried); err != nil {
+		return nil, err
+	}
+	conn, err := kit.Dial(house.Config)
+	if err != nil {
+		return nil, err
+	}
+	n.config = configv1.NewConfigServiceClient(conn)
+	return n, nil
 }
 
 // now is the settings in force, or nil and what they wait for.
@@ -217,8 +226,27 @@ func (n *node) claim(namespace, name string) dra.Object {
 	return o.claim
 }
 
-// judged is the node a pod is judged against, or the answer while it is not known.
-func (n *node) judged(p *v1.Pod, now *settings) (admit.Node, *resourcev1.AdmitResponse) {
+// nodeTimeout is for the API server to tell the node's object.
+const nodeTimeout = 5 * time.Second
+
+// readObject is the node's own object as the API server has it now; object may be older.
+func (n *node) readObject(ctx context.Context) (*v1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	resp, err := n.config.Node(ctx, &configv1.NodeRequest{})
+	if err != nil {
+		return nil, err
+	}
+	object := &v1.Node{}
+	if err := object.Unmarshal(resp.GetNode()); err != nil {
+		return nil, fmt.Errorf("the Node object: %w", err)
+	}
+	return object, nil
+}
+
+// judged is the node a pod is judged against, or the answer while it is not known. object is
+// the Node as it was read for this pod, nil for the one that is known.
+func (n *node) judged(p *v1.Pod, now *settings, object *v1.Node) (admit.Node, *resourcev1.AdmitResponse) {
 	node := admit.Node{
 		Name: now.conf.Node.Name, Allocatable: maps.Clone(now.allocatable), Sysctls: now.sysctls,
 		Labels: map[string]string{
@@ -231,7 +259,10 @@ func (n *node) judged(p *v1.Pod, now *settings) (admit.Node, *resourcev1.AdmitRe
 	}
 	n.extend(v1.ResourceList{}, node.Allocatable, true)
 	maps.Copy(node.Labels, now.conf.Node.Labels)
-	if object := n.object(now.conf.Node.Name); object != nil {
+	if object == nil {
+		object = n.object(now.conf.Node.Name)
+	}
+	if object != nil {
 		node.Labels, node.Taints = object.Labels, object.Spec.Taints
 	} else if !now.conf.Standalone() && !pod.IsStatic(p) {
 		return node, notYet("", "the Node object is not known yet")

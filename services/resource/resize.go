@@ -162,7 +162,7 @@ func (r *resizer) judge(ctx context.Context, uid, trigger string) (granted bool,
 	if h == nil || h.wish == nil || h.Releasing || now == nil {
 		return false, nil
 	}
-	node, missing := r.node.judged(h.wish, now)
+	node, missing := r.node.judged(h.wish, now, nil)
 	if missing != nil {
 		return false, errNoNode
 	}

@@ -3,9 +3,11 @@
 package resource_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -43,6 +46,7 @@ type rig struct {
 	kubelet *feed.Owner[*configv1.KubeletConfig]
 	objects *feed.Owner[*configv1.Object]
 	desired *feed.Owner[*configv1.DesiredPod]
+	server  *apiServer
 	worker  *feed.Owner[*podworkerv1.NodeState]
 	runtime *feed.Owner[*plegv1.RuntimeState]
 	client  resourcev1.ResourceServiceClient
@@ -66,6 +70,8 @@ func newRig(t testing.TB, edit func(*resource.Deps)) *rig {
 	r.kubelet = service.Owner(config, house.ConfigKubelet)
 	r.objects = service.Owner(config, house.ConfigObjects)
 	r.desired = service.Owner(config, house.ConfigPods)
+	r.server = &apiServer{}
+	configv1.RegisterConfigServiceServer(config.Server, r.server)
 	r.Start(config)
 	pleg := r.Kit(house.Pleg)
 	r.runtime = service.Owner(pleg, house.PlegRuntime)
@@ -79,6 +85,21 @@ func newRig(t testing.TB, edit func(*resource.Deps)) *rig {
 	r.node = standin.Read(r.House, house.ResourceNode)
 	r.events = standin.Read(r.House, house.ResourceEvents)
 	return r
+}
+
+// apiServer has the Node as config reads it there; nil while it is away.
+type apiServer struct {
+	configv1.UnimplementedConfigServiceServer
+	node atomic.Pointer[v1.Node]
+}
+
+func (a *apiServer) Node(context.Context, *configv1.NodeRequest) (*configv1.NodeResponse, error) {
+	node := a.node.Load()
+	if node == nil {
+		return nil, rpc.Unavailable.Errorf("no API server")
+	}
+	data, err := node.Marshal()
+	return &configv1.NodeResponse{Node: data}, err
 }
 
 func (r *rig) start(edit func(*resource.Deps)) {

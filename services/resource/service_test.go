@@ -20,6 +20,7 @@ import (
 	"github.com/sextant-node/sextant/services/resource"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/test/cgrouptest"
+	"github.com/sextant-node/sextant/test/measure"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -159,6 +160,49 @@ func TestPodsOfTheAPIServerNeedTheNodeObject(t *testing.T) {
 	if got := decision(r.admit(p, false)); !strings.HasPrefix(got, "admitted") {
 		t.Errorf("with the object: %s", got)
 	}
+}
+
+// TestALabelThatConfigHasNotHeardOf: the scheduler places a pod for a label that the node has
+// just been given. It is not refused for what is known of the Node, which may be older; while
+// the API server does not say, it waits, but for a static pod.
+func TestALabelThatConfigHasNotHeardOf(t *testing.T) {
+	r := newRig(t, nil)
+	r.configure(func(c *kubeletconfig.Config) { c.Node.KubeConfig = "/etc/kubeconfig" })
+	r.answers()
+	known := &v1.Node{}
+	known.Name = "n1"
+	data, err := known.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	standin.Set(r.House, r.objects, "Node//n1", &configv1.Object{Kind: "Node", Name: "n1", Object: data})
+	r.Eventually("the Node is known", func() bool { n, _ := r.node.Get("node"); return n.GetNodeObjectKnown() })
+	selects := func(uid string) *v1.Pod {
+		p := burstable(uid, "1")
+		p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+		return p
+	}
+	const refused = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+
+	static := selects("static")
+	static.Annotations = map[string]string{pod.ConfigSourceAnnotation: "file"}
+	if got := decision(r.admit(static, false)); got != "rejected NodeAffinity: "+refused {
+		t.Errorf("a static pod while the API server is away: %s", got)
+	}
+	if got := decision(r.admit(selects("u"), false)); !strings.HasPrefix(got, "not yet: "+refused+", as far as is known; the Node object was not read: ") {
+		t.Errorf("while the API server is away: %s", got)
+	}
+	r.server.node.Store(known)
+	if got := decision(r.admit(selects("other"), false)); got != "rejected NodeAffinity: "+refused {
+		t.Errorf("without the label: %s", got)
+	}
+	labelled := known.DeepCopy()
+	labelled.Labels = map[string]string{"disk": "ssd"}
+	r.server.node.Store(labelled)
+	if got := decision(r.admit(selects("u"), false)); !strings.HasPrefix(got, "admitted") {
+		t.Errorf("with the label: %s", got)
+	}
+	measure.Expect(t, r.kit.Metrics, map[string]float64{`kubelet_admission_rejections_total{reason="Other"}`: 2})
 }
 
 func TestAdmissionIsGivenOnce(t *testing.T) {

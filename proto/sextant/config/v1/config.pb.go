@@ -695,6 +695,87 @@ func (x *ServiceAccountResponse) GetAnnotations() map[string]string {
 	return nil
 }
 
+type NodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRequest) Reset() {
+	*x = NodeRequest{}
+	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRequest) ProtoMessage() {}
+
+func (x *NodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRequest.ProtoReflect.Descriptor instead.
+func (*NodeRequest) Descriptor() ([]byte, []int) {
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{8}
+}
+
+type NodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// k8s.io/api/core/v1.Node as Kubernetes protobuf.
+	Node          []byte `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeResponse) Reset() {
+	*x = NodeResponse{}
+	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeResponse) ProtoMessage() {}
+
+func (x *NodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeResponse.ProtoReflect.Descriptor instead.
+func (*NodeResponse) Descriptor() ([]byte, []int) {
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *NodeResponse) GetNode() []byte {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
 type TokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -705,7 +786,7 @@ type TokenResponse struct {
 
 func (x *TokenResponse) Reset() {
 	*x = TokenResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +798,7 @@ func (x *TokenResponse) String() string {
 func (*TokenResponse) ProtoMessage() {}
 
 func (x *TokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[8]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +811,7 @@ func (x *TokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenResponse.ProtoReflect.Descriptor instead.
 func (*TokenResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{8}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TokenResponse) GetToken() string {
@@ -757,7 +838,7 @@ type ReviewTokenRequest struct {
 
 func (x *ReviewTokenRequest) Reset() {
 	*x = ReviewTokenRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +850,7 @@ func (x *ReviewTokenRequest) String() string {
 func (*ReviewTokenRequest) ProtoMessage() {}
 
 func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[9]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +863,7 @@ func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenRequest.ProtoReflect.Descriptor instead.
 func (*ReviewTokenRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{9}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReviewTokenRequest) GetReview() []byte {
@@ -802,7 +883,7 @@ type ReviewTokenResponse struct {
 
 func (x *ReviewTokenResponse) Reset() {
 	*x = ReviewTokenResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +895,7 @@ func (x *ReviewTokenResponse) String() string {
 func (*ReviewTokenResponse) ProtoMessage() {}
 
 func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[10]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +908,7 @@ func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenResponse.ProtoReflect.Descriptor instead.
 func (*ReviewTokenResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{10}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReviewTokenResponse) GetReview() []byte {
@@ -847,7 +928,7 @@ type ReviewAccessRequest struct {
 
 func (x *ReviewAccessRequest) Reset() {
 	*x = ReviewAccessRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +940,7 @@ func (x *ReviewAccessRequest) String() string {
 func (*ReviewAccessRequest) ProtoMessage() {}
 
 func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[11]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +953,7 @@ func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessRequest.ProtoReflect.Descriptor instead.
 func (*ReviewAccessRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{11}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReviewAccessRequest) GetReview() []byte {
@@ -892,7 +973,7 @@ type ReviewAccessResponse struct {
 
 func (x *ReviewAccessResponse) Reset() {
 	*x = ReviewAccessResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +985,7 @@ func (x *ReviewAccessResponse) String() string {
 func (*ReviewAccessResponse) ProtoMessage() {}
 
 func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[12]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +998,7 @@ func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessResponse.ProtoReflect.Descriptor instead.
 func (*ReviewAccessResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{12}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReviewAccessResponse) GetReview() []byte {
@@ -940,7 +1021,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1033,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[13]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1046,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{13}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Credential) GetKubeconfig() []byte {
@@ -1002,7 +1083,7 @@ type Serving struct {
 
 func (x *Serving) Reset() {
 	*x = Serving{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1095,7 @@ func (x *Serving) String() string {
 func (*Serving) ProtoMessage() {}
 
 func (x *Serving) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[14]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1108,7 @@ func (x *Serving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Serving.ProtoReflect.Descriptor instead.
 func (*Serving) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{14}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Serving) GetClientCa() []byte {
@@ -1089,7 +1170,7 @@ type CertifyRequest struct {
 
 func (x *CertifyRequest) Reset() {
 	*x = CertifyRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[15]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1182,7 @@ func (x *CertifyRequest) String() string {
 func (*CertifyRequest) ProtoMessage() {}
 
 func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[15]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1195,7 @@ func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyRequest.ProtoReflect.Descriptor instead.
 func (*CertifyRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{15}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CertifyRequest) GetRequest() []byte {
@@ -1145,7 +1226,7 @@ type CertifyPodRequest struct {
 
 func (x *CertifyPodRequest) Reset() {
 	*x = CertifyPodRequest{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1238,7 @@ func (x *CertifyPodRequest) String() string {
 func (*CertifyPodRequest) ProtoMessage() {}
 
 func (x *CertifyPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[16]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1251,7 @@ func (x *CertifyPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyPodRequest.ProtoReflect.Descriptor instead.
 func (*CertifyPodRequest) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{16}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CertifyPodRequest) GetNamespace() string {
@@ -1253,7 +1334,7 @@ type CertifyPodResponse struct {
 
 func (x *CertifyPodResponse) Reset() {
 	*x = CertifyPodResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[17]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1346,7 @@ func (x *CertifyPodResponse) String() string {
 func (*CertifyPodResponse) ProtoMessage() {}
 
 func (x *CertifyPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[17]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1359,7 @@ func (x *CertifyPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyPodResponse.ProtoReflect.Descriptor instead.
 func (*CertifyPodResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{17}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CertifyPodResponse) GetState() CertifyState {
@@ -1331,7 +1412,7 @@ type CertifyResponse struct {
 
 func (x *CertifyResponse) Reset() {
 	*x = CertifyResponse{}
-	mi := &file_sextant_config_v1_config_proto_msgTypes[18]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1424,7 @@ func (x *CertifyResponse) String() string {
 func (*CertifyResponse) ProtoMessage() {}
 
 func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sextant_config_v1_config_proto_msgTypes[18]
+	mi := &file_sextant_config_v1_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1437,7 @@ func (x *CertifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifyResponse.ProtoReflect.Descriptor instead.
 func (*CertifyResponse) Descriptor() ([]byte, []int) {
-	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{18}
+	return file_sextant_config_v1_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CertifyResponse) GetState() CertifyState {
@@ -1442,7 +1523,10 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\vannotations\x18\x02 \x03(\v2:.sextant.config.v1.ServiceAccountResponse.AnnotationsEntryR\vannotations\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\r\n" +
+	"\vNodeRequest\"\"\n" +
+	"\fNodeResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\fR\x04node\"`\n" +
 	"\rTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x129\n" +
 	"\n" +
@@ -1501,10 +1585,11 @@ const file_sextant_config_v1_config_proto_rawDesc = "" +
 	"\x19CERTIFY_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CERTIFY_STATE_PENDING\x10\x01\x12\x18\n" +
 	"\x14CERTIFY_STATE_ISSUED\x10\x02\x12\x18\n" +
-	"\x14CERTIFY_STATE_DENIED\x10\x032\xae\x04\n" +
+	"\x14CERTIFY_STATE_DENIED\x10\x032\xf7\x04\n" +
 	"\rConfigService\x12J\n" +
 	"\x05Token\x12\x1f.sextant.config.v1.TokenRequest\x1a .sextant.config.v1.TokenResponse\x12e\n" +
-	"\x0eServiceAccount\x12(.sextant.config.v1.ServiceAccountRequest\x1a).sextant.config.v1.ServiceAccountResponse\x12\\\n" +
+	"\x0eServiceAccount\x12(.sextant.config.v1.ServiceAccountRequest\x1a).sextant.config.v1.ServiceAccountResponse\x12G\n" +
+	"\x04Node\x12\x1e.sextant.config.v1.NodeRequest\x1a\x1f.sextant.config.v1.NodeResponse\x12\\\n" +
 	"\vReviewToken\x12%.sextant.config.v1.ReviewTokenRequest\x1a&.sextant.config.v1.ReviewTokenResponse\x12_\n" +
 	"\fReviewAccess\x12&.sextant.config.v1.ReviewAccessRequest\x1a'.sextant.config.v1.ReviewAccessResponse\x12P\n" +
 	"\aCertify\x12!.sextant.config.v1.CertifyRequest\x1a\".sextant.config.v1.CertifyResponse\x12Y\n" +
@@ -1524,7 +1609,7 @@ func file_sextant_config_v1_config_proto_rawDescGZIP() []byte {
 }
 
 var file_sextant_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sextant_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_sextant_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_sextant_config_v1_config_proto_goTypes = []any{
 	(CertifyState)(0),              // 0: sextant.config.v1.CertifyState
 	(*DesiredPod)(nil),             // 1: sextant.config.v1.DesiredPod
@@ -1535,50 +1620,54 @@ var file_sextant_config_v1_config_proto_goTypes = []any{
 	(*TokenRequest)(nil),           // 6: sextant.config.v1.TokenRequest
 	(*ServiceAccountRequest)(nil),  // 7: sextant.config.v1.ServiceAccountRequest
 	(*ServiceAccountResponse)(nil), // 8: sextant.config.v1.ServiceAccountResponse
-	(*TokenResponse)(nil),          // 9: sextant.config.v1.TokenResponse
-	(*ReviewTokenRequest)(nil),     // 10: sextant.config.v1.ReviewTokenRequest
-	(*ReviewTokenResponse)(nil),    // 11: sextant.config.v1.ReviewTokenResponse
-	(*ReviewAccessRequest)(nil),    // 12: sextant.config.v1.ReviewAccessRequest
-	(*ReviewAccessResponse)(nil),   // 13: sextant.config.v1.ReviewAccessResponse
-	(*Credential)(nil),             // 14: sextant.config.v1.Credential
-	(*Serving)(nil),                // 15: sextant.config.v1.Serving
-	(*CertifyRequest)(nil),         // 16: sextant.config.v1.CertifyRequest
-	(*CertifyPodRequest)(nil),      // 17: sextant.config.v1.CertifyPodRequest
-	(*CertifyPodResponse)(nil),     // 18: sextant.config.v1.CertifyPodResponse
-	(*CertifyResponse)(nil),        // 19: sextant.config.v1.CertifyResponse
-	nil,                            // 20: sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
-	nil,                            // 21: sextant.config.v1.CertifyPodRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
-	(*v1.Revision)(nil),            // 23: sextant.feed.v1.Revision
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*NodeRequest)(nil),            // 9: sextant.config.v1.NodeRequest
+	(*NodeResponse)(nil),           // 10: sextant.config.v1.NodeResponse
+	(*TokenResponse)(nil),          // 11: sextant.config.v1.TokenResponse
+	(*ReviewTokenRequest)(nil),     // 12: sextant.config.v1.ReviewTokenRequest
+	(*ReviewTokenResponse)(nil),    // 13: sextant.config.v1.ReviewTokenResponse
+	(*ReviewAccessRequest)(nil),    // 14: sextant.config.v1.ReviewAccessRequest
+	(*ReviewAccessResponse)(nil),   // 15: sextant.config.v1.ReviewAccessResponse
+	(*Credential)(nil),             // 16: sextant.config.v1.Credential
+	(*Serving)(nil),                // 17: sextant.config.v1.Serving
+	(*CertifyRequest)(nil),         // 18: sextant.config.v1.CertifyRequest
+	(*CertifyPodRequest)(nil),      // 19: sextant.config.v1.CertifyPodRequest
+	(*CertifyPodResponse)(nil),     // 20: sextant.config.v1.CertifyPodResponse
+	(*CertifyResponse)(nil),        // 21: sextant.config.v1.CertifyResponse
+	nil,                            // 22: sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	nil,                            // 23: sextant.config.v1.CertifyPodRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*v1.Revision)(nil),            // 25: sextant.feed.v1.Revision
+	(*durationpb.Duration)(nil),    // 26: google.protobuf.Duration
 }
 var file_sextant_config_v1_config_proto_depIdxs = []int32{
-	22, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
-	22, // 1: sextant.config.v1.DesiredPod.begun_at:type_name -> google.protobuf.Timestamp
+	24, // 0: sextant.config.v1.DesiredPod.seen_at:type_name -> google.protobuf.Timestamp
+	24, // 1: sextant.config.v1.DesiredPod.begun_at:type_name -> google.protobuf.Timestamp
 	3,  // 2: sextant.config.v1.Source.problems:type_name -> sextant.config.v1.Problem
-	23, // 3: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
-	24, // 4: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
-	20, // 5: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
-	22, // 6: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	22, // 7: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
-	21, // 8: sextant.config.v1.CertifyPodRequest.annotations:type_name -> sextant.config.v1.CertifyPodRequest.AnnotationsEntry
+	25, // 3: sextant.config.v1.Source.pods_revision:type_name -> sextant.feed.v1.Revision
+	26, // 4: sextant.config.v1.TokenRequest.expiration:type_name -> google.protobuf.Duration
+	22, // 5: sextant.config.v1.ServiceAccountResponse.annotations:type_name -> sextant.config.v1.ServiceAccountResponse.AnnotationsEntry
+	24, // 6: sextant.config.v1.TokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	24, // 7: sextant.config.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
+	23, // 8: sextant.config.v1.CertifyPodRequest.annotations:type_name -> sextant.config.v1.CertifyPodRequest.AnnotationsEntry
 	0,  // 9: sextant.config.v1.CertifyPodResponse.state:type_name -> sextant.config.v1.CertifyState
-	22, // 10: sextant.config.v1.CertifyPodResponse.begin_refresh_at:type_name -> google.protobuf.Timestamp
+	24, // 10: sextant.config.v1.CertifyPodResponse.begin_refresh_at:type_name -> google.protobuf.Timestamp
 	0,  // 11: sextant.config.v1.CertifyResponse.state:type_name -> sextant.config.v1.CertifyState
 	6,  // 12: sextant.config.v1.ConfigService.Token:input_type -> sextant.config.v1.TokenRequest
 	7,  // 13: sextant.config.v1.ConfigService.ServiceAccount:input_type -> sextant.config.v1.ServiceAccountRequest
-	10, // 14: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
-	12, // 15: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
-	16, // 16: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
-	17, // 17: sextant.config.v1.ConfigService.CertifyPod:input_type -> sextant.config.v1.CertifyPodRequest
-	9,  // 18: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
-	8,  // 19: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
-	11, // 20: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
-	13, // 21: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
-	19, // 22: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
-	18, // 23: sextant.config.v1.ConfigService.CertifyPod:output_type -> sextant.config.v1.CertifyPodResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
+	9,  // 14: sextant.config.v1.ConfigService.Node:input_type -> sextant.config.v1.NodeRequest
+	12, // 15: sextant.config.v1.ConfigService.ReviewToken:input_type -> sextant.config.v1.ReviewTokenRequest
+	14, // 16: sextant.config.v1.ConfigService.ReviewAccess:input_type -> sextant.config.v1.ReviewAccessRequest
+	18, // 17: sextant.config.v1.ConfigService.Certify:input_type -> sextant.config.v1.CertifyRequest
+	19, // 18: sextant.config.v1.ConfigService.CertifyPod:input_type -> sextant.config.v1.CertifyPodRequest
+	11, // 19: sextant.config.v1.ConfigService.Token:output_type -> sextant.config.v1.TokenResponse
+	8,  // 20: sextant.config.v1.ConfigService.ServiceAccount:output_type -> sextant.config.v1.ServiceAccountResponse
+	10, // 21: sextant.config.v1.ConfigService.Node:output_type -> sextant.config.v1.NodeResponse
+	13, // 22: sextant.config.v1.ConfigService.ReviewToken:output_type -> sextant.config.v1.ReviewTokenResponse
+	15, // 23: sextant.config.v1.ConfigService.ReviewAccess:output_type -> sextant.config.v1.ReviewAccessResponse
+	21, // 24: sextant.config.v1.ConfigService.Certify:output_type -> sextant.config.v1.CertifyResponse
+	20, // 25: sextant.config.v1.ConfigService.CertifyPod:output_type -> sextant.config.v1.CertifyPodResponse
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -1595,7 +1684,7 @@ func file_sextant_config_v1_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sextant_config_v1_config_proto_rawDesc), len(file_sextant_config_v1_config_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

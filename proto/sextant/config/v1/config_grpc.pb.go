@@ -34,6 +34,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ConfigService_Token_FullMethodName          = "/sextant.config.v1.ConfigService/Token"
 	ConfigService_ServiceAccount_FullMethodName = "/sextant.config.v1.ConfigService/ServiceAccount"
+	ConfigService_Node_FullMethodName           = "/sextant.config.v1.ConfigService/Node"
 	ConfigService_ReviewToken_FullMethodName    = "/sextant.config.v1.ConfigService/ReviewToken"
 	ConfigService_ReviewAccess_FullMethodName   = "/sextant.config.v1.ConfigService/ReviewAccess"
 	ConfigService_Certify_FullMethodName        = "/sextant.config.v1.ConfigService/Certify"
@@ -54,6 +55,10 @@ type ConfigServiceClient interface {
 	// UNAVAILABLE while there is no API server. Called by podworker, for image
 	// credential providers.
 	ServiceAccount(ctx context.Context, in *ServiceAccountRequest, opts ...grpc.CallOption) (*ServiceAccountResponse, error)
+	// Node reads this node's object from the API server, which may be newer than the one in
+	// config.objects. NOT_FOUND without the object; UNAVAILABLE while there is no API
+	// server. Called by resource, before it refuses a pod for want of a label.
+	Node(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*NodeResponse, error)
 	// ReviewToken asks the API server who a bearer token belongs to
 	// (TokenReview). UNAVAILABLE while there is no API server. Called by nodeapi.
 	ReviewToken(ctx context.Context, in *ReviewTokenRequest, opts ...grpc.CallOption) (*ReviewTokenResponse, error)
@@ -97,6 +102,16 @@ func (c *configServiceClient) ServiceAccount(ctx context.Context, in *ServiceAcc
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ServiceAccountResponse)
 	err := c.cc.Invoke(ctx, ConfigService_ServiceAccount_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *configServiceClient) Node(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*NodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NodeResponse)
+	err := c.cc.Invoke(ctx, ConfigService_Node_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +172,10 @@ type ConfigServiceServer interface {
 	// UNAVAILABLE while there is no API server. Called by podworker, for image
 	// credential providers.
 	ServiceAccount(context.Context, *ServiceAccountRequest) (*ServiceAccountResponse, error)
+	// Node reads this node's object from the API server, which may be newer than the one in
+	// config.objects. NOT_FOUND without the object; UNAVAILABLE while there is no API
+	// server. Called by resource, before it refuses a pod for want of a label.
+	Node(context.Context, *NodeRequest) (*NodeResponse, error)
 	// ReviewToken asks the API server who a bearer token belongs to
 	// (TokenReview). UNAVAILABLE while there is no API server. Called by nodeapi.
 	ReviewToken(context.Context, *ReviewTokenRequest) (*ReviewTokenResponse, error)
@@ -191,6 +210,9 @@ func (UnimplementedConfigServiceServer) Token(context.Context, *TokenRequest) (*
 }
 func (UnimplementedConfigServiceServer) ServiceAccount(context.Context, *ServiceAccountRequest) (*ServiceAccountResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ServiceAccount not implemented")
+}
+func (UnimplementedConfigServiceServer) Node(context.Context, *NodeRequest) (*NodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Node not implemented")
 }
 func (UnimplementedConfigServiceServer) ReviewToken(context.Context, *ReviewTokenRequest) (*ReviewTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReviewToken not implemented")
@@ -257,6 +279,24 @@ func _ConfigService_ServiceAccount_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ConfigServiceServer).ServiceAccount(ctx, req.(*ServiceAccountRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConfigService_Node_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).Node(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_Node_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).Node(ctx, req.(*NodeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -347,6 +387,10 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ServiceAccount",
 			Handler:    _ConfigService_ServiceAccount_Handler,
+		},
+		{
+			MethodName: "Node",
+			Handler:    _ConfigService_Node_Handler,
 		},
 		{
 			MethodName: "ReviewToken",

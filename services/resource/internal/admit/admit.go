@@ -219,12 +219,15 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)
 }
 
+// NodeAffinity is why a pod is rejected whose labels of the node are not this node's.
+const NodeAffinity = "NodeAffinity"
+
 // general: node affinity, node name, host ports.
 func general(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 	object := &v1.Node{}
 	object.Name, object.Labels = node.Name, node.Labels
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(object); err != nil || !ok {
-		return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+		return failed(NodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != node.Name {
 		return failed("NodeName", fmt.Sprintf("the pod is for node %s", p.Spec.NodeName))
