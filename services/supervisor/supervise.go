@@ -44,7 +44,7 @@ func (p *Plan) supervise(ctx context.Context, log *slog.Logger) error {
 	var tasks []service.Task
 	if p.LockFile != "" {
 		release, err := acquireLock(ctx, p.LockFile, log)
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return nil // ended while it waited
 		}
 		if err != nil {
