@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"k8s.io/apiserver/pkg/server/healthz"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -58,10 +57,10 @@ func (s routes) ports(k *kubeletv1beta1.KubeletConfiguration, certificates *cert
 	return all, nil
 }
 
-// healthz is the local port: the ping check alone.
-func (routes) healthz() http.Handler {
+// healthz is the local port.
+func (s routes) healthz() http.Handler {
 	mux := http.NewServeMux()
-	healthz.InstallHandler(mux)
+	s.health.LocalRoutes(mux)
 	return mux
 }
 

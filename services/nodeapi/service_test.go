@@ -79,9 +79,23 @@ func TestLivezAndReadyz(t *testing.T) {
 	}
 }
 
+// TestHealthzPort: the local port is well once podworker answers and resource works, and
+// from then on it is about nodeapi alone.
 func TestHealthzPort(t *testing.T) {
 	r := newRig(t, nil)
-	r.stopWorker() // this port is about nodeapi alone
+	expect(t, "alive", r.plain(r.healthz, "/healthz/ping"), 200, "ok")
+	expect(t, "without resource", r.plain(r.healthz, "/healthz"), 500, "[+]ping ok\n[-]started failed: reason withheld\nhealthz check failed")
+	resource := r.Kit(house.Resource)
+	stopResource := r.Start(resource)
+	r.Eventually("resource answers", func() bool { return strings.Contains(r.plain(r.healthz, "/healthz/started").body, "internal server error: resource: ") })
+	expect(t, "before resource works", r.plain(r.healthz, "/healthz"), 500, "healthz check failed")
+	r.stopWorker()
+	resource.Serving()
+	expect(t, "without podworker", r.plain(r.healthz, "/healthz/started"), 500, "internal server error: podworker does not answer")
+	r.startWorker()
+	r.Eventually("started", func() bool { return r.plain(r.healthz, "/healthz").code == 200 })
+	r.stopWorker()
+	stopResource()
 	for _, path := range []string{"/healthz", "/healthz/ping"} {
 		if a := r.plain(r.healthz, path); a.code != 200 || a.body != "ok" {
 			t.Errorf("%s: %d %q", path, a.code, a.body)
@@ -387,7 +401,7 @@ func TestPortsFollowTheConfiguration(t *testing.T) {
 	})
 	r.closes(r.port)
 	r.closes(r.readOnly)
-	if a := r.plain(r.healthz, "/healthz"); a.code != 200 {
+	if a := r.plain(r.healthz, "/healthz/ping"); a.code != 200 {
 		t.Errorf("healthz: %d", a.code)
 	}
 }

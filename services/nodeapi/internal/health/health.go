@@ -3,8 +3,9 @@
 // Package health checks the services of the node.
 //
 // It owns the time at which each service was last seen at work, which after a restart is
-// that of the restart. It promises the kubelet's checks on /healthz, and that a restart of
-// a service is not ill health.
+// that of the restart. It promises the kubelet's checks on /healthz, that a restart of a
+// service is not ill health, and that the local port is not well before the node's parts
+// have begun.
 package health
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +43,9 @@ type Checker struct {
 	conf func() *kubeletconfig.Config
 	now  func() time.Time
 	seen sync.Map // house.Service to the time.Time it was last seen at work
+	// started is set when podworker has answered and resource has worked since this
+	// process began.
+	started atomic.Bool
 }
 
 // New makes a checker. conf is the configuration, nil while it is not known.
@@ -73,6 +78,28 @@ func (c *Checker) Routes(mux *http.ServeMux) {
 	healthz.InstallLivezHandler(mux, live...)
 	healthz.InstallReadyzHandler(mux, ready...)
 	slis.SLIMetricsWithReset{}.Install(mux)
+}
+
+// LocalRoutes adds the local port's /healthz: ping, and that the node has started. A kubelet
+// opens that port when its parts are made, and installers and tests take it as the sign
+// that the kubelet can be asked. No part needs the API server for it.
+func (c *Checker) LocalRoutes(mux *http.ServeMux) {
+	healthz.InstallHandler(mux, healthz.PingHealthz, healthz.NamedCheck("started", func(r *http.Request) error { return c.start(r.Context()) }))
+}
+
+// start fails until podworker has answered and resource has worked.
+func (c *Checker) start(ctx context.Context) error {
+	if c.started.Load() {
+		return nil
+	}
+	if _, err := c.hello(ctx, house.PodWorker); err != nil {
+		return err
+	}
+	if err := c.works(ctx, house.Resource); err != nil {
+		return err
+	}
+	c.started.Store(true)
+	return nil
 }
 
 // Run checks the services of which healthz says how long they stand still, until the
