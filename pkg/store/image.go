@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"hash/fnv"
 	"math"
 	"slices"
@@ -90,7 +89,7 @@ func (m *image) read() {
 		})
 	}
 	m.checkFree()
-	m.checkSums()
+	m.checkSums(tables[sumTable])
 }
 
 // mostFaults is how many faults are reported one by one.
@@ -327,8 +326,9 @@ func (m *image) checkFree() {
 	}
 }
 
-// checkSums keeps the records that are as they were written.
-func (m *image) checkSums() {
+// checkSums keeps the records that are as they were written. Where the digest is another,
+// each of them was written once, perhaps some transactions ago, and others may be missing.
+func (m *image) checkSums(bucket []byte) {
 	sums, ok := m.records[sumTable]
 	if !ok {
 		m.damaged("it has no checksums")
@@ -340,6 +340,9 @@ func (m *image) checkSums() {
 		m.damaged("the checksums are not of transaction %d", m.head.tx)
 		m.records = nil // whole or not, they may be long out of date
 		return
+	}
+	if want := order.Uint64(bucket[8:]); want != 0 && digest(want) != digestOf(sums) {
+		m.damaged("the table of checksums is not that of transaction %d", m.head.tx)
 	}
 	delete(sums, stampKey)
 	for table, records := range m.records {
@@ -355,20 +358,4 @@ func (m *image) checkSums() {
 	for key := range sums {
 		m.damaged("record %q is missing", key)
 	}
-}
-
-// sumTable holds the checksum of every record of the others, and under stampKey
-// the transaction that wrote last, so that a part of the file that is older than
-// the rest is noticed.
-const (
-	sumTable = "sums"
-	stampKey = "transaction"
-)
-
-func sumKey(table, key string) string { return table + "/" + key }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func checksum(value []byte) []byte {
-	return binary.BigEndian.AppendUint32(nil, crc32.Checksum(value, castagnoli))
 }

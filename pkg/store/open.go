@@ -190,25 +190,6 @@ func (c Config) checkSchema(m *image) error {
 	return nil
 }
 
-func sumAll(tx *bbolt.Tx) error {
-	sums, err := tx.CreateBucketIfNotExists([]byte(sumTable))
-	if err != nil {
-		return err
-	}
-	err = tx.ForEach(func(table []byte, b *bbolt.Bucket) error {
-		if string(table) == sumTable {
-			return nil
-		}
-		return b.ForEach(func(name, data []byte) error {
-			return sums.Put([]byte(sumKey(string(table), string(name))), checksum(data))
-		})
-	})
-	if err != nil {
-		return err
-	}
-	return stamp(tx, sums)
-}
-
 // readOnly reads a file that cannot be written. What is damaged stays where it is.
 func (c Config) readOnly(cause error) opened {
 	o := opened{err: cause}

@@ -4,7 +4,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -161,7 +160,7 @@ func commit(db *database, changes map[key]change) error {
 	}
 	commits.Add(1)
 	err := db.update(func(tx *bbolt.Tx) error {
-		sums, err := tx.CreateBucketIfNotExists([]byte(sumTable))
+		sums, err := openSums(tx)
 		if err != nil {
 			return err
 		}
@@ -171,14 +170,14 @@ func commit(db *database, changes map[key]change) error {
 			} else {
 				err = put(tx, k.table, k.key, c.data)
 				if err == nil {
-					err = sums.Put([]byte(sumKey(k.table, k.key)), checksum(c.data))
+					err = sums.set(sumKey(k.table, k.key), checksum(c.data))
 				}
 			}
 			if err != nil {
 				return fmt.Errorf("table %s: %s: %w", k.table, k.key, err)
 			}
 		}
-		return stamp(tx, sums)
+		return sums.stamp(tx)
 	})
 	if err != nil {
 		return err
@@ -194,16 +193,11 @@ func put(tx *bbolt.Tx, table, name string, data []byte) error {
 	return b.Put([]byte(name), data)
 }
 
-func remove(tx *bbolt.Tx, sums *bbolt.Bucket, k key) error {
+func remove(tx *bbolt.Tx, sums *sums, k key) error {
 	if b := tx.Bucket([]byte(k.table)); b != nil {
 		if err := b.Delete([]byte(k.key)); err != nil {
 			return err
 		}
 	}
-	return sums.Delete([]byte(sumKey(k.table, k.key)))
-}
-
-// stamp says of which transaction the checksums are.
-func stamp(tx *bbolt.Tx, sums *bbolt.Bucket) error {
-	return sums.Put([]byte(stampKey), binary.BigEndian.AppendUint64(nil, uint64(tx.ID())))
+	return sums.remove(sumKey(k.table, k.key))
 }
