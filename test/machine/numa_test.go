@@ -22,24 +22,30 @@ var (
 	focus    = flag.String("focus", "CPU Manager|Memory Manager|Topology Manager", "which of e2e_node's tests to run: a regular expression")
 	leaveOut = flag.String("leave-out", `\[Flaky\]`, "which of them to leave out")
 	agents   = flag.String("agents", "reference,sextant", "who is the kubelet that they start, separated by commas")
+	threads  = flag.Int("threads", 2, "of each core: with 2 a processor has two cores, with 1 it has four, which tests of a node's alignment ask for")
 )
 
-// twoNodes are two processors of two cores with two threads each, and memory beside each.
-// A guest finds the threads of an Intel processor only.
-var twoNodes = []string{
-	"-cpu", "max,la57=off,vendor=GenuineIntel",
-	"-smp", "8,sockets=2,cores=2,threads=2", "-m", "6144",
-	"-object", "memory-backend-ram,id=left,size=3G", "-object", "memory-backend-ram,id=right,size=3G",
-	"-numa", "node,nodeid=0,cpus=0-3,memdev=left", "-numa", "node,nodeid=1,cpus=4-7,memdev=right",
+// twoNodes are two processors of four CPUs each, and memory beside each. A guest finds the
+// threads of an Intel processor only.
+func twoNodes() []string {
+	return []string{
+		"-cpu", "max,la57=off,vendor=GenuineIntel",
+		"-smp", fmt.Sprintf("8,sockets=2,cores=%d,threads=%d", 4 / *threads, *threads), "-m", "6144",
+		"-object", "memory-backend-ram,id=left,size=3G", "-object", "memory-backend-ram,id=right,size=3G",
+		"-numa", "node,nodeid=0,cpus=0-3,memdev=left", "-numa", "node,nodeid=1,cpus=4-7,memdev=right",
+	}
 }
 
 // nodeTestsLimit is for all tests of one agent.
 const nodeTestsLimit = 6 * time.Hour
 
 // TestNUMA has upstream's e2e_node test an agent as its kubelet on a machine of two NUMA
-// nodes with SMT. It fails for each test that the reference kubelet passes and Sextant does not.
+// nodes, with SMT unless -threads=1. It fails for each test that the reference kubelet passes and Sextant does not.
 func TestNUMA(t *testing.T) {
 	lab := harness.The(t)
+	if *threads != 1 && *threads != 2 {
+		t.Fatalf("-threads=%d: 1 or 2", *threads)
+	}
 	names := strings.Split(*agents, ",")
 	results := map[string]map[string]report.Result{}
 	files := nodeTestFiles(t)
@@ -120,7 +126,7 @@ systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/srv -p Standa
 func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	dir := t.TempDir()
 	b := &bench{T: t, m: &Machine{
-		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: twoNodes,
+		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: twoNodes(),
 	}}
 	t.Cleanup(b.m.Cut)
 	b.run("cp", "--sparse=always", filepath.Join(*image, "disk.img"), b.m.Disk())
