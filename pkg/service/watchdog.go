@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,17 +49,28 @@ func (hs *hearts) stuck(now time.Time) []string {
 	return names
 }
 
-// watchdog notifies systemd that the process is up once its socket listens, then
-// periodically as long as every heart beats, and when the process stops (sd_notify(3):
-// READY=1, WATCHDOG=1, STOPPING=1). Without systemd it does nothing.
+// watchdog is Notify once the process's socket listens.
 func (k *Kit) watchdog(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-k.Server.Listening():
 	}
-	k.notify(daemon.SdNotifyReady)
-	defer k.notify(daemon.SdNotifyStopping)
+	return Notify(ctx, k.Log, k.hearts.stuck)
+}
+
+// Notify notifies systemd that the process is up, then periodically as long as stuck
+// names no loop, and when the process stops (sd_notify(3): READY=1, WATCHDOG=1,
+// STOPPING=1). Without systemd it does nothing. stuck is nil for a process that does not
+// tell.
+func Notify(ctx context.Context, log *slog.Logger, stuck func(now time.Time) []string) error {
+	notify := func(state string) {
+		if _, err := daemon.SdNotify(false, state); err != nil {
+			log.Warn("sd_notify", KeyError, err.Error())
+		}
+	}
+	notify(daemon.SdNotifyReady)
+	defer notify(daemon.SdNotifyStopping)
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval <= 0 {
 		<-ctx.Done()
@@ -71,17 +83,13 @@ func (k *Kit) watchdog(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			if names := k.hearts.stuck(now); len(names) > 0 {
-				k.Log.Error("loops are stuck: watchdog not fed", "loops", names)
-				continue
+			if stuck != nil {
+				if names := stuck(now); len(names) > 0 {
+					log.Error("loops are stuck: watchdog not fed", "loops", names)
+					continue
+				}
 			}
-			k.notify(daemon.SdNotifyWatchdog)
+			notify(daemon.SdNotifyWatchdog)
 		}
-	}
-}
-
-func (k *Kit) notify(state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		k.Log.Warn("sd_notify", KeyError, err.Error())
 	}
 }

@@ -89,7 +89,7 @@ func (p *Plan) KeepToolsUnit(ctx context.Context, log *slog.Logger) error {
 	return service.RunTasks(ctx, 10*time.Second,
 		service.Task{Name: "tools", Run: k.keepTools},
 		service.Task{Name: "chains", Run: k.keepChains},
-		service.Task{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
+		service.Task{Name: "systemd", Run: func(ctx context.Context) error { return service.Notify(ctx, log, nil) }},
 		service.Task{Name: "tidy", Run: service.Tidy})
 }
 
@@ -121,7 +121,7 @@ func (p *Plan) KeepGates(ctx context.Context, log *slog.Logger) error {
 	tasks := []service.Task{
 		{Name: "gates", Run: k.keepGates},
 		{Name: "reaper", Run: k.keepReaper},
-		{Name: "systemd", Run: func(ctx context.Context) error { return notify(ctx, log) }},
+		{Name: "systemd", Run: func(ctx context.Context) error { return service.Notify(ctx, log, nil) }},
 		{Name: "tidy", Run: service.Tidy},
 	}
 	if p.Bootstrap != "" && p.KubeConfig != "" {

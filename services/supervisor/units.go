@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/coreos/go-systemd/v22/dbus"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -55,32 +54,6 @@ func AwaitPlan(ctx context.Context, run string, log *slog.Logger) (p *Plan, wait
 		case <-ctx.Done():
 			return nil, waited, ctx.Err()
 		case <-tick.C:
-		}
-	}
-}
-
-// notify reports to systemd: ready, the watchdog's heartbeat, stopping (sd_notify(3)).
-func notify(ctx context.Context, log *slog.Logger) error {
-	say := func(state string) {
-		if _, err := daemon.SdNotify(false, state); err != nil {
-			log.Warn("sd_notify", "error", err.Error())
-		}
-	}
-	say(daemon.SdNotifyReady)
-	defer say(daemon.SdNotifyStopping)
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval <= 0 {
-		<-ctx.Done()
-		return nil
-	}
-	tick := time.NewTicker(interval / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			say(daemon.SdNotifyWatchdog)
 		}
 	}
 }
