@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sextant-node/sextant/pkg/bus"
@@ -130,6 +131,34 @@ func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
 	if after, err := os.ReadFile(l.address); err != nil || string(after) != string(before) {
 		t.Errorf("address %q, was %q (%v)", after, before, err)
 	}
+}
+
+// TestDroppedAnnouncementsAreALook: a reader that is so slow that its client drops what
+// comes looks at once, and so does every other of its process.
+func TestDroppedAnnouncementsAreALook(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	owner, reader := l.client(house.Pleg), l.client(house.Status)
+	release, slowLooks := make(chan struct{}), make(chan struct{}, 100)
+	reader.Listen(house.PlegPods.Name, func(r feed.Revision) {
+		if r == (feed.Revision{}) {
+			slowLooks <- struct{}{}
+			return
+		}
+		<-release
+	})
+	defer close(release)
+	others := listen(reader, house.PodWorkerPods.Name)
+	l.until("connected", func() bool { return owner.Connected() && reader.Connected() })
+	for _, looks := range []chan struct{}{slowLooks, others} {
+		l.until("a look at the connection", heard(looks))
+		l.until("a look once the server has the subscription", heard(looks))
+	}
+	for n := range uint64(nats.DefaultSubPendingMsgsLimit + 10_000) {
+		owner.Announce(t.Context(), house.PlegPods.Name, "a", feed.Revision{Epoch: "e", N: n + 1})
+	}
+	l.until("a look of the slow one", heard(slowLooks))
+	l.until("a look of the other", heard(others))
 }
 
 // between has clients reach the bus at another address, where what they send and
