@@ -87,7 +87,9 @@ func TestHealthzPort(t *testing.T) {
 	expect(t, "without resource", r.plain(r.healthz, "/healthz"), 500, "[+]ping ok\n[-]started failed: reason withheld\nhealthz check failed")
 	resource := r.Kit(house.Resource)
 	stopResource := r.Start(resource)
-	r.Eventually("resource answers", func() bool { return strings.Contains(r.plain(r.healthz, "/healthz/started").body, "internal server error: resource: ") })
+	r.Eventually("resource answers", func() bool {
+		return strings.Contains(r.plain(r.healthz, "/healthz/started").body, "internal server error: resource: ")
+	})
 	expect(t, "before resource works", r.plain(r.healthz, "/healthz"), 500, "healthz check failed")
 	r.stopWorker()
 	resource.Serving()
