@@ -263,6 +263,15 @@ machine-storage: test-setup $(IMAGES) ## Volumes of a real NFS server and a real
 	@$(call packages,bin/storage)
 	@cd test/machine && go test -v -count=1 -timeout=3h -run='^TestStorage$$' -storage=$(MACHINE_CACHE)/storage -packages=$(CURDIR)/bin/storage -images=$(CURDIR)/bin/images $(MACHINE) .
 
+.PHONY: machine-migrate
+machine-migrate: test-setup $(IMAGES) ## A Debian that kubeadm joined with the kubelet gets Sextant and the kubelet again, by the package and by the DaemonSet, on the same machine (root)
+	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
+	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@rm -rf bin/release-test && mkdir -p bin/release-test && FORMATS=deb deploy/package/build.sh bin/release-test
+	@go run ./deploy/package/image -name sextant.local/sextant:test -o bin/release-test/image.tar bin/release-test/sextant_*.deb
+	@cd test/machine && go test -v -count=1 -timeout=6h -run='^TestMigrate$$' -image=$(MACHINE_CACHE) -release=$(CURDIR)/bin/release-test -images=$(CURDIR)/bin/images $(MACHINE) .
+
 .PHONY: machine-numa
 machine-numa: test-setup ## Upstream's e2e_node of CPUs, memory and topology on an emulated machine with two NUMA nodes and SMT, reference kubelet and Sextant (root, hours; MACHINE='-focus=REGEXP')
 	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap

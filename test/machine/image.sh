@@ -17,7 +17,7 @@ rm -f "$out/stamp"
 
 # The tree of packages is kept: what follows it changes more often.
 root=$out/root
-packages=systemd,systemd-sysv,dbus,iproute2,procps,kmod,containerd,runc,containernetworking-plugins,iptables,linux-image-cloud-amd64,initramfs-tools
+packages=systemd,systemd-sysv,dbus,iproute2,procps,kmod,containerd,runc,containernetworking-plugins,iptables,linux-image-cloud-amd64,initramfs-tools,conntrack,ethtool
 if [ "$(cat "$out/packages" 2>/dev/null)" != "$packages" ]; then
 	rm -rf "$root"
 	debootstrap --variant=minbase --include="$packages" bookworm "$root" >"$out/debootstrap.log" 2>&1 ||

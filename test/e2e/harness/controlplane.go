@@ -209,11 +209,11 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 }
 
 func (c *ControlPlane) startControllers(ctx context.Context, flags ...string) error {
-	p, err := c.run("kube-controller-manager", append(flags, "--kubeconfig="+c.file("controllers.kubeconfig"),
+	p, err := c.run("kube-controller-manager", append([]string{"--kubeconfig=" + c.file("controllers.kubeconfig"),
 		"--leader-elect=false", "--secure-port=0", "--use-service-account-credentials", "--controllers=*,bootstrapsigner",
-		"--root-ca-file="+c.file("ca.crt"), "--service-account-private-key-file="+c.file("service-account.key"),
-		"--cluster-signing-cert-file="+c.file("ca.crt"), "--cluster-signing-key-file="+c.file("ca.key"),
-		"--cluster-signing-duration="+SignedFor)...)
+		"--root-ca-file=" + c.file("ca.crt"), "--service-account-private-key-file=" + c.file("service-account.key"),
+		"--cluster-signing-cert-file=" + c.file("ca.crt"), "--cluster-signing-key-file=" + c.file("ca.key"),
+		"--cluster-signing-duration=" + SignedFor}, flags...)...)
 	if err != nil {
 		return err
 	}
