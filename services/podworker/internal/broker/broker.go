@@ -56,8 +56,7 @@ var DefaultStarts = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * tim
 
 // DefaultRemovals keeps most of the runtime for others: nobody waits for a removal, and a
 // hundred at once, when as many pods have ended, have the next start wait three seconds
-// behind them (containerd 2.4 writes to its database one at a time). While something is
-// started there is one removal at a time.
+// behind them (containerd 2.4 writes to its database one at a time).
 var DefaultRemovals = queue.Rules{Limit: 4, Patience: 300 * time.Millisecond}
 
 // Deps is what a broker works with.

@@ -40,12 +40,11 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 			return nil, err
 		}
 	}
-	starts := queue.New(clock.RealClock{})
 	b := &Broker{
 		cfg: cfg, log: deps.Log, reaper: deps.Reaper,
 		turns: map[kind]turn{
-			starting: {starts, cfg.Starts},
-			removing: {queue.NewBehind(starts, clock.RealClock{}), cfg.Removals},
+			starting: {queue.New(clock.RealClock{}), cfg.Starts},
+			removing: {queue.New(clock.RealClock{}), cfg.Removals},
 		},
 		answers: make(chan struct{}, answersAtOnce), mayProbe: deps.MayProbe,
 	}

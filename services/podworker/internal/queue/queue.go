@@ -24,10 +24,9 @@ type Rules struct {
 	Patience time.Duration
 }
 
-// Queue has callers wait for their turn. Make it with New, or NewBehind.
+// Queue has callers wait for their turn. Make it with New.
 type Queue struct {
 	clock clock.WithDelayedExecution
-	ahead *Queue // nil for none
 
 	mu      sync.Mutex
 	rules   Rules
@@ -39,12 +38,6 @@ type Queue struct {
 
 // New makes an empty queue.
 func New(c clock.WithDelayedExecution) *Queue { return &Queue{clock: c} }
-
-// NewBehind makes an empty queue of what is less urgent than another's: while anybody has
-// their turn there, one at a time has it here.
-func NewBehind(ahead *Queue, c clock.WithDelayedExecution) *Queue {
-	return &Queue{clock: c, ahead: ahead}
-}
 
 // noticeable is how long a wait is before it is reported.
 const noticeable = time.Second
@@ -143,15 +136,6 @@ func (q *Queue) lend() {
 }
 
 func (q *Queue) free() bool {
-	limit := q.limit()
-	return limit == 0 || q.running < limit || q.rules.Patience > 0 && q.clock.Since(q.last) >= q.rules.Patience
-}
-
-func (q *Queue) limit() int {
-	if q.ahead != nil {
-		if running, _ := q.ahead.Load(); running > 0 {
-			return 1
-		}
-	}
-	return q.rules.Limit
+	return q.rules.Limit == 0 || q.running < q.rules.Limit ||
+		q.rules.Patience > 0 && q.clock.Since(q.last) >= q.rules.Patience
 }

@@ -66,36 +66,6 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestBehind: while anybody runs ahead one of those behind does, and one more each time
-// they have waited for long; then as many as may.
-func TestBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ahead := &rig{Queue: New(clock.RealClock{})}
-		r, rules := &rig{Queue: NewBehind(ahead.Queue, clock.RealClock{})}, Rules{Limit: 2, Patience: time.Second}
-		ahead.enter(t, Rules{}, "start")
-		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-			r.enter(t, rules, name)
-		}
-		r.want(t, "a")
-		r.Leave()
-		r.want(t, "a", "b")
-		<-time.After(time.Second)
-		r.want(t, "a", "b", "c")
-		ahead.Leave()
-		r.Leave()
-		r.want(t, "a", "b", "c", "d")
-		r.Leave()
-		r.want(t, "a", "b", "c", "d", "e")
-		r.Leave()
-		r.want(t, "a", "b", "c", "d", "e", "f")
-		r.Leave()
-		r.Leave()
-		if running, waiting := r.Load(); running != 0 || waiting != 0 {
-			t.Errorf("%d run and %d wait in the end", running, waiting)
-		}
-	})
-}
-
 func TestNobodyWaitsForTheStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, rules := &rig{Queue: New(clock.RealClock{})}, Rules{Limit: 1, Patience: time.Second}
