@@ -26,9 +26,6 @@ import (
 
 var release = flag.String("release", "", "folder with the package, sextant_*.deb, and the installer's image of it, image.tar")
 
-// installer is the name of that image.
-const installer = "sextant.local/sextant:test"
-
 // onPath is the API server by a name that its certificate has.
 const onPath = "kubernetes:6443"
 
