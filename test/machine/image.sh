@@ -15,7 +15,8 @@ flock 9
 [ "$(cat "$out/stamp" 2>/dev/null)" = "$want" ] && exit 0
 rm -f "$out/stamp"
 
-# The tree of packages is kept: what follows it changes more often.
+# The tree of packages is kept: what follows it changes more often. kubeadm asks for
+# conntrack, and misses ethtool.
 root=$out/root
 packages=systemd,systemd-sysv,dbus,iproute2,procps,kmod,containerd,runc,containernetworking-plugins,iptables,linux-image-cloud-amd64,initramfs-tools,conntrack,ethtool
 if [ "$(cat "$out/packages" 2>/dev/null)" != "$packages" ]; then
