@@ -20,6 +20,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -99,7 +100,7 @@ func (p *Plugin) Come(ctx context.Context) error {
 			}
 		}
 		limited, cancel := context.WithTimeout(ctx, time.Second)
-		err := p.register(limited)
+		err := p.register(ctx, limited)
 		if err == nil || ctx.Err() != nil {
 			cancel()
 			return err
@@ -191,16 +192,28 @@ func (p *Plugin) Stop() {
 	}
 }
 
-// register waits for the agent's socket.
-func (p *Plugin) register(ctx context.Context) error {
+// registering is how long an agent may take to answer: who gave it up sooner and came again
+// would be another plugin, which takes the place of the first under the pods that come.
+const registering = 30 * time.Second
+
+// register waits for the agent's socket as long as connecting lasts.
+func (p *Plugin) register(ctx, connecting context.Context) error {
 	conn, err := grpc.NewClient("unix:"+filepath.Join(p.dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // nothing to lose
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(connecting, state) {
+			return connecting.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, registering)
+	defer cancel()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{
 		Version: pluginapi.Version, Endpoint: p.endpoint, ResourceName: p.resource,
-	}, grpc.WaitForReady(true))
+	})
 	return err
 }
 
