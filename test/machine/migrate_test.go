@@ -175,8 +175,8 @@ func (b *bench) joined() {
 	if found == nil {
 		b.Fatalf("no command to join: %q", command)
 	}
-	b.write("/root/join.yaml", fmt.Sprintf(migrantNode, found[1], found[2]))
-	b.timed("kubeadm join --config=/root/join.yaml")
+	b.write("/srv/join.yaml", fmt.Sprintf(migrantNode, found[1], found[2]))
+	b.timed("kubeadm join --config=/srv/join.yaml")
 }
 
 // known has the cluster tell nodes the API server's name as they see it.
