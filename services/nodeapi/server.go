@@ -35,7 +35,7 @@ type routes struct {
 func (s routes) ports(k *kubeletv1beta1.KubeletConfiguration, certificates *certificate.Manager) (all []listen.Port, err error) {
 	address := func(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
 	if port := ptr.Deref(k.HealthzPort, 0); port > 0 {
-		all = append(all, listen.Port{Name: "healthz", Address: address(k.HealthzBindAddress, port), Handler: s.healthz()})
+		all = append(all, listen.Port{Name: "healthz", Address: address(k.HealthzBindAddress, port), Handler: s.health.Local()})
 	}
 	if !ptr.Deref(k.EnableServer, true) {
 		return all, nil
@@ -55,13 +55,6 @@ func (s routes) ports(k *kubeletv1beta1.KubeletConfiguration, certificates *cert
 		all = append(all, listen.Port{Name: "https", Address: address(k.Address, k.Port), TLS: config, Handler: s.https()})
 	}
 	return all, nil
-}
-
-// healthz is the local port.
-func (s routes) healthz() http.Handler {
-	mux := http.NewServeMux()
-	s.health.LocalRoutes(mux)
-	return mux
 }
 
 // https is port 10250.

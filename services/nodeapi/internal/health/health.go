@@ -80,11 +80,20 @@ func (c *Checker) Routes(mux *http.ServeMux) {
 	slis.SLIMetricsWithReset{}.Install(mux)
 }
 
-// LocalRoutes adds the local port's /healthz: ping, and that the node has started. A kubelet
-// opens that port when its parts are made, and installers and tests take it as the sign
-// that the kubelet can be asked. No part needs the API server for it.
-func (c *Checker) LocalRoutes(mux *http.ServeMux) {
-	healthz.InstallHandler(mux, healthz.PingHealthz, healthz.NamedCheck("started", func(r *http.Request) error { return c.start(r.Context()) }))
+// Local is the local port's /healthz, which is a kubelet's: ping. Until the node has started
+// it answers 500 and what is missing. A kubelet opens that port when its parts are made, and
+// installers and tests take it as the sign that the kubelet can be asked. No part needs the
+// API server for it.
+func (c *Checker) Local() http.Handler {
+	mux := http.NewServeMux()
+	healthz.InstallHandler(mux, healthz.PingHealthz)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := c.start(r.Context()); err != nil {
+			http.Error(w, "the node has not started: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // start fails until podworker has answered and resource has worked.
