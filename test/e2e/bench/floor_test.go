@@ -21,14 +21,18 @@ const floorParallel = 10
 func floor(t *testing.T, run *figures.Run, subject string, rt *harness.Runtime, request bareRequest, round int) {
 	logs := t.TempDir()
 	name := func(of string, i int) string { return fmt.Sprintf("%s-%s-%d-%d", subject, of, round, i) }
-	for i := range *single {
-		pod := request.of(t, rt, logs, name("single", i))
+	one := func(uid string) (up, down time.Duration) {
+		pod := request.of(t, rt, logs, uid)
 		began := time.Now()
 		id := pod.make(t, rt)
-		run.Add(subject, figures.Create, time.Since(began).Seconds())
-		began = time.Now()
+		up = time.Since(began)
 		end(t, rt, id)
-		run.Add(subject, figures.Delete, time.Since(began).Seconds())
+		return up, time.Since(began) - up
+	}
+	for i := range *single {
+		up, down := one(name("single", i))
+		run.Add(subject, figures.Create, up.Seconds())
+		run.Add(subject, figures.Delete, down.Seconds())
 	}
 	for _, n := range run.Pods {
 		asked, ids := make([]barePod, n), make([]string, n)
@@ -48,6 +52,10 @@ func floor(t *testing.T, run *figures.Run, subject string, rt *harness.Runtime, 
 		if t.Failed() {
 			t.FailNow()
 		}
+	}
+	for i := range *single {
+		up, _ := one(name("then", i))
+		run.Add(subject, figures.After, up.Seconds())
 	}
 }
 
