@@ -116,7 +116,7 @@ func (l *loop) countDead() {
 			if o.State != step.Exited || l.clock.Now().Before(o.CreatedAt.Add(c.Node.MinimumContainerTTL)) {
 				continue
 			}
-			all, of[o.ID] = append(all, dead.Container{ID: o.ID, Pod: string(r.UID), Name: o.Name, Created: o.CreatedAt}), r.UID
+			all, of[o.ID] = append(all, dead.Container{ID: o.ID, Pod: string(r.UID), Name: o.Name, Attempt: o.RestartCount, Created: o.CreatedAt}), r.UID
 		}
 	}
 	excess := dead.Excess(all, int(c.Node.MaxDeadContainers))

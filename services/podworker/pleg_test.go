@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -177,13 +176,9 @@ func (n *node) read(ctx context.Context, uid string, all *plegv1.Inventory) (*pl
 	if len(sandboxes.GetItems())+len(containers.GetContainers()) == 0 {
 		return nil, n.records.Delete(ctx, uid), nil
 	}
-	sort.SliceStable(sandboxes.Items, func(i, j int) bool {
-		return sandboxes.Items[i].GetMetadata().GetAttempt() > sandboxes.Items[j].GetMetadata().GetAttempt()
-	})
-	sort.SliceStable(containers.Containers, func(i, j int) bool {
-		return containers.Containers[i].GetMetadata().GetAttempt() > containers.Containers[j].GetMetadata().GetAttempt()
-	})
 	record := &plegv1.PodRecord{Uid: uid, SandboxOf: map[string]string{}}
+	var sandboxStatuses []*runtimeapi.PodSandboxStatus
+	var containerStatuses []*runtimeapi.ContainerStatus
 	for _, s := range sandboxes.GetItems() {
 		record.Name, record.Namespace = s.GetMetadata().GetName(), s.GetMetadata().GetNamespace()
 		resp, err := n.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
@@ -193,11 +188,7 @@ func (n *node) read(ctx context.Context, uid string, all *plegv1.Inventory) (*pl
 		if err != nil {
 			return nil, feed.Revision{}, err
 		}
-		raw, err := proto.Marshal(resp.GetStatus())
-		if err != nil {
-			return nil, feed.Revision{}, err
-		}
-		record.Sandboxes = append(record.Sandboxes, raw)
+		sandboxStatuses = append(sandboxStatuses, resp.GetStatus())
 	}
 	for _, c := range containers.GetContainers() {
 		resp, err := n.cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
@@ -207,12 +198,24 @@ func (n *node) read(ctx context.Context, uid string, all *plegv1.Inventory) (*pl
 		if err != nil {
 			return nil, feed.Revision{}, err
 		}
-		raw, err := proto.Marshal(resp.GetStatus())
+		containerStatuses = append(containerStatuses, resp.GetStatus())
+		record.SandboxOf[c.GetId()] = c.GetPodSandboxId()
+	}
+	slices.SortFunc(sandboxStatuses, pod.NewerSandbox)
+	slices.SortFunc(containerStatuses, pod.NewerContainer)
+	for _, s := range sandboxStatuses {
+		raw, err := proto.Marshal(s)
+		if err != nil {
+			return nil, feed.Revision{}, err
+		}
+		record.Sandboxes = append(record.Sandboxes, raw)
+	}
+	for _, c := range containerStatuses {
+		raw, err := proto.Marshal(c)
 		if err != nil {
 			return nil, feed.Revision{}, err
 		}
 		record.Containers = append(record.Containers, raw)
-		record.SandboxOf[c.GetId()] = c.GetPodSandboxId()
 	}
 	revision, err := n.records.Set(ctx, uid, record)
 	return record, revision, err

@@ -39,9 +39,7 @@ type record struct {
 func newRecord(o Observed) record {
 	r := record{instances: map[string][]instance{}}
 	r.sandboxes = slices.Clone(o.Sandboxes)
-	slices.SortStableFunc(r.sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
-		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()))
-	})
+	slices.SortStableFunc(r.sandboxes, pod.NewerSandbox)
 	for _, c := range o.Containers {
 		// Annotations that cannot be read leave their fields zero.
 		info, _ := pod.ParseContainer(c.GetLabels(), c.GetAnnotations())
@@ -52,7 +50,7 @@ func newRecord(o Observed) record {
 		})
 	}
 	for _, list := range r.instances {
-		slices.SortStableFunc(list, func(a, b instance) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+		slices.SortStableFunc(list, func(a, b instance) int { return pod.NewerContainer(a.ContainerStatus, b.ContainerStatus) })
 	}
 	return r
 }

@@ -5,7 +5,6 @@
 package record
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -104,12 +103,8 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 		return nil, nil
 	}
 	r := &plegv1.PodRecord{Uid: uid, SandboxOf: map[string]string{}}
-	slices.SortStableFunc(sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
-		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
-	})
-	slices.SortStableFunc(containers, func(a, b *runtimeapi.ContainerStatus) int {
-		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
-	})
+	slices.SortFunc(sandboxes, pod.NewerSandbox)
+	slices.SortFunc(containers, pod.NewerContainer)
 	for _, s := range sandboxes {
 		data, err := wire.Marshal(s)
 		if err != nil {

@@ -3,6 +3,8 @@
 package record_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -62,6 +64,37 @@ func TestFingerprint(t *testing.T) {
 	}
 	if (*record.Listing)(nil).Fingerprint() != (&record.Listing{}).Fingerprint() {
 		t.Error("nothing is not nothing")
+	}
+}
+
+// TestNewestFirstWithAClockThatWasSetBack: the greater attempt is newer, whenever it was made.
+func TestNewestFirstWithAClockThatWasSetBack(t *testing.T) {
+	r, err := record.Build("a", &record.Listing{},
+		[]*runtimeapi.PodSandboxStatus{
+			{Id: "s0", CreatedAt: 9, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: 0}},
+			{Id: "s1", CreatedAt: 1, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: 1}},
+		},
+		[]*runtimeapi.ContainerStatus{
+			{Id: "c0", CreatedAt: 8, Metadata: &runtimeapi.ContainerMetadata{Attempt: 0}},
+			{Id: "c2", CreatedAt: 2, Metadata: &runtimeapi.ContainerMetadata{Attempt: 2}},
+			{Id: "c1", CreatedAt: 3, Metadata: &runtimeapi.ContainerMetadata{Attempt: 1}},
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, data := range r.GetSandboxes() {
+		s := &runtimeapi.PodSandboxStatus{}
+		err = errors.Join(err, proto.Unmarshal(data, s))
+		ids = append(ids, s.GetId())
+	}
+	for _, data := range r.GetContainers() {
+		c := &runtimeapi.ContainerStatus{}
+		err = errors.Join(err, proto.Unmarshal(data, c))
+		ids = append(ids, c.GetId())
+	}
+	if want := []string{"s1", "s0", "c2", "c1", "c0"}; err != nil || !slices.Equal(ids, want) {
+		t.Errorf("order %v, %v, want %v", ids, err, want)
 	}
 }
 

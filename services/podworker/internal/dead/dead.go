@@ -15,7 +15,10 @@ type Container struct {
 	ID string
 	// Pod and Name say whose instance it is.
 	Pod, Name string
-	Created   time.Time
+	// Attempt is the number of the instance: among those of one name the greater is newer,
+	// whatever the clock said.
+	Attempt int
+	Created time.Time
 }
 
 // Excess are the IDs of those to remove so that most are left: each container of
@@ -26,24 +29,27 @@ func Excess(all []Container, most int) map[string]bool {
 	if most < 0 || len(all) <= most {
 		return excess
 	}
-	all = slices.SortedFunc(slices.Values(all), func(a, b Container) int {
-		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
-	})
 	type unit struct{ pod, name string }
-	units := map[unit]int{}
+	units := map[unit][]Container{}
 	for _, c := range all {
-		units[unit{c.Pod, c.Name}] = 0
+		u := unit{c.Pod, c.Name}
+		units[u] = append(units[u], c)
 	}
 	share := max(most/len(units), 1)
 	var left []Container
-	for _, c := range all {
-		u := unit{c.Pod, c.Name}
-		if units[u]++; units[u] > share {
-			excess[c.ID] = true
-			continue
+	for _, instances := range units {
+		slices.SortFunc(instances, func(a, b Container) int {
+			return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) // newest first
+		})
+		for i, c := range instances {
+			if i >= share {
+				excess[c.ID] = true
+				continue
+			}
+			left = append(left, c)
 		}
-		left = append(left, c)
 	}
+	slices.SortFunc(left, func(a, b Container) int { return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)) })
 	for _, c := range left[min(most, len(left)):] {
 		excess[c.ID] = true
 	}

@@ -3,7 +3,6 @@
 package logs
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,7 +62,7 @@ func choose(p Pod, container string, previous bool) (*runtimeapi.ContainerStatus
 			ran = append(ran, s)
 		}
 	}
-	slices.SortStableFunc(ran, func(a, b *runtimeapi.ContainerStatus) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	slices.SortStableFunc(ran, pod.NewerContainer)
 	running := len(ran) > 0 && ran[0].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	if previous {
 		if running || !waits {
