@@ -30,7 +30,7 @@ func (v view) grace() time.Duration {
 	if v.pod != nil && v.pod.DeletionTimestamp != nil && v.pod.DeletionGracePeriodSeconds != nil {
 		grace = pod.Seconds(*v.pod.DeletionGracePeriodSeconds)
 	}
-	if e := v.in.Resources.Eviction; e != nil && v.f.Termination.Cause == Evicted {
+	if e := v.in.Resources.Eviction; e != nil { // also for a pod that was ending before
 		grace = min(grace, e.Grace)
 	}
 	if v.in.Shutdown.End {
