@@ -76,6 +76,7 @@ type node struct {
 
 	mu        sync.Mutex
 	answer    func(*v1.Pod, bool) *resourcev1.AdmitResponse
+	inactive  []string // as the last admission has them
 	admitted  []string
 	deaf      bool     // pleg notices nothing by itself: no event arrives
 	busy      bool     // a pod's cgroup is not empty, and is not released

@@ -43,6 +43,7 @@ func (r resourceStandIn) Admit(ctx context.Context, req *resourcev1.AdmitRequest
 	r.n.mu.Lock()
 	answer := r.n.answer
 	r.n.admitted = append(r.n.admitted, fmt.Sprintf("%s running=%t", p.Name, req.GetRunning()))
+	r.n.inactive = req.GetInactive()
 	r.n.mu.Unlock()
 	resp := answer(p, req.GetRunning())
 	if resp.GetDecision() == resourcev1.Decision_DECISION_ADMITTED {

@@ -131,7 +131,14 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 		}
 	}
 	allocators := append(slices.Clone(a.allocators), pinner{a.pinned, now.pins, a.devices, a.clock})
-	chosen := allocate.Choose(allocators, allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid)})
+	request := allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid)}
+	chosen := allocate.Choose(allocators, request)
+	if chosen.Decision == resourcev1.Decision_DECISION_REJECTED {
+		var giving []string
+		if giving, request.Held = a.ledger.giving(uid); len(giving) > 0 && allocate.Choose(allocators, request).Decision == resourcev1.Decision_DECISION_ADMITTED {
+			return decision{answer: notYet("", "waiting for what pods that have ended give back: "+strings.Join(giving, ", "))}, nil
+		}
+	}
 	if chosen.Decision != resourcev1.Decision_DECISION_ADMITTED {
 		answer := &resourcev1.AdmitResponse{Decision: chosen.Decision, Reason: chosen.Reason, Message: chosen.Message}
 		a.settle(uid, answer)

@@ -82,6 +82,8 @@ type held struct {
 	chosen *resourcev1.Chosen // never nil
 	stored bool               // the checkpoint has it
 	err    string             // what holds the release up
+	// inactive: podworker said so of the pod when it asked for another. It is not kept.
+	inactive bool
 	// busy: the cgroup held processes when it was to be removed; left is the event about
 	// them.
 	busy bool

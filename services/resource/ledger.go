@@ -213,11 +213,29 @@ func (l *ledger) revision() feed.Revision {
 	return revision
 }
 
-// others are the pods that hold something beside one; callers hold mu.
+// over reports whether nothing of the pod will run any more. What it holds is being given
+// back, and does not count for other pods (a kubelet's filterOutInactivePods).
+func (h *held) over() bool { return h.Releasing || h.inactive }
+
+// retire notes which pods are over, but for one; callers do not hold mu.
+func (l *ledger) retire(inactive []string, but string) {
+	l.set(func() {
+		for _, uid := range inactive {
+			if h := l.held[uid]; h != nil && uid != but {
+				h.inactive = true
+			}
+		}
+		if h := l.held[but]; h != nil {
+			h.inactive = false
+		}
+	})
+}
+
+// others are the pods that count beside one; callers hold mu.
 func (l *ledger) others(uid string) []*v1.Pod {
 	var all []*v1.Pod
 	for other, h := range l.held {
-		if other != uid {
+		if other != uid && !h.over() {
 			all = append(all, h.pod)
 		}
 	}
@@ -229,8 +247,8 @@ func (l *ledger) others(uid string) []*v1.Pod {
 func (l *ledger) staying(uid string) (staying []*v1.Pod, leaving []string) {
 	for other, h := range l.held {
 		switch {
-		case other == uid:
-		case h.Releasing || h.Evicting != nil:
+		case other == uid, h.over():
+		case h.Evicting != nil:
 			leaving = append(leaving, h.pod.Namespace+"/"+h.pod.Name)
 		default:
 			staying = append(staying, h.pod)
@@ -243,9 +261,25 @@ func (l *ledger) staying(uid string) (staying []*v1.Pod, leaving []string) {
 
 // chosen is what was chosen for the pods beside one, by UID; callers hold mu.
 func (l *ledger) chosen(uid string) []allocate.Held {
-	var all []allocate.Held
+	return l.choices(func(other string, _ *held) bool { return other != uid })
+}
+
+// giving are the names of the pods that are over and have been chosen something for, and
+// rest is chosen without them; callers hold mu.
+func (l *ledger) giving(uid string) (giving []string, rest []allocate.Held) {
 	for other, h := range l.held {
-		if other != uid {
+		if other != uid && h.over() && len(h.chosen.GetContainers()) > 0 {
+			giving = append(giving, h.pod.Namespace+"/"+h.pod.Name)
+		}
+	}
+	slices.Sort(giving)
+	return giving, l.choices(func(other string, h *held) bool { return other != uid && !h.over() })
+}
+
+func (l *ledger) choices(of func(uid string, h *held) bool) []allocate.Held {
+	var all []allocate.Held
+	for uid, h := range l.held {
+		if of(uid, h) {
 			all = append(all, allocate.Held{Pod: h.pod, Chosen: h.chosen})
 		}
 	}

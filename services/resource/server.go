@@ -22,6 +22,7 @@ func (s *Service) Admit(ctx context.Context, req *resourcev1.AdmitRequest) (*res
 	if err := fault.Hit(ctx, "resource.admit"); err != nil {
 		return nil, rpc.Unavailable.Errorf("%w", err)
 	}
+	s.ledger.retire(req.GetInactive(), string(p.UID))
 	return s.admission.admit(ctx, p, req.GetRunning())
 }
 

@@ -37,7 +37,10 @@ func (r *renderer) phase(out *v1.PodStatus) {
 	}
 	if pod.IsTerminalPhase(was) {
 		out.Phase = was // never left
-	} else if pod.IsTerminalPhase(out.Phase) && r.mayRun(stopped) {
+	} else if pod.IsTerminalPhase(out.Phase) && !stopped {
+		// Not over before podworker says so, whatever has ended: what the pod holds of the
+		// node is counted for it until then, and a terminal phase tells the scheduler that
+		// there is room (as a kubelet's couldHaveRunningContainers).
 		out.Phase = was
 		if out.Phase == "" {
 			out.Phase = v1.PodPending
@@ -64,14 +67,6 @@ func (v *Verdict) yields() bool {
 // been refused: such a pod is asked for again, so that this end is none.
 func (r *renderer) refusedBefore() bool {
 	return pod.IsStatic(r.Pod) && r.old.Phase == v1.PodFailed && strings.HasPrefix(r.old.Message, prefixRejected)
-}
-
-// mayRun reports whether a container of the pod may still be running or be started. A
-// pod whose containers all ended by themselves is over before podworker reports it; one
-// that the node ends is over only when podworker reports it, and so is one with a rule
-// that restarts all containers: those may have been killed for that.
-func (r *renderer) mayRun(stopped bool) bool {
-	return !stopped && (r.Facts.Verdict != nil || !r.Observed.Complete || r.rec.alive() || restart.MayRestartAll(r.Pod))
 }
 
 // fromContainers derives the phase from the container statuses of the rendering.

@@ -89,7 +89,10 @@ type AdmitRequest struct {
 	// Kubernetes protobuf of the pod.
 	Pod []byte `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
 	// The pod runs already (adopted): record it, never refuse it.
-	Running       bool `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
+	Running bool `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
+	// UIDs of pods that do not count any more beside this one: their containers have been
+	// stopped for good, or no source lists them. What they hold is being given back.
+	Inactive      []string `protobuf:"bytes,3,rep,name=inactive,proto3" json:"inactive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -136,6 +139,13 @@ func (x *AdmitRequest) GetRunning() bool {
 		return x.Running
 	}
 	return false
+}
+
+func (x *AdmitRequest) GetInactive() []string {
+	if x != nil {
+		return x.Inactive
+	}
+	return nil
 }
 
 type AdmitResponse struct {
@@ -3723,10 +3733,11 @@ var File_sextant_resource_v1_resource_proto protoreflect.FileDescriptor
 
 const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\"sextant/resource/v1/resource.proto\x12\x13sextant.resource.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\":\n" +
+	"\"sextant/resource/v1/resource.proto\x12\x13sextant.resource.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asextant/feed/v1/feed.proto\"V\n" +
 	"\fAdmitRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x18\n" +
-	"\arunning\x18\x02 \x01(\bR\arunning\"\xd8\x01\n" +
+	"\arunning\x18\x02 \x01(\bR\arunning\x12\x1a\n" +
+	"\binactive\x18\x03 \x03(\tR\binactive\"\xd8\x01\n" +
 	"\rAdmitResponse\x129\n" +
 	"\bdecision\x18\x01 \x01(\x0e2\x1d.sextant.resource.v1.DecisionR\bdecision\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +

@@ -120,11 +120,27 @@ func (p *planner) terminating() {
 		return
 	}
 	stopped := p.stopSandboxes()
-	if stopped && !p.flyingKind(Stop, PreStop, Withdraw, Release) {
+	if stopped && p.unprepared() && !p.flyingKind(Stop, PreStop, Withdraw, Release) {
 		p.f.Kills = map[string]Kill{}
 		p.f.State = Terminated
 		p.f.WithdrawAccepted, p.f.ReleaseAccepted = false, false
 	}
+}
+
+// unprepared has what a pod with resource claims holds given back before the pod is over:
+// the API server may give the devices to another then (as a kubelet's SyncTerminatingPod).
+func (p *planner) unprepared() bool {
+	switch {
+	case p.pod == nil, len(p.pod.Spec.ResourceClaims) == 0 && p.pod.Status.ExtendedResourceClaimStatus == nil, p.forShortage():
+		return true
+	case !p.f.ReleaseAccepted:
+		p.ask(Release, "resource", "release")
+	case !p.in.Resources.Gone:
+		p.wait("resource", "release", p.in.Resources.Error)
+	default:
+		return true
+	}
+	return false
 }
 
 // resurfaced ends a pod once more that is over and has something running again: the

@@ -267,6 +267,8 @@ func (s *teller) change(args []string) error {
 			Result{Admission: &Answer{Decision: Decision(strings.ReplaceAll(rest[0], "-", " ")), Reason: rest[1], Message: strings.Join(rest[2:], " ")}}, s.now)
 	case "releases-not": // the cgroup is busy
 		s.in.Resources = Resources{Held: true, Read: true, Error: strings.Join(rest, " ")}
+	case "released":
+		s.in.Resources = Resources{Gone: true}
 	case "blocked":
 		s.in.Resources.Blocked = strings.Join(rest, " ")
 	case "dead-age":
