@@ -78,18 +78,6 @@ func (r record) interrupted(facts map[string]ContainerFacts) {
 	}
 }
 
-// alive reports whether any container may be running.
-func (r record) alive() bool {
-	for _, list := range r.instances {
-		for _, i := range list {
-			if !i.exited() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // activeRegular reports whether a regular container exists in the current sandbox: its
 // init containers are done then. Containers are younger than the sandbox they are in.
 func (r record) activeRegular(p *v1.Pod) bool {
