@@ -269,9 +269,9 @@ func (in *Inputs) sourcesComplete() bool {
 	return true
 }
 
-// usedImages are those that containers were made from, or will be; not known
-// until both feeds are complete.
-func (in *Inputs) usedImages() (images.Used, bool) {
+// usedImages are those that containers of the runtime were made from, and those of pods
+// that may get one yet, which ended ones do not; not known until both feeds are complete.
+func (in *Inputs) usedImages(ended map[types.UID]bool) (images.Used, bool) {
 	if !in.Records.Complete() || !in.Pods.Complete() {
 		return nil, false
 	}
@@ -290,6 +290,9 @@ func (in *Inputs) usedImages() (images.Used, bool) {
 		}
 	}
 	for _, d := range in.Pods.Items() {
+		if ended[d.Pod.UID] || pod.IsTerminalPhase(d.Pod.Status.Phase) {
+			continue
+		}
 		for _, c := range pod.Containers(d.Pod) {
 			used[c.Image] = true
 		}

@@ -169,6 +169,24 @@ func (l *loop) discard() map[string]types.UID {
 	return of
 }
 
+// usedImages are those that must not be removed.
+func (l *loop) usedImages() (images.Used, bool) { return l.in.usedImages(l.ended()) }
+
+// ended are the pods that get no container any more. What one that is being ended has just
+// made may not be in its record yet.
+func (l *loop) ended() map[types.UID]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[types.UID]bool{}
+	for uid, w := range l.workers {
+		switch w.outward.state {
+		case step.Terminated, step.Released, step.Rejected:
+			all[uid] = true
+		}
+	}
+	return all
+}
+
 // reclaimed has podworker.node say what was carried out last.
 func (e *nodeEnd) reclaimed(at *timestamppb.Timestamp) {
 	e.mu.Lock()

@@ -4,16 +4,23 @@ package podworker
 
 import (
 	"context"
+	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/feed"
+	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/images"
+	"github.com/sextant-node/sextant/test/fakecri"
 )
 
 // unused counts how often unused images were to be removed.
@@ -84,5 +91,88 @@ func TestReclaim(t *testing.T) {
 		if c.GetLabels()["io.kubernetes.pod.name"] != "runs" {
 			t.Errorf("left: %v", c)
 		}
+	}
+}
+
+// nowhere publishes nothing.
+type nowhere struct{}
+
+func (nowhere) Set(context.Context, string, *podworkerv1.Images) (feed.Revision, error) {
+	return feed.Revision{}, nil
+}
+func (nowhere) SetComplete(context.Context, bool) {}
+
+// TestImagesOfEndedPods are removed once the runtime has no container of them, though the API
+// server has the pods still. Those of a pod that is to start stay.
+func TestImagesOfEndedPods(t *testing.T) {
+	pods := map[string]*v1.Pod{}
+	var stored []fakecri.Image
+	for _, name := range []string{"over", "evicted", "refused", "waits"} {
+		pods[name] = web(name, func(p *v1.Pod) {
+			p.Spec.Containers[0].Image, p.Spec.RestartPolicy = "fake/sleep:"+name, v1.RestartPolicyNever
+		})
+		stored = append(stored, fakecri.Image{Ref: "fake/sleep:" + name})
+	}
+	pods["evicted"].Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted"} // in a former life of the node
+	n := newNode(t, stored...)
+	n.answer = func(p *v1.Pod, _ bool) *resourcev1.AdmitResponse {
+		answer := &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_ADMITTED}
+		switch p.Name {
+		case "refused":
+			answer.Decision, answer.Reason = resourcev1.Decision_DECISION_REJECTED, "OutOfcpu"
+		case "waits":
+			answer.Decision, answer.Message = resourcev1.Decision_DECISION_NOT_YET, "a plugin is away"
+		}
+		return answer
+	}
+	n.live()
+	for _, p := range pods {
+		n.desire(p)
+	}
+	over := pods["over"].UID
+	n.until("one runs, and two have ended", func() bool {
+		return n.running("over") && n.settled(over) && n.released(pods["evicted"].UID) &&
+			n.lifecycle(pods["refused"].UID, podworkerv1.Lifecycle_LIFECYCLE_REJECTED)
+	})
+	keeper, err := images.New(images.Deps{
+		Runtime: n.cri, Images: n.ic, Feed: nowhere{}, Config: n.loop.config.Config,
+		Used: func() (images.Used, bool) { return n.loop.usedImages() }, Clock: n.clock, Log: slog.New(slog.DiscardHandler),
+	})
+	n.must(err)
+	left := func() string {
+		n.until("it is known what is in use", func() bool { _, known := n.loop.usedImages(); return known })
+		n.must(keeper.RemoveUnused(context.Background()))
+		resp, err := n.ic.ListImages(context.Background(), &runtimeapi.ListImagesRequest{})
+		n.must(err)
+		var tags []string
+		for _, image := range resp.GetImages() {
+			for _, name := range image.GetRepoTags() {
+				if _, tag, ok := strings.Cut(name, "fake/sleep:"); ok {
+					tags = append(tags, tag)
+				}
+			}
+		}
+		slices.Sort(tags)
+		return strings.Join(tags, " ")
+	}
+	if got := left(); got != "over waits" {
+		t.Errorf("left: %q, while one runs and one is to start", got)
+	}
+	n.clock.Step(time.Second)
+	n.rt.Exit(n.rt.Container("over", "web").GetId(), 0)
+	n.until("over", func() bool { return n.released(over) })
+	if got := left(); got != "over waits" {
+		t.Errorf("left: %q, while the runtime has the dead container", got)
+	}
+	n.loop.discard()
+	n.until("the container is gone", func() bool {
+		record, _ := n.loop.in.Records.Get(string(over))
+		return record == nil || len(record.Containers) == 0
+	})
+	n.die()
+	n.live()
+	n.until("the next life knows what the pods are", func() bool { return n.released(over) && n.state(pods["waits"].UID) != nil })
+	if got := left(); got != "waits" {
+		t.Errorf("left: %q, without a container", got)
 	}
 }

@@ -115,7 +115,7 @@ func (s *Service) wire() error {
 	kit, real := s.kit, clock.RealClock{}
 	keeper, err := images.New(images.Deps{
 		Runtime: s.broker.Runtime(), Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerImages),
-		Config: s.config.Config, Used: s.in.usedImages, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+		Config: s.config.Config, Used: func() (images.Used, bool) { return s.loop.usedImages() }, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 	})
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (s *Service) wire() error {
 	kit.Go("pods", s.run)
 	kit.Go("logind", s.loop.end.machine.run)
 	kit.Go("images", keeper.Run)
-	kit.Go("reclaim", newReclaimer(s.loop, keeper, s.in.usedImages, real).run)
+	kit.Go("reclaim", newReclaimer(s.loop, keeper, s.loop.usedImages, real).run)
 	kit.Go("pulls", progress.Run)
 	kit.Go("log rotation", rotator.Run)
 	kit.Go("tidying", tidier{in: s.in, actuator: actuator, clock: real, log: kit.Log}.run)

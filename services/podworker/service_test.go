@@ -176,7 +176,7 @@ func TestService(t *testing.T) {
 	if got := n.rt.Container("a", "web").GetId(); got != id || n.rt.Count(fakecri.Match{Method: "StartContainer"}) != 1 {
 		t.Errorf("container %s runs, want %s", got, id)
 	}
-	if used, ok := s.in.usedImages(); !ok || !used["fake/sleep"] {
+	if used, ok := s.loop.usedImages(); !ok || !used["fake/sleep"] {
 		t.Errorf("used images %v, %t", used, ok)
 	}
 	if running := s.in.runningLogs(); len(running) != 1 || running[0].ID != id {
