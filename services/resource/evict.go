@@ -24,13 +24,8 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/gauge"
 )
 
-const (
-	// cleanup is how long the next decision waits for a pod that was evicted to be gone
-	// (the kubelet: 30 s).
-	cleanup = 30 * time.Second
-	// reclaimTime is how long one waits for podworker to have freed what it can.
-	reclaimTime = 2 * time.Minute
-)
+// reclaimTime is how long one waits for podworker to have freed what it can.
+const reclaimTime = 2 * time.Minute
 
 // evictor decides about evictions; the loop's alone.
 type evictor struct {
@@ -88,7 +83,7 @@ func (e *evictor) leaving(now time.Time) bool {
 	e.ledger.mu.Lock()
 	defer e.ledger.mu.Unlock()
 	for _, h := range e.ledger.held {
-		if v := h.Evicting; v != nil && v.Reason == "" && now.Sub(v.At) < cleanup && !now.Before(v.At) {
+		if v := h.Evicting; v != nil && v.Reason == "" && now.Sub(v.At) < eviction.Departure(v.Grace) && !now.Before(v.At) {
 			return true
 		}
 	}

@@ -168,7 +168,7 @@ func TestEvictionForWantOfMemory(t *testing.T) {
 		return ok && n.GetMemory().GetUnderPressure() && s.node.Complete()
 	})
 	s.memory("512")
-	s.after(20 * time.Second) // of the thirty that one waits
+	s.after(35 * time.Second) // of the forty that one waits
 	s.Eventually("a pass", func() bool {
 		n, _ := s.node.Get("node")
 		return strings.Contains(n.GetMemory().GetMessage(), "memory.available: 524288 of")
@@ -185,7 +185,58 @@ func TestEvictionForWantOfMemory(t *testing.T) {
 	if s.verdict("small") != nil {
 		t.Error("two for one")
 	}
-	s.after(30 * time.Second) // it does not go
+	s.after(40 * time.Second) // it does not go
+	s.evicted("small")
+}
+
+// TestASoftEvictionHasItsGrace: while a pod is within the grace that a soft threshold gives
+// it no other goes, whatever is restarted; the next goes half that time and thirty seconds
+// later, or at once when the pod is gone.
+func TestASoftEvictionHasItsGrace(t *testing.T) {
+	s := newStrained(t)
+	s.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.EvictionHard = map[string]string{"memory.available": "1Ki"}
+		c.Kubelet.EvictionSoft = map[string]string{"memory.available": "1Gi"}
+		c.Kubelet.EvictionSoftGracePeriod = map[string]string{"memory.available": "10s"}
+		c.Kubelet.EvictionMaxPodGracePeriod = 120
+	})
+	s.answers()
+	s.Eventually("the node's item", func() bool { _, ok := s.node.Get("node"); return ok })
+	long := int64(300)
+	for uid, used := range map[string]int64{"small": 1 << 20, "middle": 2 << 20, "big": 3 << 20} {
+		p := burstable(uid, "100m")
+		p.Spec.TerminationGracePeriodSeconds = &long
+		s.admit(p, false)
+		s.uses(uid, used)
+	}
+	passed := func(available string) {
+		t.Helper()
+		s.Eventually("a pass", func() bool {
+			n, _ := s.node.Get("node")
+			return strings.Contains(n.GetMemory().GetMessage(), "memory.available: "+available+" of")
+		})
+	}
+	s.memory("1024")
+	s.after(10 * time.Second)
+	passed("1048576")
+	s.after(10 * time.Second)
+	if e := s.evicted("big"); e.GetGraceSeconds() != 120 {
+		t.Errorf("verdict %v", e)
+	}
+	s.again()
+	s.memory("512")
+	s.after(205 * time.Second) // of 1.5 times 120, and 30
+	passed("524288")
+	now := standin.Read(s.House, house.ResourcePods)
+	s.Eventually("what that pass has decided", now.Complete)
+	for uid, item := range now.Items() {
+		if (item.GetEviction() != nil) != (uid == "big") {
+			t.Errorf("while one is on its way: %v", item)
+		}
+	}
+	s.after(10 * time.Second)
+	s.evicted("middle")
+	s.release("middle")
 	s.evicted("small")
 }
 
@@ -336,7 +387,7 @@ func TestAnEvictionsEventOutlivesAKill(t *testing.T) {
 
 // TestKillInAnEviction kills the service around the write of a verdict: in the end one
 // pod is evicted, not two, and its event is there. The same again for the next pod, once the
-// first has had its thirty seconds.
+// first has had its forty seconds.
 func TestKillInAnEviction(t *testing.T) {
 	for _, point := range []string{"resource.evict=kill", "store.write=kill", "store.written=kill"} {
 		t.Run(point, func(t *testing.T) {
@@ -354,7 +405,7 @@ func TestKillInAnEviction(t *testing.T) {
 				s.Eventually(fmt.Sprint(evicted, " verdicts"), func() bool { return len(s.sentenced()) == evicted })
 				// A pass more, before the next may go.
 				s.memory("512")
-				s.ahead(20 * time.Second)
+				s.ahead(35 * time.Second)
 				s.look()
 				s.Eventually("a pass", func() bool {
 					n, _ := s.node.Get("node")
