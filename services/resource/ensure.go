@@ -51,26 +51,32 @@ func (t *tree) ensure(ctx context.Context, now *settings) error {
 	return nil
 }
 
-// ensureKubepods makes the parent of all pods and bounds it: by the node's capacity
-// and, where allocatable is to be enforced, by what is reserved of it. A bound the
-// kernel refuses (memory in use already) is an event: pods go on without.
+// ensureKubepods makes the parent of all pods, and bounds it.
 func (t *tree) ensureKubepods(ctx context.Context, now *settings) error {
-	cgroups, name := t.of(now.driver), pod.KubepodsCgroup(now.root)
-	if err := cgroups.Ensure(name, cgroup.Values{}); err != nil {
+	if err := t.of(now.driver).Ensure(pod.KubepodsCgroup(now.root), cgroup.Values{}); err != nil {
 		return err
 	}
+	t.bound(ctx, now)
+	return nil
+}
+
+// bound bounds all pods together: by the node's capacity and, where allocatable is to be
+// enforced, by what is reserved of it. A bound the kernel refuses (memory in use already)
+// is an event: pods go on without, and [tree.renew] tries again.
+func (t *tree) bound(ctx context.Context, now *settings) {
+	name := pod.KubepodsCgroup(now.root)
 	enforced := slices.Contains(now.conf.Kubelet.EnforceNodeAllocatable, "pods")
 	bound, err := t.podsBound(now, enforced)
 	if err == nil {
-		err = cgroups.Ensure(name, bound)
+		err = t.of(now.driver).Ensure(name, bound)
 	}
+	t.unbounded = err != nil
 	switch {
 	case err != nil:
-		t.events.node(ctx, now, v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("bounds of %s not set: %v", name.Path(now.driver), err))
+		t.events.node(ctx, now, v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", name, err))
 	case enforced:
 		t.events.node(ctx, now, v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
 	}
-	return nil
 }
 
 // podsBound is what all pods together may use. The eviction thresholds are not
@@ -94,8 +100,12 @@ func (t *tree) podsBound(now *settings, enforced bool) (cgroup.Values, error) {
 }
 
 // renew writes again what others may have changed since: systemd does with the
-// files of its slices, and pods of the classes come and go.
-func (t *tree) renew(now *settings) {
+// files of its slices, and pods of the classes come and go. A bound of all pods that the
+// kernel has refused is tried again.
+func (t *tree) renew(ctx context.Context, now *settings) {
+	if t.unbounded && now.qos() {
+		t.bound(ctx, now)
+	}
 	if err := t.ensureClasses(now); err != nil {
 		t.ledger.log.Error("cgroups of the classes", "error", err.Error())
 	}

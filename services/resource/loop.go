@@ -10,8 +10,8 @@ import (
 	"github.com/sextant-node/sextant/pkg/signal"
 )
 
-// renewPeriod is how often the cgroups of classes and reservations are written again (the
-// kubelet: 1 min).
+// renewPeriod is how often the cgroups of classes and reservations are written again, and a
+// bound of all pods is tried again (the kubelet: 1 min).
 const renewPeriod = time.Minute
 
 // loop keeps the node's item true, makes sure of the cgroups, and carries
@@ -91,7 +91,7 @@ func (l *loop) settle(ctx context.Context) error {
 		l.evictor.hurry()
 		l.renewed = l.evictor.now()
 	} else if at := l.evictor.now(); at.Sub(l.renewed).Abs() >= renewPeriod {
-		l.tree.renew(next)
+		l.tree.renew(ctx, next)
 		l.renewed = at
 	}
 	l.node.use(next)

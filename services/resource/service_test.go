@@ -5,9 +5,12 @@ package resource_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -381,20 +384,47 @@ func TestACgroupThatCannotBeMade(t *testing.T) {
 	}
 }
 
-func TestABoundTheKernelRefusesIsAnEvent(t *testing.T) {
-	r := newRig(t, breaking(func(name pod.CgroupName, values cgroup.Values) error {
-		if name[len(name)-1] == "kubepods" && values.Memory != nil {
+// TestABoundTheKernelRefuses is an event each minute, until the kernel takes it.
+func TestABoundTheKernelRefuses(t *testing.T) {
+	var refuses atomic.Bool
+	var ahead atomic.Int64
+	refuses.Store(true)
+	broken := breaking(func(name pod.CgroupName, values cgroup.Values) error {
+		if name[len(name)-1] == "kubepods" && values.Memory != nil && refuses.Load() {
 			return errors.New("device or resource busy")
 		}
 		return nil
-	}))
-	r.settle()
-	r.Eventually("the event", func() bool {
-		e, _ := r.events.Get("0000000000000001")
-		return e.GetReason() == "FailedNodeAllocatableEnforcement" && e.GetObject().GetKind() == "Node" && strings.HasSuffix(e.GetMessage(), "device or resource busy")
 	})
+	r := newRig(t, func(deps *resource.Deps) {
+		broken(deps)
+		deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	r.settle()
+	failed := fmt.Sprintf("FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits %q: device or resource busy", []string(r.kubepods()))
+	told := func(want ...string) {
+		t.Helper()
+		r.Eventually(fmt.Sprint(len(want), " events"), func() bool {
+			var got []string
+			for i := range len(want) {
+				e, _ := r.events.Get(fmt.Sprintf("%016d", i+1))
+				got = append(got, e.GetReason()+" "+e.GetMessage())
+			}
+			return slices.Equal(got, want)
+		})
+	}
+	told(failed)
 	if got := decision(r.admit(burstable("u", "1"), false)); !strings.HasPrefix(got, "admitted") {
 		t.Errorf("pods must go on: %s", got)
+	}
+	ahead.Add(int64(time.Minute))
+	r.look()
+	told(failed, failed)
+	refuses.Store(false)
+	ahead.Add(int64(time.Minute))
+	r.look()
+	told(failed, failed, "NodeAllocatableEnforced Updated Node Allocatable limit across pods")
+	if got := cgrouptest.Value(t, r.kubepods(), "memory/memory.limit_in_bytes", "memory.max"); got != fmt.Sprint(8<<30) {
+		t.Errorf("all pods may use %s bytes of memory", got)
 	}
 }
 

@@ -42,6 +42,8 @@ type tree struct {
 	classes sync.Mutex
 	// unreserved is the last event about a reservation that is not enforced; the loop's.
 	unreserved string
+	// unbounded: the bound of all pods together could not be set; the loop's.
+	unbounded bool
 }
 
 // find is the cgroup of a pod of any class, or nil.
