@@ -119,13 +119,16 @@ func burstableMilli(p *v1.Pod) int64 {
 
 // kept is what the checkpoint has of a pod. An error of its own is about a part that the
 // pod can do without; it is nil where nothing can be made of the record.
-func kept(a allocation) (*held, error) {
+func kept(a allocation, now time.Time) (*held, error) {
 	p := &v1.Pod{}
 	if err := p.Unmarshal(a.Pod); err != nil {
 		return nil, fmt.Errorf("pod: %w", err)
 	}
 	h := newHeld(a, p)
 	h.stored = true
+	if h.Evicting != nil {
+		h.Evicting.At = restored(h.Evicting.At, now)
+	}
 	if h.Asked == "" { // kept by a version that knew no resize
 		h.Asked = pod.SizesID(p)
 	}

@@ -83,7 +83,7 @@ func (e *evictor) leaving(now time.Time) bool {
 	e.ledger.mu.Lock()
 	defer e.ledger.mu.Unlock()
 	for _, h := range e.ledger.held {
-		if v := h.Evicting; v != nil && v.Reason == "" && now.Sub(v.At) < eviction.Departure(v.Grace) && !now.Before(v.At) {
+		if v := h.Evicting; v != nil && v.Reason == "" && now.Sub(v.At) < eviction.Departure(v.Grace) {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/keymutex"
@@ -50,7 +51,7 @@ type ledger struct {
 
 // openLedger reads the checkpoint. What is lost with a damaged file podworker asks for
 // again.
-func openLedger(kit *service.Kit, plugins *devices.Manager) (*ledger, error) {
+func openLedger(kit *service.Kit, plugins *devices.Manager, now time.Time) (*ledger, error) {
 	l := &ledger{log: kit.Log, devices: plugins, pods: service.Owner(kit, house.ResourcePods), turns: keymutex.NewHashed(64), held: map[string]*held{}}
 	file := kit.StoreConfig("state.db")
 	file.Schema = schema
@@ -66,7 +67,7 @@ func openLedger(kit *service.Kit, plugins *devices.Manager) (*ledger, error) {
 		return nil, err
 	}
 	for uid, a := range all {
-		h, err := kept(a)
+		h, err := kept(a, now)
 		if err != nil {
 			l.log.Error("not read from the checkpoint", "uid", uid, "error", err.Error())
 		}

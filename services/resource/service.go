@@ -121,7 +121,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	metrics.cgroupVersion.Set(float64(node.facts.CgroupVersion))
-	ledger, err := openLedger(kit, plugins)
+	ledger, err := openLedger(kit, plugins, now())
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	shortages, err := openShortages(ledger)
+	shortages, err := openShortages(ledger, now())
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,20 @@ type shortages struct {
 
 const shortageKey = "now"
 
-func openShortages(l *ledger) (*shortages, error) {
+// restored is a shortage as the checkpoint has it, with times to compare with now.
+func (s shortage) restored(now time.Time) *shortage {
+	s.At, s.Left = restored(s.At, now), restored(s.Left, now)
+	for kind, c := range s.Conditions {
+		c.Since, c.Crossed = restored(c.Since, now), restored(c.Crossed, now)
+		s.Conditions[kind] = c
+	}
+	for i := range s.Thresholds {
+		s.Thresholds[i].Since = restored(s.Thresholds[i].Since, now)
+	}
+	return &s
+}
+
+func openShortages(l *ledger, now time.Time) (*shortages, error) {
 	table, err := store.NewTable(l.file, "shortages", store.JSON[shortage]())
 	if err != nil {
 		return nil, err
@@ -62,7 +75,7 @@ func openShortages(l *ledger) (*shortages, error) {
 		return nil, fmt.Errorf("shortages: %w", err)
 	}
 	if ok {
-		s.last = &kept
+		s.last = kept.restored(now)
 	}
 	return s, nil
 }
@@ -75,7 +88,7 @@ func (s *shortages) history(now time.Time) (h eviction.History) {
 		return h
 	}
 	h.Conditions = maps.Clone(s.last.Conditions)
-	if now.Sub(s.last.At).Abs() > unseen {
+	if now.Sub(s.last.At) > unseen {
 		return h
 	}
 	h.Seen, h.Met = map[eviction.Key]time.Time{}, map[eviction.Key]bool{}
@@ -94,7 +107,7 @@ func (s *shortages) keep(now time.Time, h eviction.History) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := &shortage{At: now}
-	if s.last != nil && now.Sub(s.last.Left).Abs() < eviction.Freeing {
+	if s.last != nil && now.Sub(s.last.Left) < eviction.Freeing {
 		next.Left = s.last.Left
 	}
 	for kind, c := range h.Conditions {

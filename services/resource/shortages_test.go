@@ -3,12 +3,15 @@
 package resource_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/test/standin"
 )
 
 // again starts the service anew, and waits until it has looked at the node.
@@ -81,4 +84,53 @@ func TestTheGraceOfASoftThresholdGoesOn(t *testing.T) {
 	}
 	s.after(30 * time.Second)
 	s.evicted("u")
+}
+
+// TestAClockThatIsSetBack does not hold a condition: what a life has kept of a time that is
+// yet to come counts as of the next life's start.
+func TestAClockThatIsSetBack(t *testing.T) {
+	s := newStrained(t)
+	s.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.EvictionPressureTransitionPeriod = metav1.Duration{Duration: time.Minute}
+	})
+	s.answers()
+	s.memory("1024")
+	s.after(10 * time.Second)
+	s.Eventually("short of memory", func() bool { under, _ := s.pressed(); return under })
+	s.memory("8388608")
+	s.ahead.Add(-int64(24 * time.Hour))
+	s.again()
+	if under, since := s.pressed(); !under || time.Since(since) < 23*time.Hour {
+		t.Errorf("at the start: under pressure %t since %s", under, since)
+	}
+	s.after(time.Minute)
+	s.Eventually("over", func() bool { under, _ := s.pressed(); return !under })
+}
+
+// TestAVerdictOfAClockThatIsSetBack: the pod has its time again before the next goes.
+func TestAVerdictOfAClockThatIsSetBack(t *testing.T) {
+	s := newStrained(t)
+	s.settle()
+	for uid, used := range map[string]int64{"small": 1 << 20, "big": 2 << 20} {
+		s.admit(burstable(uid, "100m"), false)
+		s.uses(uid, used)
+	}
+	s.memory("1024")
+	s.after(10 * time.Second)
+	s.evicted("big")
+	s.ahead.Add(-int64(24 * time.Hour))
+	s.again()
+	s.memory("512")
+	s.after(35 * time.Second)
+	s.Eventually("a pass", func() bool {
+		n, _ := s.node.Get("node")
+		return strings.Contains(n.GetMemory().GetMessage(), "memory.available: 524288 of")
+	})
+	now := standin.Read(s.House, house.ResourcePods)
+	s.Eventually("what that pass has decided", now.Complete)
+	if item, ok := now.Get("small"); !ok || item.GetEviction() != nil {
+		t.Errorf("while another is on its way: %v", item)
+	}
+	s.after(10 * time.Second)
+	s.evicted("small")
 }
