@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -49,7 +48,7 @@ type evictor struct {
 	now      func() time.Time
 	wake     signal.Signal
 	reclaims *feed.Replica[*podworkerv1.NodeState]
-	runtime  runtimeapi.RuntimeServiceClient
+	layers   *layers
 	volumes  volumev1.VolumeServiceClient
 }
 

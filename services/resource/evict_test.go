@@ -332,6 +332,69 @@ func TestLimitsOfLocalStorage(t *testing.T) {
 	}
 }
 
+// slowRuntime answers each question about layers when the test says so.
+type slowRuntime struct {
+	*measures
+	answer chan struct{}
+}
+
+func (r slowRuntime) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	if method == runtimeapi.RuntimeService_ListContainerStats_FullMethodName {
+		select {
+		case <-r.answer:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.measures.Invoke(ctx, method, request, reply, options...)
+}
+
+// TestASlowRuntimeHidesNothingElse: while the runtime measures layers, for longer than a pass
+// may wait, limits of volumes hold and pods go for want of memory. What comes late serves
+// the next pass.
+func TestASlowRuntimeHidesNothingElse(t *testing.T) {
+	s := newStrained(t)
+	s.stop()
+	slow, usual := slowRuntime{s.measures, make(chan struct{})}, s.edit
+	s.start(func(deps *resource.Deps) {
+		usual(deps)
+		deps.Images, deps.Volumes = slow, slow
+	})
+	s.settle()
+	size := apiresource.MustParse("1Mi")
+	scratch, layer := burstable("scratch", "1"), burstable("layer", "1")
+	scratch.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
+	layer.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: size}
+	for _, p := range []*v1.Pod{scratch, layer, burstable("big", "1")} {
+		s.admit(p, false)
+	}
+	s.mu.Lock()
+	s.layers = map[string]uint64{"layer": 2 << 20}
+	s.volumes = []*volumev1.VolumeStats{{Uid: "scratch", Name: "v", Used: 2 << 20, Ephemeral: true}}
+	s.mu.Unlock()
+	s.after(10 * time.Second)
+	if e := s.evicted("scratch"); e.GetSignal() != "emptydirfs.limit" {
+		t.Errorf("verdict %v", e)
+	}
+	select {
+	case slow.answer <- struct{}{}: // to that pass's question
+	case <-s.Context().Done():
+		t.Fatal("the runtime is not asked any more")
+	}
+	s.after(40 * time.Second)
+	if e := s.evicted("layer"); e.GetSignal() != "ephemeralpodfs.limit" {
+		t.Errorf("verdict %v", e)
+	}
+	s.uses("big", 3<<20)
+	s.memory("1024")
+	s.after(40 * time.Second)
+	if e := s.evicted("big"); e.GetSignal() != "memory.available" {
+		t.Errorf("verdict %v", e)
+	}
+}
+
 // TestAVerdictIsJournaledFirst: what podworker may see of a verdict is on the disk.
 func TestAVerdictIsJournaledFirst(t *testing.T) {
 	s := newStrained(t)

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
@@ -128,7 +127,7 @@ func deviceOf(dir string) (uint64, error) {
 // depends on it: a node that is short of nothing, with pods that have no limits of
 // local storage, reads nothing of them. layers is eviction.Input's.
 func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Input) (all []eviction.Pod, layers time.Time) {
-	ranks := eviction.Ranks(in)
+	signal := eviction.Ranks(in)
 	limited := false
 	e.ledger.mu.Lock()
 	for _, h := range e.ledger.held {
@@ -139,45 +138,46 @@ func (e *evictor) candidates(ctx context.Context, now *settings, in eviction.Inp
 		limited = limited || in.Config.Isolation && eviction.Limited(h.pod)
 	}
 	e.ledger.mu.Unlock()
-	if !ranks && (!limited || in.Leaving) {
+	if signal == "" && (!limited || in.Leaving) {
 		return all, layers
 	}
-	m, layers := e.measurePods(ctx, now, in.Now, ranks, func(p *v1.Pod) bool { return ranks || eviction.Limited(p) }, all)
+	m, layers := e.measurePods(ctx, now, in.Now, signal, all)
 	for i := range all {
 		all[i].Usage = m[string(all[i].UID)]
 	}
 	return all, layers
 }
 
-// measurePods reads what pods use; of memory and processes only if asked to. layers is when
-// writable layers were measured, the first of them; zero where one was not.
-func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, cgroups bool, want func(*v1.Pod) bool, pods []eviction.Pod) (m measurement, layers time.Time) {
+// How long a pass waits for what pods have on disks: one that ranks pods by memory or
+// processes takes no more of it than names and limits of pods' own.
+const (
+	disksWait       = 2 * time.Second
+	disksWaitBeside = 500 * time.Millisecond
+)
+
+// measurePods reads what pods use: of all pods if they are ranked for a signal, else what
+// is on disks of those with limits. layers is when writable layers were measured, the first
+// of them; zero where one was not.
+func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, signal string, pods []eviction.Pod) (m measurement, layers time.Time) {
+	wait, volumes := disksWait, &volumev1.StatsRequest{}
+	switch {
+	case eviction.OfDisk(signal):
+		volumes.Since = timestamppb.New(e.shortSince(at))
+	case signal != "":
+		wait = disksWaitBeside
+	}
+	// Both are asked at once: one that is slow does not hide the other.
+	asked, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	read := e.layers.ask(ctx)
 	m = measurement{}
 	layout := pod.Layout{Root: e.node.rootDir}
 	for _, p := range pods {
-		if want(p.Pod) {
+		if signal != "" || eviction.Limited(p.Pod) {
 			m.files(p.Pod, podFiles(layout, now.conf.Kubelet.PodLogsDir, target{uid: string(p.UID), namespace: p.Namespace, name: p.Name}))
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, imagesTimeout)
-	defer cancel()
-	names := map[string]string{} // of containers, by id
-	if resp, err := e.runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{}); err != nil {
-		e.log.Warn("writable layers not measured", "error", err.Error())
-	} else {
-		layers = at
-		for _, c := range resp.GetStats() {
-			names[c.GetAttributes().GetId()] = c.GetAttributes().GetMetadata().GetName()
-			if measured, counts := m.layer(c); counts && measured.Before(layers) {
-				layers = measured
-			}
-		}
-	}
-	volumes := &volumev1.StatsRequest{}
-	if cgroups { // pods are ranked
-		volumes.Since = timestamppb.New(e.shortSince(at))
-	}
-	if resp, err := e.volumes.Stats(ctx, volumes); err != nil {
+	if resp, err := e.volumes.Stats(asked, volumes); err != nil {
 		e.log.Warn("volumes not measured", "error", err.Error())
 	} else {
 		for _, v := range resp.GetVolumes() {
@@ -186,7 +186,21 @@ func (e *evictor) measurePods(ctx context.Context, now *settings, at time.Time, 
 			}
 		}
 	}
-	if cgroups {
+	select {
+	case <-read:
+	case <-asked.Done():
+	}
+	names := map[string]string{} // of containers, by id
+	if last, ok := e.layers.newest(); ok {
+		layers = last.asked
+		for _, c := range last.containers {
+			names[c.id] = c.name
+			if m.layer(c) && c.at.Before(layers) {
+				layers = c.at
+			}
+		}
+	}
+	if signal != "" {
 		reading := e.readings.ofCgroupsNow(now)
 		for _, p := range reading.GetPods() {
 			m.cgroup(p, names)
@@ -221,19 +235,17 @@ func (e *evictor) shortSince(at time.Time) time.Time {
 	return last
 }
 
-// layer notes a container's writable layer, and returns when it was measured, zero where it
-// was not; false for a container of no candidate.
-func (m measurement) layer(c *runtimeapi.ContainerStats) (at time.Time, counts bool) {
-	u := m[c.GetAttributes().GetLabels()[pod.PodUIDLabel]]
-	if u == nil || c.GetWritableLayer() == nil {
-		return time.Time{}, u != nil
+// layer notes a container's writable layer; false for a container of no candidate.
+func (m measurement) layer(c layer) bool {
+	u := m[c.pod]
+	if u == nil || c.used == nil {
+		return u != nil
 	}
 	// Of several instances of a container, those that are dead have layers too.
-	layer := eviction.Files{Bytes: int64(c.GetWritableLayer().GetUsedBytes().GetValue()), Inodes: int64(c.GetWritableLayer().GetInodesUsed().GetValue())}
-	if into := container(u, c.GetAttributes().GetMetadata().GetName()); into.Root == nil || into.Root.Bytes < layer.Bytes {
-		into.Root = &layer
+	if into := container(u, c.name); into.Root == nil || into.Root.Bytes < c.used.Bytes {
+		into.Root = c.used
 	}
-	return time.Unix(0, c.GetWritableLayer().GetTimestamp()), true
+	return true
 }
 
 func (m measurement) cgroup(p *resourcev1.PodUsage, names map[string]string) {

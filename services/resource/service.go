@@ -153,7 +153,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		reader: deps.Gauge.NewReader(), ledger: ledger, node: node, readings: readings, events: events, metrics: metrics,
 		log: kit.Log, now: now, wake: wake, reclaims: reclaims, hurried: hurried,
 		alarm:   &alarm{host: deps.Gauge, log: kit.Log, call: func() { hurried.Store(true); wake.Send() }},
-		runtime: runtimeapi.NewRuntimeServiceClient(deps.Images), volumes: volumev1.NewVolumeServiceClient(deps.Volumes),
+		layers:  &layers{runtime: runtimeapi.NewRuntimeServiceClient(deps.Images), log: kit.Log, now: now},
+		volumes: volumev1.NewVolumeServiceClient(deps.Volumes),
 	}
 	files := newStateFiles(cfg.RootDir, node, ledger, claims, podDevices, rewrite)
 	resizer := &resizer{

@@ -95,16 +95,25 @@ func (out *Output) early(in Input, t kubeletconfig.Threshold) bool {
 	return has.Bytes < missing
 }
 
-// Ranks reports whether [Step] may look at what pods use for the node's sake. What
-// they use matters for limits of their own ([Limited]) in every pass.
-func Ranks(in Input) bool {
+// Ranks is the signal for which [Step] may look at what pods use for the node's sake;
+// empty for none. What they use matters for limits of their own ([Limited]) in every pass.
+func Ranks(in Input) (signal string) {
+	r := in.History.Reclaim
 	switch {
-	case in.Leaving:
-		return false
-	case in.History.Reclaim != nil:
-		return in.Reclaimed
+	case in.Leaving || r != nil && !in.Reclaimed:
+		return ""
+	case r != nil:
+		return r.For.Signal
 	}
-	return len(judge(in, &History{})) > 0
+	if acting := judge(in, &History{}); len(acting) > 0 {
+		return acting[0].Signal
+	}
+	return ""
+}
+
+// OfDisk reports whether a signal is about a file system.
+func OfDisk(signal string) bool {
+	return signal != "" && conditionOf(signal) == v1.NodeDiskPressure
 }
 
 // reclaim is what of the node's own is on the file system of a signal.
