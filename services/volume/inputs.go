@@ -201,14 +201,15 @@ func (l lookups) Node() (*v1.Node, error) {
 	return get[v1.Node](l, l.objects, "Node", "", conf.Node.Name)
 }
 
-// leastRefresh keeps a clock that is off from asking without end.
+// leastRefresh keeps a clock that is ahead from asking without end.
 const leastRefresh = 10 * time.Second
 
 // tokenTTL is what a projection without expirationSeconds gets (API default).
 const tokenTTL = time.Hour
 
 // Token implements content.Objects. A token is replaced when four fifths of its life are
-// over, or after a day (the kubelet's rule).
+// over, or after a day (the kubelet's rule). To a clock that is behind, its end is far
+// away: it is taken to live no longer than was asked for.
 func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (string, time.Time, error) {
 	ttl := tokenTTL
 	if spec.ExpirationSeconds != nil {
@@ -219,7 +220,7 @@ func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (strin
 		return "", time.Time{}, err
 	}
 	now := l.now()
-	return token, now.Add(max(min(expires.Sub(now)*4/5, 24*time.Hour), leastRefresh)), nil
+	return token, now.Add(max(min(expires.Sub(now)*4/5, ttl*4/5, 24*time.Hour), leastRefresh)), nil
 }
 
 // DriverToken implements demand.Objects.

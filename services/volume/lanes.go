@@ -34,11 +34,20 @@ func (w *podWork) next(i int, now time.Time) (begins bool, wait time.Duration) {
 	if l.stage != idle || w.withdrawing && (i != fileLane || w.lanes[mountLane].stage != idle) {
 		return false, 0
 	}
-	if !l.due.IsZero() && !now.Before(l.due) {
+	left := l.due.Sub(now)
+	if !l.due.IsZero() && (left <= 0 || left > l.wait) { // over, or the clock was set back
 		l.dirty, l.due = true, time.Time{}
 	}
 	if l.dirty || l.due.IsZero() {
 		return l.dirty, 0
 	}
-	return false, max(l.due.Sub(now), time.Millisecond)
+	return false, max(left, time.Millisecond)
+}
+
+// rest ends a pass; due is when the next one begins without a cause, zero for never. It
+// is a time of the wall clock, as is the end of what is renewed then: a clock that is set
+// right counts.
+func (l *lane) rest(due, now time.Time) {
+	l.stage, l.due = idle, due.Round(0)
+	l.wait = l.due.Sub(now.Round(0))
 }

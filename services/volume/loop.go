@@ -100,13 +100,16 @@ func (s *Service) loop(ctx context.Context) error {
 	}
 }
 
+// mostLoop is the longest that the loop waits: a clock that is set wakes nothing.
+const mostLoop = 20 * time.Second
+
 // start launches the passes that are due and returns how long there is nothing
 // more to launch.
 func (s *Service) start(ctx context.Context) time.Duration {
-	wait := 20 * time.Second
-	now := s.clock.Now()
+	wait := mostLoop
 	s.pods.mu.Lock()
 	defer s.pods.mu.Unlock()
+	now := s.clock.Now() // not before the end of a pass that is known here
 	for _, w := range s.pods.all {
 		for i := range w.lanes {
 			begins, after := w.next(i, now)
@@ -149,7 +152,7 @@ func (s *Service) pass(ctx context.Context, w *podWork, i int, p *v1.Pod, withdr
 		s.maker.in.certificates.Drop(w.uid)
 		s.pods.owned.Delete(ctx, string(w.uid))
 	}
-	w.lanes[i].stage, w.lanes[i].due = idle, due
+	w.lanes[i].rest(due, s.clock.Now())
 	other := w.lanes[lanes-1-i].stage
 	s.pods.mu.Unlock()
 	if other != running { // else its end says the rest, or that it is late

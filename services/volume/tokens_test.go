@@ -16,6 +16,22 @@ import (
 	"github.com/sextant-node/sextant/test/fakeclock"
 )
 
+// TestTokenByAClockThatIsBehind: a token is renewed when four fifths of its life are over,
+// though the node's clock, behind by hours, has its end far away.
+func TestTokenByAClockThatIsBehind(t *testing.T) {
+	const behind, life = 10 * time.Hour, 2 * time.Hour
+	r, clock := newRig(t, nil), clocktesting.NewFakeClock(time.Now().Add(-behind))
+	r.stop()
+	r.start(func(d *volume.Deps) { d.Clock = clock })
+	r.tokens.now = func() time.Time { return clock.Now().Add(behind) }
+	r.declare(of(t, "u", "- {name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 7200}}]}}\n"))
+	r.Eventually("the first token", func() bool { return r.volume("u", "t").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED })
+	token := func() string { return r.read(r.path("u", "projected", "t", "token")) }
+	had := token()
+	clock.Step(life*4/5 + time.Second)
+	r.Eventually("a new token", func() bool { return token() != had })
+}
+
 // TestTokens: a token is renewed when four fifths of its life are over, by the time alone,
 // though another volume of its pod hangs.
 func TestTokens(t *testing.T) {

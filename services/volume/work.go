@@ -45,6 +45,8 @@ type lane struct {
 	stage laneStage
 	dirty bool      // there is a cause for another pass
 	due   time.Time // of the next pass without a cause; zero for none
+	// wait is how far off due was when the last pass ended.
+	wait time.Duration
 }
 
 // laneStage: idle -> running -> late -> idle, or past late.

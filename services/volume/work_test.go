@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,36 @@ func TestAFailureIsToldAgain(t *testing.T) {
 		now = now.Add(step.after)
 		if got := w.reports(step.text, now); got != step.reports {
 			t.Errorf("%s, %s later: %v, want %v", step.text, step.after, got, step.reports)
+		}
+	}
+}
+
+// TestLaneByAClockThatIsSet: a pass that is due at a time of the wall clock begins when
+// that has come, also if the clock has been set since, and when it was set back.
+func TestLaneByAClockThatIsSet(t *testing.T) {
+	began := time.Now() // with a monotonic reading, as the service's clock has
+	for name, c := range map[string]struct {
+		now    time.Time
+		begins bool
+		wait   time.Duration
+	}{
+		"at once":        {began, false, time.Hour},
+		"half of it":     {began.Add(time.Hour / 2), false, time.Hour / 2},
+		"all of it":      {began.Add(time.Hour), true, 0},
+		"set forward":    {began.Round(0).Add(10 * time.Hour), true, 0},
+		"set back":       {began.Round(0).Add(-10 * time.Hour), true, 0},
+		"set back by 1s": {began.Round(0).Add(-time.Second), true, 0},
+	} {
+		w := newWork("u")
+		w.lanes[fileLane].rest(began.Add(time.Hour), began)
+		if due := w.lanes[fileLane].due; strings.Contains(due.String(), "m=") {
+			t.Fatalf("due at %s, which no clock that is set brings nearer", due)
+		}
+		if begins, wait := w.next(fileLane, c.now); begins != c.begins || wait != c.wait {
+			t.Errorf("%s: begins %v, wait %s", name, begins, wait)
+		}
+		if begins, wait := w.next(mountLane, c.now); begins || wait != 0 {
+			t.Errorf("%s: a lane without a time begins %v, wait %s", name, begins, wait)
 		}
 	}
 }
