@@ -5,6 +5,7 @@ package config
 import (
 	"context"
 	"errors"
+	"net/http"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,7 @@ func TestReviewsAreTriedAgain(t *testing.T) {
 			"connection reset":   {syscall.ECONNRESET, 5, rpc.Unavailable},
 			"connection refused": {syscall.ECONNREFUSED, 1, rpc.Unavailable},
 			"unauthorized":       {apierrors.NewUnauthorized("who"), 1, rpc.Denied},
+			"a proxy's 403":      {apierrors.NewGenericServerResponse(http.StatusForbidden, "post", schema.GroupResource{}, "", "blocked", 0, true), 1, rpc.Unavailable},
 			"forbidden":          {apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", errors.New("no")), 1, rpc.Denied},
 		} {
 			attempts, began := 0, time.Now()

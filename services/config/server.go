@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
@@ -122,13 +123,14 @@ func (s *session) client() (*cluster.Clients, error) {
 }
 
 // kinded gives an error of the API server the kind a caller can act on. What
-// is no answer at all is "not now".
+// is no answer of it is "not now".
 func kinded(err error) error {
 	if rpc.KindOf(err) != rpc.Internal {
 		return err
 	}
 	kind := rpc.Unavailable
-	switch {
+	switch _, answered := apianswer.Of(err); {
+	case !answered:
 	case apierrors.IsNotFound(err):
 		kind = rpc.NotFound
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/credential"
 	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/config/internal/renewal"
@@ -136,11 +136,10 @@ func (h *Holder) Trouble() Trouble {
 // Heard takes in what the API server said to a request made with the
 // credential; nil is that it was granted.
 func (h *Holder) Heard(err error) {
-	refused := apierrors.IsUnauthorized(err)
-	var answer apierrors.APIStatus
-	if err != nil && !refused && !errors.As(err, &answer) {
-		return // no answer
+	if _, answered := apianswer.Of(err); err != nil && !answered {
+		return
 	}
+	refused := apierrors.IsUnauthorized(err)
 	h.mu.Lock()
 	_, had := h.refusals[h.using]
 	switch {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
 )
@@ -275,6 +277,12 @@ func TestRefused(t *testing.T) {
 	r.eventually("the first certificate", r.works)
 	first := r.expires()
 	unauthorized := apierrors.NewUnauthorized("who are you")
+	r.holder.Heard(apierrors.NewGenericServerResponse(http.StatusUnauthorized, "get", schema.GroupResource{}, "", "log in", 0, true))
+	r.holder.mu.Lock()
+	if len(r.holder.refusals) != 0 {
+		t.Error("the refusal of a proxy was taken for the API server's")
+	}
+	r.holder.mu.Unlock()
 	r.holder.Heard(unauthorized)
 	r.holder.Heard(nil) // it was a moment only
 	r.jump(time.Minute)

@@ -4,7 +4,6 @@ package objects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/signal"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
@@ -179,10 +179,6 @@ func (c *cache) tell(it *item, absent bool, problem string) {
 
 // answered reports whether an error is the API server's answer, not its absence.
 func answered(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err)
+	status, answered := apianswer.Of(err)
+	return answered && status.Code >= 400 && status.Code < 500 && !apierrors.IsTooManyRequests(err)
 }

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
@@ -96,7 +96,7 @@ func (f *follower) ask(ctx context.Context, client kubernetes.Interface, ttl tim
 		switch {
 		case err == nil:
 			f.cache.take(ctx, ref, object)
-		case apierrors.IsNotFound(err):
+		case apianswer.NotFound(err):
 			object = nil
 			f.cache.take(ctx, ref, nil)
 		default:

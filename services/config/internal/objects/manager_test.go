@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -292,6 +294,30 @@ func TestTTLAsks(t *testing.T) {
 	}
 }
 
+// TestAProxysAnswer: the 404 of a load balancer does not say that an object is absent.
+func TestAProxysAnswer(t *testing.T) {
+	proxy := httptest.NewServer(http.NotFoundHandler())
+	defer proxy.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: proxy.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, told := newManager()
+	m.Want(set(refMap), false)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { m.Run(ctx, client, client, time.Minute); close(done) }()
+	defer func() { cancel(); <-done }()
+	var o *configv1.Object
+	told.until(t, "an answer", func(all map[refs.Ref]*configv1.Object) bool {
+		o = all[refMap]
+		return o.GetAbsent() || o.GetError() != ""
+	})
+	if o.GetAbsent() {
+		t.Error("absent")
+	}
+}
+
 func TestClaimsAreFollowedToTheirVolumes(t *testing.T) {
 	server := apitest.New(t)
 	m, told := newManager()
@@ -470,6 +496,7 @@ func TestAnswered(t *testing.T) {
 		apierrors.NewTooManyRequests("later", 1):                 false,
 		apierrors.NewInternalError(errors.New("x")):              false,
 		http.ErrHandlerTimeout:                                   false,
+		apierrors.NewGenericServerResponse(http.StatusForbidden, "get", schema.GroupResource{}, "x", "blocked", 0, true): false,
 	} {
 		if got := answered(err); got != want {
 			t.Errorf("%v: %v", err, got)

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/signal"
@@ -83,7 +84,7 @@ func (w *Writer) write(ctx context.Context) (whole bool) {
 			err = w.deps.API.PatchClaimStatus(ctx, item.GetNamespace(), item.GetName(), body)
 		}
 		switch {
-		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		case err == nil, moved(err):
 			// A claim that has changed meanwhile is judged again, by volume.
 			wrote[key] = text
 		case ctx.Err() == nil:
@@ -93,6 +94,12 @@ func (w *Writer) write(ctx context.Context) (whole bool) {
 	}
 	w.wrote = wrote
 	return whole
+}
+
+// moved reports whether the API server answered that the claim is gone or has changed.
+func moved(err error) bool {
+	_, answered := apianswer.Of(err)
+	return answered && (apierrors.IsNotFound(err) || apierrors.IsConflict(err))
 }
 
 // resizing are the conditions that end with the expansion.

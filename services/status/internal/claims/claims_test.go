@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,12 @@ func TestWrites(t *testing.T) {
 		api.answer = apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, "data", errors.New("changed"))
 		wanted = []*volumev1.ClaimExpansion{item(volumev1.ExpansionState_EXPANSION_STATE_DONE)}
 		sent("it has changed: volume judges it anew", 1)
+		api.answer = apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{}, "data", "no backend", 0, true)
+		wanted = []*volumev1.ClaimExpansion{item(volumev1.ExpansionState_EXPANSION_STATE_FAILED)}
+		w.Look()
+		synctest.Wait()
+		api.answer = nil
+		sent("a proxy's 404 is no answer", 2)
 		api.answer = nil
 		wanted[0] = item(volumev1.ExpansionState_EXPANSION_STATE_DONE)
 		wanted[0].ResourceVersion = "8"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -275,6 +276,7 @@ func TestAnswers(t *testing.T) {
 		{"there already", apierrors.NewAlreadyExists(resource, "x"), 1},
 		{"namespace is terminating", apierrors.NewForbidden(resource, "x", errors.New("terminating")), 1},
 		{"no such namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"), 1},
+		{"a proxy's 403", apierrors.NewGenericServerResponse(http.StatusForbidden, "post", resource, "x", "blocked", 0, true), maxTries + 1}, // the first was no try: nobody else was answered yet
 		{"server in trouble", apierrors.NewInternalError(errors.New("etcd")), maxTries},
 	}
 	for _, tt := range tests {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -312,12 +313,12 @@ func verdict(err error) answer {
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		return done
 	}
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // client-go returns it bare
-	if !ok {
+	status, answered := apianswer.Of(err)
+	if !answered {
 		return absent
 	}
-	switch code := status.Status().Code; {
-	case code == http.StatusNotFound && status.Status().Details != nil && status.Status().Details.Kind == "events":
+	switch code := status.Code; {
+	case code == http.StatusNotFound && status.Details != nil && status.Details.Kind == "events":
 		return fresh
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError, code == http.StatusUnauthorized:
 		return troubled

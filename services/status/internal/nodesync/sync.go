@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -370,7 +371,7 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 		return err
 	}
 	answered, err := s.deps.API.PatchNodeStatus(ctx, facts.Input.Name, body)
-	if apierrors.IsNotFound(err) {
+	if apianswer.NotFound(err) {
 		// The Node was deleted by others: it stays removed until this service is started again.
 		s.deps.Log.Warn("node was deleted at the API server", "node", facts.Input.Name)
 		s.registered, s.gone = false, true

@@ -5,6 +5,7 @@ package nodesync
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -407,6 +408,22 @@ func TestDeleted(t *testing.T) {
 		r.pass(time.Second)
 		if r.cluster.Node("n1") == nil {
 			t.Error("not registered by another start")
+		}
+	})
+}
+
+// TestDeletedByAProxysWord: the 404 of a load balancer does not say that the Node was deleted.
+func TestDeletedByAProxysWord(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		r.cluster.Hook(func(context.Context, fakeapi.Request) error {
+			return apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{Resource: "nodes"}, "n1", "default backend - 404", 0, true)
+		})
+		r.pass(20 * time.Minute)
+		r.cluster.Hook(nil)
+		r.pass(10 * time.Minute)
+		if state := r.published(); state.UID == "" || state.Err != "" {
+			t.Errorf("state %+v", state)
 		}
 	})
 }

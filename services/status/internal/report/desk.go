@@ -25,8 +25,8 @@ const (
 	// classLead is the head start of each class over the next: urgent writes go
 	// first, and nothing waits for ever.
 	classLead = 500 * time.Millisecond
-	// echoLimit is how long a mirror that was made here is believed in although
-	// config does not list it.
+	// echoLimit is how long the answer to a write is believed although config lists
+	// otherwise: no mirror that was made here, or an object that is gone.
 	echoLimit = 30 * time.Second
 )
 
@@ -55,6 +55,7 @@ type entry struct {
 	object  *plan.Object
 	listed  history.Listed // of config
 	created time.Time      // when object was made here, until config lists it
+	goneAt  time.Time      // when object was answered to be gone, if it is
 
 	action    plan.Action
 	since     time.Time // when there began to be something to write
@@ -92,6 +93,7 @@ func (d *Desk) SetPod(key string, p plan.Pod) {
 		e.object = nil
 	case e.object:
 	default:
+		d.lapse(e)
 		e.object = e.weigh(p.Object, &e.listed)
 	}
 	e.pod, e.static = p, nil
@@ -105,6 +107,7 @@ func (d *Desk) SetStatic(key string, s plan.Static) {
 	e := d.entry(key)
 	switch {
 	case s.Mirror != nil:
+		d.lapse(e)
 		e.object = e.weigh(s.Mirror, &e.listed)
 		if e.object.UID == s.Mirror.UID {
 			e.created = time.Time{}
@@ -130,6 +133,13 @@ func (d *Desk) Newest(key string, got *plan.Object) *plan.Object {
 	}
 	listed := e.listed
 	return e.weigh(got, &listed)
+}
+
+// lapse ends the belief that an object is gone that config goes on listing.
+func (d *Desk) lapse(e *entry) {
+	if e.object != nil && e.object.Gone && d.now().Sub(e.goneAt) > echoLimit {
+		e.object = nil
+	}
 }
 
 // weigh is the later of the entry's view and what config lists, which is noted.
@@ -349,7 +359,7 @@ func (d *Desk) fold(e *entry, job Job, object *plan.Object, outcome Outcome) {
 		e.settle()
 		switch job.Action.Kind {
 		case plan.Delete, plan.DeleteMirror:
-			e.gone(job.Action.UID)
+			e.gone(job.Action.UID, d.now())
 		case plan.CreateMirror:
 			e.object, e.created = object, d.now()
 		default:
@@ -361,7 +371,7 @@ func (d *Desk) fold(e *entry, job Job, object *plan.Object, outcome Outcome) {
 		}
 	case Missing:
 		e.settle()
-		e.gone(job.Action.UID)
+		e.gone(job.Action.UID, d.now())
 	case Refused:
 		e.asked, e.silent = time.Time{}, 0
 		e.backOff(d.now(), refusedRetries)
@@ -384,10 +394,10 @@ func (e *entry) backOff(now time.Time, retries backoff.Doubling) {
 }
 
 // gone notes that the object of that UID is no more.
-func (e *entry) gone(uid types.UID) {
+func (e *entry) gone(uid types.UID, now time.Time) {
 	if e.object != nil && e.object.UID == uid {
 		gone := *e.object
 		gone.Gone = true
-		e.object, e.created = &gone, time.Time{}
+		e.object, e.created, e.goneAt = &gone, time.Time{}, now
 	}
 }

@@ -4,12 +4,11 @@ package report
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/apianswer"
 	"github.com/sextant-node/sextant/services/status/internal/plan"
 )
 
@@ -27,7 +26,8 @@ const (
 	// Troubled: the API server failed at this object (5xx: an admission webhook of it
 	// is down, say), or answered others and not this one.
 	Troubled Outcome = "troubled"
-	// Unreachable: no answer of the API server, or one that says "later" to all.
+	// Unreachable: no answer of the API server, whatever something in front of it says, or
+	// one that says "later" to all.
 	Unreachable Outcome = "unreachable"
 )
 
@@ -36,31 +36,21 @@ func Judge(kind plan.Kind, err error) Outcome {
 	if err == nil {
 		return Accepted
 	}
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // client-go returns it bare
-	if !ok {
+	status, answered := apianswer.Of(err)
+	if !answered {
 		return Unreachable
 	}
-	switch code := status.Status().Code; {
+	switch code := status.Code; {
 	case code == 0, code == http.StatusServiceUnavailable, code == http.StatusTooManyRequests, code == http.StatusUnauthorized:
-		return Unreachable
-	case code >= http.StatusInternalServerError && byProxy(status.Status()):
 		return Unreachable
 	case code >= http.StatusInternalServerError:
 		return Troubled
 	case kind == plan.CreateMirror:
 		return Refused
-	case code == http.StatusNotFound, otherUID(status.Status()):
+	case code == http.StatusNotFound, otherUID(status):
 		return Missing
 	}
 	return Refused
-}
-
-// byProxy reports whether an answer is of something in front of the API server:
-// client-go marks each that is not a Status object.
-func byProxy(s metav1.Status) bool {
-	return s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool {
-		return c.Type == metav1.CauseTypeUnexpectedServerResponse
-	})
 }
 
 // otherUID reports whether the write failed because the object is another one of the

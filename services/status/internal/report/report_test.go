@@ -395,6 +395,9 @@ func TestJudge(t *testing.T) {
 		{plan.Patch, apierrors.NewInternalError(errors.New("etcd")), Troubled},
 		{plan.CreateMirror, apierrors.NewTimeoutError("webhook", 1), Troubled},
 		{plan.Patch, apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", resource, "a", "", 0, true), Unreachable},
+		{plan.Delete, apierrors.NewGenericServerResponse(http.StatusNotFound, "delete", resource, "a", "default backend - 404", 0, true), Unreachable},
+		{plan.Patch, apierrors.NewGenericServerResponse(http.StatusForbidden, "patch", resource, "a", "blocked", 0, true), Unreachable},
+		{plan.CreateMirror, apierrors.NewGenericServerResponse(http.StatusNotFound, "post", resource, "a", "", 0, true), Unreachable},
 		{plan.Patch, apierrors.NewServiceUnavailable("no"), Unreachable},
 		{plan.Patch, apierrors.NewUnauthorized("no"), Unreachable},
 		{plan.Delete, apierrors.NewNotFound(resource, "a"), Missing},
@@ -473,6 +476,31 @@ func TestFinalDelete(t *testing.T) {
 		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: done, Released: true}) // a late echo
 		r.pass(time.Minute)
 		r.requests("patch pods/status default/a", "patch pods/status default/a", "delete pods default/a")
+	})
+}
+
+// TestGoneAndListed: a pod that is answered to be gone, and that config goes on listing, is
+// written again.
+func TestGoneAndListed(t *testing.T) {
+	run(t, func(r *rig) {
+		r.cluster.Hook(func(context.Context, fakeapi.Request) error { return apierrors.NewNotFound(resource, "a") })
+		r.start()
+		p := r.pod("a")
+		r.set(p, ready)
+		r.pass(0)
+		r.cluster.Hook(func(context.Context, fakeapi.Request) error { return nil })
+		r.set(p, ready) // a late echo
+		r.pass(echoLimit)
+		r.set(p, ready)
+		r.pass(0)
+		r.requests("patch pods/status default/a")
+		r.pass(time.Second)
+		r.set(p, ready)
+		r.pass(0)
+		r.requests("patch pods/status default/a", "patch pods/status default/a")
+		if reported, text := r.desk.State("a"); !reported || text != "" {
+			t.Errorf("reported %v, error %q", reported, text)
+		}
 	})
 }
 

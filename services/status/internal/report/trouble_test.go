@@ -29,6 +29,7 @@ var answers = map[string]error{
 	"a webhook's 503":        apierrors.NewServiceUnavailable("denied the request"),
 	"a webhook's 429":        apierrors.NewTooManyRequests("denied the request", 1),
 	"a proxy's 502":          apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", resource, "a", "bad gateway", 0, true),
+	"a proxy's 404":          apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "default backend - 404", 0, true),
 	"no answer":              nil,
 }
 
