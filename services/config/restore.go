@@ -4,6 +4,8 @@ package config
 
 import (
 	"fmt"
+	"os"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -47,8 +49,13 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("boot: %w", err)
+	}
 	s.tokens = token.New(token.Config{
 		Issue: token.Patient(s.session.issue), Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
+		Boot: strings.TrimSpace(string(boot)),
 		Renewal: func(r token.Request, err error) {
 			s.log.Warn("token not renewed", service.KeyPod, r.Namespace+"/"+r.PodName, service.KeyError, err.Error())
 		},

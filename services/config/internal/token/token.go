@@ -7,7 +7,7 @@
 // once 80 % of its life or 24 hours are over, a little early at random; if that
 // fails, the old one serves for as long as it is valid. Tokens are kept on disk
 // by the caller, so that a node that was powered off starts its pods without
-// the API server.
+// the API server; where that answers, a token of an earlier boot is asked for again.
 package token
 
 import (
@@ -52,6 +52,8 @@ type Token struct {
 	Expires time.Time `json:"expires"`
 	// Life is the time from issue to expiry.
 	Life time.Duration `json:"life"`
+	// Boot is the boot of the machine it was issued in.
+	Boot string `json:"boot,omitempty"`
 }
 
 // Limits of a token's use.
@@ -60,15 +62,17 @@ const (
 	maxJitter = 10 * time.Second
 )
 
-// Fresh reports whether a token needs no renewal yet. jitter is in [0, 1).
-func (t Token) Fresh(now time.Time, jitter float64) bool {
+// Fresh reports whether a token needs no renewal yet: neither by the clock nor by the time
+// that has passed since. jitter is in [0, 1).
+func (t Token) Fresh(now, since time.Time, jitter float64) bool {
 	early := time.Duration(jitter * float64(maxJitter))
 	issued := t.Expires.Add(-t.Life)
 	renew := t.Expires.Add(-t.Life / 5)
 	if oldest := issued.Add(maxAge); oldest.Before(renew) {
 		renew = oldest
 	}
-	return now.Before(renew.Add(-early))
+	renew = renew.Add(-early)
+	return now.Before(renew) && now.Sub(since) < renew.Sub(issued)
 }
 
 // Usable reports whether a token has not expired.

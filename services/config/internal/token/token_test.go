@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestFresh(t *testing.T) {
@@ -31,8 +34,18 @@ func TestFresh(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			token := Token{Expires: issued.Add(c.life), Life: c.life}
-			if got := token.Fresh(issued.Add(c.age), c.jitter); got != c.want {
+			now := issued.Add(c.age)
+			if got := token.Fresh(now, issued, c.jitter); got != c.want {
 				t.Errorf("fresh %v, want %v", got, c.want)
+			}
+			// By a clock that is behind, the time that has passed decides.
+			behind := 365 * 24 * time.Hour
+			if got := token.Fresh(now.Add(-behind), issued.Add(-behind), c.jitter); got != c.want {
+				t.Errorf("a year behind: fresh %v, want %v", got, c.want)
+			}
+			// One that was kept over a restart is had since then.
+			if got := token.Fresh(now, now, c.jitter); got != c.want {
+				t.Errorf("after a restart: fresh %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -120,6 +133,65 @@ func TestCache(t *testing.T) {
 	cache.Prune(func(string) bool { return false })
 	if len(server.kept) != 0 {
 		t.Errorf("expired token still kept: %v", server.kept)
+	}
+}
+
+// TestAnotherBoot: the clock of a machine that was off says little of how old a token is.
+// One of an earlier boot serves only while the API server gives no answer.
+func TestAnotherBoot(t *testing.T) {
+	resource := schema.GroupResource{Resource: "serviceaccounts"}
+	for name, c := range map[string]struct {
+		boot   string
+		away   error
+		silent bool
+		want   string // empty for an error
+		asked  int
+	}{
+		"config was restarted":             {boot: "one", want: "t1", asked: 0},
+		"the machine was":                  {boot: "two", want: "t2", asked: 1},
+		"the API server is away":           {boot: "two", away: errors.New("connection refused"), want: "t1", asked: 1},
+		"it is being started":              {boot: "two", away: apierrors.NewServiceUnavailable("not yet"), want: "t1", asked: 1},
+		"a load balancer answers":          {boot: "two", away: apierrors.NewGenericServerResponse(404, "post", resource, "sa", "no backend", 0, true), want: "t1", asked: 1},
+		"it does not answer":               {boot: "two", silent: true, want: "t1", asked: 1},
+		"it refuses":                       {boot: "two", away: apierrors.NewNotFound(resource, "sa"), asked: 1},
+		"it refuses, config was restarted": {boot: "one", away: apierrors.NewNotFound(resource, "sa"), want: "t1", asked: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &issuer{now: time.Unix(1000, 0), kept: map[string]Token{}}
+				cfg := server.config()
+				cfg.Boot = "one"
+				r := Request{Namespace: "ns", ServiceAccount: "sa", PodUID: "u", Expiration: time.Hour}
+				if _, err := New(cfg, nil).Get(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				server.now, server.away = server.now.Add(time.Minute), c.away
+				if c.silent {
+					server.gate = make(chan struct{})
+				}
+				cfg.Boot = c.boot
+				cache, began := New(cfg, server.kept), time.Now()
+				got, err := cache.Get(t.Context(), r)
+				if got.Token != c.want || (err == nil) != (c.want != "") {
+					t.Errorf("got %q, %v; want %q", got.Token, err, c.want)
+				}
+				if asked := server.asked - 1; asked != c.asked {
+					t.Errorf("asked %d times, want %d", asked, c.asked)
+				}
+				if took := time.Since(began); c.silent != (took == silence) || took > silence {
+					t.Errorf("took %s", took)
+				}
+				if c.silent {
+					close(server.gate)
+					synctest.Wait()
+				}
+				if c.want == "t2" {
+					if got, err := cache.Get(t.Context(), r); err != nil || got.Token != "t2" {
+						t.Errorf("then %q, %v: asked for again", got.Token, err)
+					}
+				}
+			})
+		})
 	}
 }
 
