@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -22,8 +24,30 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
+	"github.com/sextant-node/sextant/test/fakeclock"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
+
+// TestSleepIsShort: a round that asks for a time is followed by another within a minute or
+// so, for the clock may have been set since.
+func TestSleepIsShort(t *testing.T) {
+	t.Parallel()
+	clock, m := clocktesting.NewFakeClock(time.Now()), newMailbox()
+	ctx, cancel := context.WithCancel(t.Context())
+	var rounds atomic.Int32
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.each(ctx, clock, func() (at time.Time, last bool) {
+			rounds.Add(1)
+			return clock.Now().Add(10 * time.Hour), false
+		})
+	}()
+	m.poke()
+	fakeclock.Pass(t, clock, "another round", func() bool { return rounds.Load() > 1 })
+	cancel()
+	<-done
+}
 
 const released = podworkerv1.Lifecycle_LIFECYCLE_RELEASED
 

@@ -15,6 +15,9 @@ import (
 // retryPeriod is how soon the disk is tried again after a failure.
 const retryPeriod = time.Second
 
+// mostSleep is the longest sleep until a time: a clock that is set wakes nobody.
+const mostSleep = time.Minute
+
 // mailbox wakes one goroutine and hands it functions to run. Safe for concurrent use.
 type mailbox struct {
 	wake signal.Signal
@@ -42,7 +45,7 @@ func (m *mailbox) post(f func()) {
 }
 
 // each runs what was posted and then round: when poked, and at the time that the last
-// round asked for (zero for none). It returns when ctx ends or a round is the last.
+// round asked for (zero for none), or before. It returns when ctx ends or a round is the last.
 func (m *mailbox) each(ctx context.Context, clock clock.WithTicker, round func() (at time.Time, last bool)) {
 	timer := clock.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -62,7 +65,7 @@ func (m *mailbox) each(ctx context.Context, clock clock.WithTicker, round func()
 		}
 		wait := time.Hour
 		if !at.IsZero() {
-			wait = max(at.Sub(clock.Now()), 0)
+			wait = min(max(at.Sub(clock.Now()), 0), mostSleep)
 		}
 		if !timer.Stop() {
 			select {

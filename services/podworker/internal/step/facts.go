@@ -163,8 +163,9 @@ type Last struct {
 
 // Exit is how an instance ended.
 type Exit struct {
-	Code int32     `json:"code"`
-	At   time.Time `json:"at"`
+	Code int32 `json:"code"`
+	// At is when, as the runtime says; when it was seen, if that lay ahead.
+	At time.Time `json:"at"`
 }
 
 // Kill is a container that must stop.

@@ -4,12 +4,20 @@ package step
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sextant-node/sextant/pkg/pod/restart"
 )
 
 // learning folds what is observed into the facts.
 type learning struct{ agenda }
+
+func earlier(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
+	}
+	return a
+}
 
 // rebooted ends the back-offs of a former boot: what ended with the machine did not
 // fail, and what did may be well now. A kubelet remembers none either.
@@ -74,7 +82,10 @@ func (p *learning) learn() {
 		}
 		last := &Last{ID: o.ID, Sandbox: o.Sandbox}
 		if o.State == Exited {
-			last.Exit = &Exit{Code: o.ExitCode, At: o.FinishedAt}
+			last.Exit = &Exit{Code: o.ExitCode, At: earlier(o.FinishedAt, p.in.Now)}
+			if was := c.Last; was != nil && was.ID == o.ID && was.Exit != nil {
+				last.Exit.At = earlier(last.Exit.At, was.Exit.At)
+			}
 		}
 		c.Instances, c.Last = o.RestartCount+1, last
 		p.f.Containers[o.Name] = c

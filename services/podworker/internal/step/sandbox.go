@@ -103,7 +103,7 @@ func (p *sandboxes) sweep() {
 		if o.State != Exited {
 			continue
 		}
-		if due := o.CreatedAt.Add(p.in.Settings.DeadAge); p.in.Now.Before(due) {
+		if due := earlier(o.CreatedAt, p.in.Now).Add(p.in.Settings.DeadAge); p.in.Now.Before(due) {
 			p.wake(due)
 			continue
 		}

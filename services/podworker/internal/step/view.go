@@ -85,10 +85,11 @@ func (v view) exit(o *Instance) restart.Exit {
 
 // ended is the last instance of a container that ended, unless a newer one runs.
 func (v view) ended(name string) (id string, at time.Time, ok bool) {
-	if o := v.newest(name, ""); o != nil && !v.outdated(o) {
+	last := v.f.Containers[name].Last
+	if o := v.newest(name, ""); o != nil && !v.outdated(o) && (last == nil || last.ID != o.ID || o.State != Exited) {
 		return o.ID, o.FinishedAt, o.State == Exited
 	}
-	if last := v.f.Containers[name].Last; last != nil && last.Exit != nil {
+	if last != nil && last.Exit != nil {
 		return last.ID, last.Exit.At, true
 	}
 	return "", time.Time{}, false
