@@ -173,8 +173,9 @@ type Kill struct {
 	Container string `json:"container"`
 	// Message of the event Killing; empty for the usual one.
 	Message string `json:"message,omitempty"`
-	// Deadline is when the grace is used up.
-	Deadline time.Time `json:"deadline"`
+	// Deadline is when the grace is used up, and Grace what it was when that was set.
+	Deadline time.Time     `json:"deadline"`
+	Grace    time.Duration `json:"grace,omitempty"`
 	// HookDone: the preStop hook ran, or none is due.
 	HookDone bool `json:"hookDone,omitempty"`
 	// Told: the event Killing is out.

@@ -12,6 +12,33 @@ import (
 // learning folds what is observed into the facts.
 type learning struct{ agenda }
 
+// setBack takes what waits are counted from, and lies ahead of now, for now: the clock was
+// set back since. Without that the wait would last until the clock is there again. A
+// grace that is running begins anew. Times that only people read stay as they are.
+func (p *learning) setBack() {
+	now := p.in.Now
+	for name, c := range p.f.Containers {
+		c.Crash.Updated = earlier(c.Crash.Updated, now)
+		p.f.Containers[name] = c
+	}
+	for key, pull := range p.f.Pulls {
+		pull.Backoff.Updated, pull.Looked = earlier(pull.Backoff.Updated, now), earlier(pull.Looked, now)
+		p.f.Pulls[key] = pull
+	}
+	for id, k := range p.f.Kills {
+		if k.Grace > 0 {
+			k.Deadline = earlier(k.Deadline, now.Add(k.Grace))
+		}
+		p.f.Kills[id] = k
+	}
+	if r := p.f.Rejected; r != nil {
+		r.At, r.Asked = earlier(r.At, now), earlier(r.Asked, now)
+	}
+	if t := p.f.Termination; t != nil {
+		t.Started, t.Deadline = earlier(t.Started, now), earlier(t.Deadline, now.Add(t.Grace))
+	}
+}
+
 func earlier(a, b time.Time) time.Time {
 	if a.After(b) {
 		return b

@@ -15,6 +15,7 @@ func Step(in Input) Plan {
 	p := &planner{}
 	p.view = view{in: in, f: in.Facts.clone(), pod: in.pod()}
 	p.waits, p.cancelling = map[string]ContainerWait{}, map[Key]bool{}
+	p.setBack()
 	p.rebooted()
 	p.trust()
 	p.interrupted()

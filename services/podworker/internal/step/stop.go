@@ -62,10 +62,10 @@ func (p *stops) stopSandboxes() bool {
 func (p *stops) kill(o *Instance, deadline time.Time, message string, hook bool) {
 	k, ok := p.f.Kills[o.ID]
 	if !ok {
-		k = Kill{Container: o.Name, Message: message, Deadline: deadline, HookDone: !hook || !p.hasHook(o)}
+		k = Kill{Container: o.Name, Message: message, Deadline: deadline, Grace: deadline.Sub(p.in.Now), HookDone: !hook || !p.hasHook(o)}
 	}
 	if deadline.Before(k.Deadline) {
-		k.Deadline = deadline
+		k.Deadline, k.Grace = deadline, deadline.Sub(p.in.Now)
 	}
 	p.f.Kills[o.ID] = k
 }
