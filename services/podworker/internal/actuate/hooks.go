@@ -89,7 +89,7 @@ func (a *stopper) sleepHook(ctx context.Context, secs int64) error {
 }
 
 // hookClient trusts any certificate, as probes do: the pod's address is the
-// identity.
+// identity. It speaks HTTP/1.1 alone, unlike probes, as a kubelet's does.
 var hookClient = &http.Client{
 	Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},

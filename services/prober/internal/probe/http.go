@@ -13,11 +13,25 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
+
+// transport speaks HTTP/2 with a server that does, over TLS, unless DISABLE_HTTP2 is set
+// (the kubelet's rule). Each probe has a connection of its own.
+var transport = sync.OnceValue(func() *http.Transport {
+	return utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the kubelet's rule: a probe asks for life, not identity
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+		Proxy:              http.ProxyURL(nil),
+		DialContext:        (&net.Dialer{}).DialContext,
+	})
+})
 
 // http is the kubelet's HTTP probe: 200 to 399 is success, a redirect to
 // another host counts as one with a warning, certificates are not verified.
@@ -27,12 +41,7 @@ func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) 
 		return errored(err)
 	}
 	client := &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the kubelet's rule: a probe asks for life, not identity
-			DisableKeepAlives:  true,
-			DisableCompression: true,
-			Proxy:              nil,
-		},
+		Transport: transport(),
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			if next.URL.Hostname() != via[0].URL.Hostname() {
 				return http.ErrUseLastResponse // the redirect itself is the answer

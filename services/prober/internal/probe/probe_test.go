@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +114,42 @@ func TestHTTP(t *testing.T) {
 	away := p.Run(t.Context(), v1.Probe{ProbeHandler: get("/away", nil), TimeoutSeconds: 60}, subject)
 	if away.Result != schedule.Success || !strings.Contains(away.Warning, "http://elsewhere.invalid/") {
 		t.Errorf("redirect to another host: %+v, want success with a warning", away)
+	}
+}
+
+// TestHTTP2: a server that speaks HTTP/2 alone is probed over it, each time on a connection
+// of its own.
+func TestHTTP2(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 {
+			w.WriteHeader(http.StatusHTTPVersionNotSupported)
+		}
+		fmt.Fprintf(w, "%s, agent=%s", r.Proto, r.UserAgent())
+	}))
+	server.EnableHTTP2 = true
+	var opened atomic.Int32
+	closed := make(chan struct{}, 2)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			opened.Add(1)
+		case http.StateClosed:
+			closed <- struct{}{}
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	handler := v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
+		Path: "/", Scheme: v1.URISchemeHTTPS, Port: intstr.FromInt32(int32(portOf(t, server.Listener.Addr()))),
+	}}
+	for range 2 {
+		check(t, &probe.Prober{UserAgent: "kube-probe/1.36"}, handler, probe.Subject{PodIP: loopback, Container: &v1.Container{}},
+			schedule.Success, "HTTP/2.0, agent=kube-probe/1.36")
+	}
+	<-closed
+	<-closed
+	if n := opened.Load(); n != 2 {
+		t.Errorf("%d connections for two probes", n)
 	}
 }
 
