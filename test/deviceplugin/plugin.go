@@ -51,6 +51,10 @@ func Prefers(p *Plugin) { p.options.GetPreferredAllocationAvailable = true }
 // Prestarts has the plugin ask for PreStartContainer.
 func Prestarts(p *Plugin) { p.options.PreStartRequired = true }
 
+// At has the plugin serve at another socket than others of its resource, as the next
+// instance of one does that is updated.
+func At(endpoint string) Options { return func(p *Plugin) { p.endpoint = endpoint } }
+
 // Device is a healthy device near NUMA nodes.
 func Device(id string, nodes ...int64) *pluginapi.Device {
 	d := &pluginapi.Device{ID: id, Health: pluginapi.Healthy}

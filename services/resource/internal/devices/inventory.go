@@ -36,7 +36,7 @@ const (
 	// ended, less than Grace ago. Pods that ask for the resource wait.
 	Away State = "away"
 	// Hung: its plugin has not answered a call in time. Pods that ask for the resource wait
-	// until it answers.
+	// until it answers, or another instance has registered and listed its devices.
 	Hung State = "hung"
 	// Gone: it has been away for Grace.
 	Gone State = "gone"

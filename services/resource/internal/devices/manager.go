@@ -153,8 +153,11 @@ func (m *Manager) took(p *plugin, list []*pluginapi.Device) {
 		m.mu.Unlock()
 		return
 	}
-	if before := m.inventory[p.resource]; before != nil && (before.State == Serving || before.State == Hung) {
-		r.State, r.Since, r.Why = before.State, before.Since, before.Why
+	if p.hung != "" {
+		r.State, r.Why = Hung, p.hung
+	}
+	if before := m.inventory[p.resource]; before != nil && before.State == r.State {
+		r.Since = before.Since
 	}
 	m.set(p.resource, r)
 	m.mu.Unlock()
@@ -312,9 +315,11 @@ func call[T any](m *Manager, resource, method string, do func(context.Context, *
 	return c
 }
 
-// become changes the state of a plugin's resource from one to another.
+// become changes the state of a plugin's resource from one to another; why is empty unless
+// the plugin is hung from then on.
 func (m *Manager) become(p *plugin, from, to State, why string) {
 	m.mu.Lock()
+	p.hung = why
 	r := m.inventory[p.resource]
 	changed := m.plugins[p.resource] == p && r != nil && r.State == from
 	if changed {

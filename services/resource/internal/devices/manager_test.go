@@ -3,6 +3,7 @@
 package devices
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
+	"github.com/sextant-node/sextant/test/deviceplugin"
 )
 
 // TestAPluginThatNeverComesBack is waited for as long as Grace, and not longer; its devices
@@ -58,5 +60,70 @@ func TestAPluginThatNeverLists(t *testing.T) {
 	}
 	if capacity, allocatable := r.Counts(); r.State != Away || capacity != 0 || allocatable != 0 {
 		t.Errorf("%s, capacity %d, allocatable %d", r.State, capacity, allocatable)
+	}
+}
+
+// TestAPluginAfterOneThatHangs: what lists its devices while a call is not answered is hung
+// until it answers; another instance, which registers before the first has ended, is not,
+// and pods' calls go to it.
+func TestAPluginAfterOneThatHangs(t *testing.T) {
+	dir, changed := t.TempDir(), make(chan struct{}, 1)
+	m := New(Config{
+		Dir: dir, Log: slog.New(slog.DiscardHandler), Now: time.Now, Patience: time.Millisecond,
+		Changed: func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		},
+		Registered: func(string) {}, Allocated: func(string, time.Duration) {},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- m.Serve(ctx) }()
+	defer func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for { // what is there before is removed
+		if _, err := os.Stat(filepath.Join(dir, "kubelet.sock")); err == nil {
+			break
+		}
+		<-tick.C
+	}
+	lists := func(devices int, want State) {
+		t.Helper()
+		for {
+			if r := m.Inventory()[name]; r != nil && len(r.Devices) == devices {
+				if r.State != want {
+					t.Fatalf("%d devices: the plugin is %s (%s), want %s", devices, r.State, r.Why, want)
+				}
+				return
+			}
+			<-changed
+		}
+	}
+	first := deviceplugin.Start(t, dir, name, deviceplugin.Devices("a"))
+	lists(1, Serving)
+	first.Hang()
+	asked := m.Allocate(name, []string{"a"})
+	<-asked.Late
+	lists(1, Hung)
+	first.Set(deviceplugin.Devices("a", "b")...)
+	lists(2, Hung)
+	second := deviceplugin.Start(t, dir, name, deviceplugin.Devices("a", "b", "c"), deviceplugin.At("second.sock"))
+	lists(3, Serving)
+	if <-asked.Done; !errors.Is(asked.Err, ErrAway) {
+		t.Errorf("the first: %v", asked.Err)
+	}
+	asked.Over()
+	lists(3, Serving)
+	again := m.Allocate(name, []string{"a"})
+	if <-again.Done; again.Err != nil || len(second.Allocated()) != 1 {
+		t.Errorf("the second: %v, %v", again.Err, second.Allocated())
 	}
 }

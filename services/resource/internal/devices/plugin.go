@@ -24,6 +24,9 @@ type plugin struct {
 	resource, socket string
 	api              pluginapi.DevicePluginClient
 	options          *pluginapi.DevicePluginOptions
+	// hung is why it is hung, empty when it is not: another instance is not hung for that.
+	// Manager.mu guards it.
+	hung string
 	// life ends with the connection, which stop ends.
 	life context.Context
 	stop context.CancelFunc
