@@ -170,8 +170,10 @@ func (d *podDevices) consult(p *v1.Pod, now *settings) (forget func()) {
 // preparing are the calls of Allocate for a pod.
 type preparing struct {
 	done, late chan struct{}
-	chosen     *resourcev1.Chosen
-	err        error
+	// gone: no more are made. podDevices.mu guards it.
+	gone   bool
+	chosen *resourcev1.Chosen
+	err    error
 }
 
 // prepare has plugins prepare what was chosen for a pod, and journals what they answer; nil
@@ -233,11 +235,15 @@ func (d *podDevices) waits(h *held) *resourcev1.AdmitResponse {
 	return notYet("", "waiting for a device plugin to answer")
 }
 
-// forget drops the result of calls for a pod.
+// forget drops the result of calls for a pod, and has no more made: others may have its
+// devices from now on.
 func (d *podDevices) forget(uid string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.calls, uid)
+	if call := d.calls[uid]; call != nil {
+		call.gone = true
+		delete(d.calls, uid)
+	}
 }
 
 func answered(chosen *resourcev1.Chosen) bool {
@@ -249,7 +255,7 @@ func answered(chosen *resourcev1.Chosen) bool {
 	return true
 }
 
-// allocate calls the plugins, one after the other.
+// allocate calls the plugins, one after the other, as long as the pod is not gone.
 func (d *podDevices) allocate(call *preparing) {
 	var over []func()
 	late := sync.OnceFunc(func() { close(call.late) })
@@ -264,7 +270,13 @@ func (d *podDevices) allocate(call *preparing) {
 			if one.GetAnswered() {
 				continue
 			}
+			d.mu.Lock()
+			if call.gone {
+				d.mu.Unlock()
+				return
+			}
 			asked := d.manager.Allocate(one.GetResource(), devices.RecordIDs(one))
+			d.mu.Unlock()
 			select {
 			case <-asked.Done:
 			case <-asked.Late:
@@ -288,7 +300,6 @@ func (d *podDevices) allocate(call *preparing) {
 
 // released takes what the kubelet's file has of a pod that holds nothing any more.
 func (d *podDevices) released(h *held) {
-	d.forget(h.uid())
 	d.mu.Lock()
 	_, kept := d.kept[h.uid()]
 	delete(d.kept, h.uid())

@@ -23,7 +23,7 @@ import (
 	"github.com/sextant-node/sextant/test/deviceplugin"
 )
 
-const gpu = "example.com/gpu"
+const gpu, nic = "example.com/gpu", "example.com/nic"
 
 // plugins is a rig with device plugins; their folder is a short path, as sockets need.
 func plugins(t *testing.T) (*rig, string) {
@@ -34,11 +34,16 @@ func plugins(t *testing.T) (*rig, string) {
 }
 
 // wanting is a pod whose container asks for n devices.
-func wanting(uid string, n int64) *v1.Pod {
-	p := burstable(uid, "1")
-	c := &p.Spec.Containers[0]
-	c.Resources.Limits = v1.ResourceList{gpu: *resource.NewQuantity(n, resource.DecimalSI)}
-	c.Resources.Requests[gpu] = c.Resources.Limits[gpu]
+func wanting(uid string, n int64) *v1.Pod { return asking(burstable(uid, "1"), gpu, n) }
+
+// asking has a pod's container ask for n devices of a resource.
+func asking(p *v1.Pod, name v1.ResourceName, n int64) *v1.Pod {
+	r := &p.Spec.Containers[0].Resources
+	if r.Limits == nil {
+		r.Limits = v1.ResourceList{}
+	}
+	r.Limits[name] = *resource.NewQuantity(n, resource.DecimalSI)
+	r.Requests[name] = r.Limits[name]
 	return p
 }
 
@@ -47,6 +52,17 @@ func (r *rig) counts(capacity, allocatable string) {
 	r.Eventually("capacity "+capacity+", allocatable "+allocatable, func() bool {
 		item, _ := r.node.Get("node")
 		return item.GetCapacity()[gpu] == capacity && item.GetAllocatable()[gpu] == allocatable
+	})
+}
+
+// plugin waits for the state of the plugin of a resource.
+func (r *rig) plugin(resource, state string) {
+	r.Helper()
+	r.Eventually("the plugin of "+resource+" is "+state, func() bool {
+		item, _ := r.node.Get("node")
+		return slices.ContainsFunc(item.GetDevicePlugins(), func(p *resourcev1.DevicePlugin) bool {
+			return p.GetResource() == resource && p.GetState() == state
+		})
 	})
 }
 
@@ -221,10 +237,7 @@ func TestAPluginThatPrestarts(t *testing.T) {
 	hung, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- start(hung, "one", "c") }()
-	r.Eventually("the plugin is hung", func() bool {
-		item, _ := r.node.Get("node")
-		return item.GetDevicePlugins()[0].GetState() == "hung"
-	})
+	r.plugin(gpu, "hung")
 	r.release("one")
 	r.Eventually("released", func() bool { _, ok := r.pods.Get("one"); return !ok })
 	stop()
@@ -300,19 +313,34 @@ func TestAPluginThatHangs(t *testing.T) {
 	r.decided(wanting("one", 1), "not yet: waiting for the device plugin of "+gpu+": it has not answered Allocate since ")
 	r.decided(wanting("two", 1), "not yet: waiting for the device plugin of "+gpu)
 	r.decided(burstable("other", "1"), "admitted")
-	state := func(want string) {
-		r.Eventually("the plugin is "+want, func() bool {
-			item, _ := r.node.Get("node")
-			return item.GetDevicePlugins()[0].GetState() == want
-		})
-	}
-	state("hung")
+	r.plugin(gpu, "hung")
 	resume()
-	state("serving")
+	r.plugin(gpu, "serving")
 	if one, two := r.admitted(wanting("one", 1)), r.admitted(wanting("two", 1)); one != "a" || two != "b" {
 		t.Errorf("devices %s, %s", one, two)
 	}
 	if got := p.Allocated(); len(got) != 2 {
+		t.Errorf("calls of Allocate: %v", got)
+	}
+}
+
+// TestAPodThatIsGoneIsNotPrepared: once a pod is released while a plugin does not answer, no
+// other is called for it when that one does: its devices are another pod's by then.
+func TestAPodThatIsGoneIsNotPrepared(t *testing.T) {
+	r, dir := plugins(t)
+	first := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a"))
+	second := deviceplugin.Start(t, dir, nic, deviceplugin.Devices("x"))
+	r.plugin(gpu, "serving")
+	r.plugin(nic, "serving")
+	resume := first.Hang()
+	r.decided(asking(wanting("one", 1), nic, 1), "not yet: waiting for the device plugin of "+gpu)
+	r.release("one")
+	if got := r.admitted(asking(burstable("two", "1"), nic, 1)); got != "x" {
+		t.Errorf("devices %s", got)
+	}
+	resume()
+	r.plugin(gpu, "serving")
+	if got := second.Allocated(); len(got) != 1 {
 		t.Errorf("calls of Allocate: %v", got)
 	}
 }

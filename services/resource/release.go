@@ -36,6 +36,7 @@ func (r *releaser) begin(ctx context.Context, uid string) error {
 	}
 	defer r.ledger.turn(uid)()
 	r.files.release(uid)
+	r.devices.forget(uid)
 	r.ledger.set(func() { r.ledger.debts.settle(uid) })
 	h := r.ledger.get(uid)
 	if h == nil {
