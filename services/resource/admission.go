@@ -178,6 +178,7 @@ func (a *admission) judge(p *v1.Pod, now *settings, object *v1.Node) decision {
 	if missing != nil {
 		return decision{answer: missing}
 	}
+	a.devices.raise(p.UID, node.Allocatable)
 	uid := string(p.UID)
 	a.ledger.debts.sweep(a.claims.expects)
 	owed := a.ledger.debts.before(p)

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -107,6 +108,32 @@ func adopted(entries []checkpoint.PodDevicesEntry) []*resourcev1.ContainerAlloca
 		_ = devices.Answer(c, record, e.AllocResp) // what is damaged says nothing
 	}
 	return chosen.GetContainers()
+}
+
+// raise raises what is allocatable of resources to what pods hold of them, for a pod that
+// holds devices itself: as with a kubelet, a device that is not healthy any more keeps none
+// from what it has. Callers hold ledger.mu.
+func (d *podDevices) raise(uid types.UID, allocatable v1.ResourceList) {
+	if !d.holds(string(uid)) {
+		return
+	}
+	for name, ids := range d.choice("", d.ledger.chosen(""), nil).Used {
+		have, known := allocatable[v1.ResourceName(name)]
+		if n := int64(len(ids)); known && have.Value() < n {
+			allocatable[v1.ResourceName(name)] = *resource.NewQuantity(n, resource.DecimalSI)
+		}
+	}
+}
+
+// holds reports whether a pod has devices, by the ledger or by the kubelet's file. Callers
+// hold ledger.mu.
+func (d *podDevices) holds(uid string) bool {
+	if h := d.ledger.held[uid]; h != nil {
+		return slices.ContainsFunc(h.chosen.GetContainers(), func(c *resourcev1.ContainerAllocation) bool { return len(c.GetPluginDevices()) > 0 })
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.kept[uid]) > 0
 }
 
 // keep notes the devices that a running pod had with a kubelet.

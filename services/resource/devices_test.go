@@ -376,6 +376,56 @@ func TestAKubeletsDevices(t *testing.T) {
 	}
 }
 
+// TestADeviceThatIsNotHealthyAnyMore keeps no pod that holds devices from being resized, be
+// it its own or another's; a pod that holds none is refused.
+func TestADeviceThatIsNotHealthyAnyMore(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"))
+	r.counts("2", "2")
+	one, two := wanting("one", 1), wanting("two", 1)
+	r.admitted(one)
+	r.admitted(two)
+	p.Set(deviceplugin.Device("a"), &pluginapi.Device{ID: "b", Health: pluginapi.Unhealthy})
+	r.counts("2", "1")
+	for _, pod := range []*v1.Pod{one, two} {
+		pod.Generation = 2
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("500m")
+		if item := r.resize(pod); item.GetPending() != nil || has(t, item) != "500m" {
+			t.Errorf("pod %s: %v", pod.UID, item.GetPending())
+		}
+	}
+	r.decided(wanting("three", 1), "rejected OutOf"+gpu+": Node didn't have enough resource: "+gpu+", requested: 1, used: 2, capacity: 1")
+}
+
+// TestAKubeletsPodBesideADeviceThatIsNotHealthy: a pod that is to be started again has its
+// device by the kubelet's file, whatever another pod's is.
+func TestAKubeletsPodBesideADeviceThatIsNotHealthy(t *testing.T) {
+	r := newRig(t, nil)
+	entry := func(uid, id string) checkpoint.PodDevicesEntry {
+		return checkpoint.PodDevicesEntry{PodUID: uid, ContainerName: "c", ResourceName: gpu, DeviceIDs: checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {id}}}
+	}
+	data, err := checkpoint.Marshal([]checkpoint.PodDevicesEntry{entry("one", "a"), entry("two", "b")}, map[string][]string{gpu: {"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.file("device-plugins/"+checkpoint.Name, string(data))
+	r.start(nil)
+	r.configure(func(c *kubeletconfig.Config) {
+		off := false
+		c.Kubelet.CgroupsPerQOS, c.Kubelet.EnforceNodeAllocatable = &off, nil
+	})
+	r.answers()
+	r.Eventually("the other runs on", func() bool { return strings.HasPrefix(decision(r.admit(wanting("two", 1), true)), "admitted") })
+	deviceplugin.Start(t, filepath.Join(r.machine, "device-plugins"), gpu, []*pluginapi.Device{
+		deviceplugin.Device("a"), {ID: "b", Health: pluginapi.Unhealthy},
+	})
+	r.counts("2", "1")
+	if got := r.admitted(wanting("one", 1)); got != "a" {
+		t.Errorf("devices %s", got)
+	}
+}
+
 // TestDevicesOfAPodThatIsNoMore: what the kubelet's file has of a pod that ended while nothing
 // watched is free, once config says that there is no such pod; also where pods have no cgroups.
 func TestDevicesOfAPodThatIsNoMore(t *testing.T) {

@@ -45,6 +45,7 @@ type resizer struct {
 	tree    *tree
 	events  *events
 	metrics *metrics
+	devices *podDevices
 	now     func() time.Time
 	wake    signal.Signal
 	// turns orders those who judge.
@@ -169,6 +170,7 @@ func (r *resizer) judge(ctx context.Context, uid, trigger string) (granted bool,
 	was, sizes, next := h.pod, h.wish, h.allocation
 	var verdict *resize.Pending
 	r.ledger.set(func() {
+		r.devices.raise(was.UID, node.Allocatable)
 		verdict = resize.Judge(sizes, was, r.ledger.others(uid), node, now.resizes())
 		if owed := r.ledger.debts.before(was); verdict == nil && len(owed) > 0 {
 			staying, _ := r.ledger.staying(uid)

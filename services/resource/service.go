@@ -158,7 +158,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	files := newStateFiles(cfg.RootDir, node, ledger, claims, podDevices, rewrite)
 	resizer := &resizer{
-		ledger: ledger, node: node, tree: tree, events: events, metrics: metrics, now: now, wake: wake, freed: podsAdded,
+		ledger: ledger, node: node, tree: tree, events: events, metrics: metrics, devices: podDevices, now: now, wake: wake, freed: podsAdded,
 	}
 	kills, err := newKillReporter(deps.Kills, kit, node, ledger, readings, events)
 	if err != nil {
