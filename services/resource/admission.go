@@ -19,6 +19,7 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/admit"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/services/resource/internal/devices"
 	"github.com/sextant-node/sextant/services/resource/internal/dra"
 	"github.com/sextant-node/sextant/services/resource/internal/preempt"
 )
@@ -50,6 +51,8 @@ type decision struct {
 	// victims make room for the pod; missing is the first resource that there is too little of.
 	victims []*v1.Pod
 	missing v1.ResourceName
+	// question is to be put to a plugin first; there is neither answer nor allocation.
+	question *devices.Question
 	// outdated: the answer refuses the pod for labels that the node may have by now.
 	outdated bool
 }
@@ -75,10 +78,7 @@ func (a *admission) admit(ctx context.Context, p *v1.Pod, running bool) (*resour
 // try decides and, where the pod is to have something, acts.
 func (a *admission) try(ctx context.Context, p *v1.Pod, running bool) (d decision, err error) {
 	defer a.ledger.turn(string(p.UID))()
-	if now, _ := a.node.now(); now != nil && !running && a.ledger.get(string(p.UID)) == nil {
-		defer a.devices.consult(p, now)()
-	}
-	if d, err = a.decide(p, running, nil); err == nil && d.outdated {
+	if d, err = a.consult(ctx, p, running, nil); err == nil && d.outdated {
 		d, err = a.decideAnew(ctx, p, d)
 	}
 	if err == nil && d.held != nil {
@@ -94,7 +94,7 @@ func (a *admission) decideAnew(ctx context.Context, p *v1.Pod, was decision) (de
 	object, err := a.node.readObject(ctx)
 	switch {
 	case err == nil:
-		return a.decide(p, false, object)
+		return a.consult(ctx, p, false, object)
 	case !pod.IsStatic(p):
 		return decision{answer: notYet("", was.answer.GetMessage()+", as far as is known; the Node object was not read: "+err.Error())}, nil
 	}
@@ -104,8 +104,22 @@ func (a *admission) decideAnew(ctx context.Context, p *v1.Pod, was decision) (de
 	return was, nil
 }
 
-// decide answers, or returns the allocation to carry out: a pod that fits is
-// counted from here on. It writes nothing. object is node.judged's.
+// consult decides with what plugins prefer. What other pods got while a plugin was asked may
+// raise another question, which is put to it as well.
+func (a *admission) consult(ctx context.Context, p *v1.Pod, running bool, object *v1.Node) (decision, error) {
+	for {
+		d, err := a.decide(p, running, object)
+		if err != nil || d.question == nil {
+			return d, err
+		}
+		if err := a.devices.ask(ctx, string(p.UID), *d.question); err != nil {
+			return decision{}, err
+		}
+	}
+}
+
+// decide answers, or returns the allocation to carry out, a pod that fits being counted from
+// here on, or a question to a plugin. It writes nothing. object is node.judged's.
 func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, error) {
 	now, waiting := a.node.now()
 	a.ledger.mu.Lock()
@@ -130,8 +144,13 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 			return d, nil
 		}
 	}
-	allocators := append(slices.Clone(a.allocators), pinner{a.pinned, now.pins, a.devices, a.clock})
 	request := allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid)}
+	if !running {
+		if q := a.devices.question(request, now); q != nil {
+			return decision{question: q}, nil
+		}
+	}
+	allocators := append(slices.Clone(a.allocators), pinner{a.pinned, now.pins, a.devices, a.clock})
 	chosen := allocate.Choose(allocators, request)
 	if chosen.Decision == resourcev1.Decision_DECISION_REJECTED {
 		var giving []string
@@ -159,6 +178,7 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 	h.chosen = chosen.Chosen
 	a.ledger.held[uid] = h
 	a.ledger.debts.settle(uid)
+	a.devices.forget(uid)
 	return decision{held: h, now: now}, nil
 }
 

@@ -31,7 +31,7 @@ import (
 )
 
 // podDevices gives devices of plugins to pods. Which, pinner decides, with the CPUs; plugins
-// are called before that (consult) and after it is in the journal (prepare).
+// are called before that (ask) and after it is in the journal (prepare).
 type podDevices struct {
 	manager *devices.Manager
 	ledger  *ledger
@@ -46,8 +46,8 @@ type podDevices struct {
 	// kept is what the kubelet's file has of pods that are not in the ledger, by UID: they
 	// may run, and not have been taken over yet.
 	kept map[string][]checkpoint.PodDevicesEntry
-	// preferences are answers of plugins for an admission under way, by UID.
-	preferences map[string]map[string][]string
+	// preferences are what plugins are asked for pods that are not admitted yet, by UID.
+	preferences map[string]*preferences
 	// calls are the calls of Allocate under way, by UID.
 	calls map[string]*preparing
 	// seen is the inventory that was acted on last; only the loop has it.
@@ -57,7 +57,7 @@ type podDevices struct {
 func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *node, events *events, changed signal.Signal) *podDevices {
 	d := &podDevices{
 		manager: manager, ledger: ledger, tree: tree, node: node, events: events, log: ledger.log, changed: changed, seen: manager.Inventory(),
-		kept: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]map[string][]string{}, calls: map[string]*preparing{},
+		kept: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]*preferences{}, calls: map[string]*preparing{},
 	}
 	for _, e := range manager.Kept() {
 		if ledger.get(e.PodUID) == nil {
@@ -91,12 +91,13 @@ func (d *podDevices) choice(uid types.UID, held []allocate.Held, prefer devices.
 	return &devices.Choice{Inventory: d.manager.Inventory(), Used: used, Prefer: prefer}
 }
 
-// decided is a choice that has the answers of consult.
+// decided is a choice that has the answers of plugins. Callers have the pod's turn.
 func (d *podDevices) decided(r allocate.Request) *devices.Choice {
-	d.mu.Lock()
-	preferences := d.preferences[string(r.Pod.UID)]
-	d.mu.Unlock()
-	return d.choice(r.Pod.UID, r.Held, func(q devices.Question) []string { return preferences[q.Key()] })
+	asked := d.asked(string(r.Pod.UID), false)
+	return d.choice(r.Pod.UID, r.Held, func(q devices.Question) []string {
+		answer, _ := asked.answer(q)
+		return answer
+	})
 }
 
 // adopted is what the kubelet's file says that the containers of a pod have.
@@ -145,53 +146,106 @@ func (d *podDevices) keep(uid types.UID, chosen *resourcev1.Chosen) {
 	}
 }
 
-// consult puts to plugins the questions that the choice of a pod's devices raises; callers
-// have the pod's turn. The answers hold until forget. Where the choice is another by then,
-// or a plugin does not answer, it is made without them.
-func (d *podDevices) consult(p *v1.Pod, now *settings) (forget func()) {
-	uid, answers := string(p.UID), map[string][]string{}
-	for {
-		var open *devices.Question
-		d.ledger.mu.Lock()
-		held := d.ledger.chosen(uid)
-		d.ledger.mu.Unlock()
-		choice := d.choice(p.UID, held, func(q devices.Question) []string {
-			if _, known := answers[q.Key()]; !known && open == nil {
-				open = &q
-			}
-			return answers[q.Key()]
-		})
-		if !choice.Consults(p) || choice.Waits(p) != nil {
-			break
-		}
-		// What it comes to is decided again, with the answers.
-		now.pins.Decide(allocate.Request{Pod: p, Config: now.conf, Held: held, Chosen: &resourcev1.Chosen{}}, choice)
-		if open == nil {
-			break
-		}
-		asked := d.manager.Prefer(*open)
-		select {
-		case <-asked.Done:
-			if asked.Err != nil {
-				d.log.Warn("device plugin has no preference", "resource", open.Resource, "error", asked.Err.Error())
-			}
-			answers[open.Key()] = asked.Answer
-		case <-asked.Late:
-			answers[open.Key()] = nil
-			go func() {
-				<-asked.Done
-				asked.Over()
-			}()
-		}
+// preferences are the questions to plugins that the choice of a pod's devices has raised; nil
+// for none. The pod's turn guards them. An answer that comes late is there when the pod
+// comes again.
+type preferences struct {
+	calls map[string]*devices.Call[[]string] // by Question.Key
+	// unanswered is how often there was no answer in time, by resource.
+	unanswered map[string]int
+}
+
+// maxUnanswered is after how many answers that did not come in time a plugin is not asked any
+// more for a pod, whose devices are chosen without its preference.
+const maxUnanswered = 2
+
+// answer is a plugin's answer to a question; it is open when the plugin is to be asked, or
+// waited for.
+func (p *preferences) answer(q devices.Question) (answer []string, open bool) {
+	if p == nil {
+		return nil, true
 	}
+	if call := p.calls[q.Key()]; call != nil && ended(call) && !lost(call) {
+		return call.Answer, false
+	}
+	return nil, p.unanswered[q.Resource] < maxUnanswered
+}
+
+func ended(call *devices.Call[[]string]) bool {
+	select {
+	case <-call.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// lost reports whether a call has ended with the plugin, unanswered.
+func lost(call *devices.Call[[]string]) bool {
+	return ended(call) && errors.Is(call.Err, devices.ErrAway)
+}
+
+// asked are the questions about a pod; begin makes them.
+func (d *podDevices) asked(uid string, begin bool) *preferences {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.preferences[uid] = answers
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.preferences, uid)
+	if d.preferences[uid] == nil && begin {
+		d.preferences[uid] = &preferences{calls: map[string]*devices.Call[[]string]{}, unanswered: map[string]int{}}
 	}
+	return d.preferences[uid]
+}
+
+// question is the first question to a plugin that is open when a pod's devices are chosen
+// beside what the others hold; nil for none. Callers have the pod's turn.
+func (d *podDevices) question(r allocate.Request, now *settings) *devices.Question {
+	if c := (&devices.Choice{Inventory: d.manager.Inventory()}); !c.Consults(r.Pod) || c.Waits(r.Pod) != nil {
+		return nil
+	}
+	asked, first := d.asked(string(r.Pod.UID), false), (*devices.Question)(nil)
+	r.Chosen = &resourcev1.Chosen{}
+	now.pins.Decide(r, d.choice(r.Pod.UID, r.Held, func(q devices.Question) []string {
+		answer, open := asked.answer(q)
+		if open && first == nil {
+			first = &q
+		}
+		return answer
+	}))
+	return first
+}
+
+// ask puts a question to a plugin, and waits for the answer as long as it is in time; callers
+// have the pod's turn. What it answers later counts, too, if the question is the same then.
+func (d *podDevices) ask(ctx context.Context, uid string, q devices.Question) error {
+	asked := d.asked(uid, true)
+	call := asked.calls[q.Key()]
+	var late chan struct{}
+	if call == nil || lost(call) {
+		call = d.manager.Prefer(q)
+		asked.calls[q.Key()], late = call, call.Late
+	} else {
+		late = make(chan struct{})
+		defer time.AfterFunc(devicePatience, func() { close(late) }).Stop()
+	}
+	over := func() {
+		<-call.Done
+		call.Over()
+	}
+	select {
+	case <-call.Done:
+		if call.Err != nil {
+			d.log.Warn("device plugin has no preference", "resource", q.Resource, "error", call.Err.Error())
+		}
+		if lost(call) {
+			asked.unanswered[q.Resource]++
+		}
+	case <-late:
+		asked.unanswered[q.Resource]++
+		go over()
+	case <-ctx.Done():
+		go over()
+		return ctx.Err()
+	}
+	return nil
 }
 
 // preparing are the calls of Allocate for a pod.
@@ -262,11 +316,12 @@ func (d *podDevices) waits(h *held) *resourcev1.AdmitResponse {
 	return notYet("", "waiting for a device plugin to answer")
 }
 
-// forget drops the result of calls for a pod, and has no more made: others may have its
+// forget drops the results of calls for a pod, and has no more made: others may have its
 // devices from now on.
 func (d *podDevices) forget(uid string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.preferences, uid)
 	if call := d.calls[uid]; call != nil {
 		call.gone = true
 		delete(d.calls, uid)

@@ -143,6 +143,92 @@ func TestAPluginThatPrefers(t *testing.T) {
 	}
 }
 
+// comes has a pod admitted while the test goes on, which has the decision.
+func (r *rig) comes(p *v1.Pod) <-chan string {
+	r.Helper()
+	data, err := p.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	answer := make(chan string, 1)
+	go func() {
+		resp, err := r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data})
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		answer <- decision(resp)
+	}()
+	return answer
+}
+
+// TestPodsThatComeAtOnce have each what the plugin prefers of what the others leave. There are
+// so many devices that one is decided about while others are.
+func TestPodsThatComeAtOnce(t *testing.T) {
+	r, dir := plugins(t)
+	var ids []string
+	for i := range 1000 {
+		ids = append(ids, fmt.Sprintf("device-%04d", i))
+	}
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices(ids...), deviceplugin.Prefers)
+	r.counts("1k", "1k")
+	resume := p.Hang()
+	var answers []<-chan string
+	for uid := range 4 {
+		come := wanting(fmt.Sprint(uid), 1)
+		come.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("1m")
+		answers = append(answers, r.comes(come))
+	}
+	r.Eventually("all are asked about", func() bool { return p.Asked() == len(answers) })
+	resume()
+	for _, answer := range answers {
+		if got := <-answer; !strings.HasPrefix(got, "admitted") {
+			t.Fatal(got)
+		}
+	}
+	var all []string
+	for uid := range answers {
+		r.Eventually("the pod's item", func() bool { return r.devices(fmt.Sprint(uid)) != "" })
+		all = append(all, r.devices(fmt.Sprint(uid)))
+	}
+	if slices.Sort(all); !slices.Equal(all, ids[len(ids)-len(all):]) {
+		t.Errorf("devices %s", all)
+	}
+}
+
+// TestAPreferenceThatComesLate counts when the pod comes again. Where the question is another
+// by then, the plugin is asked once more; after that the pod is admitted without.
+func TestAPreferenceThatComesLate(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b", "c", "d"), deviceplugin.Prefers)
+	r.counts("4", "4")
+	const waits = "not yet: waiting for the device plugin of " + gpu + ": it has not answered GetPreferredAllocation since "
+	resume := p.Hang()
+	one, two := r.comes(wanting("one", 1)), r.comes(wanting("two", 1))
+	for _, got := range []string{<-one, <-two} {
+		if !strings.HasPrefix(got, waits) {
+			t.Fatal(got)
+		}
+	}
+	resume()
+	r.plugin(gpu, "serving")
+	if got := r.admitted(wanting("one", 1)); got != "d" || p.Asked() != 2 {
+		t.Errorf("the same question: devices %s, %d calls of GetPreferredAllocation", got, p.Asked())
+	}
+	resume = p.Hang()
+	r.decided(wanting("two", 1), waits)
+	if got := p.Asked(); got != 3 {
+		t.Errorf("another question: %d calls of GetPreferredAllocation", got)
+	}
+	p.Set(deviceplugin.Devices("a", "b", "c", "d", "e")...)
+	r.counts("5", "5")
+	resume()
+	r.plugin(gpu, "serving")
+	if got := r.admitted(wanting("two", 1)); got != "a" || p.Asked() != 3 {
+		t.Errorf("a third question: devices %s, %d calls of GetPreferredAllocation", got, p.Asked())
+	}
+}
+
 // TestDevicesAndCPUsAreAligned: CPUs come from the NUMA node of the device that is free, and
 // a pod whose device and CPUs have no node in common is refused, and holds nothing.
 func TestDevicesAndCPUsAreAligned(t *testing.T) {

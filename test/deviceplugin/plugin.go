@@ -39,6 +39,7 @@ type Plugin struct {
 	gate                    chan struct{} // closed unless calls hang
 	refusal                 error
 	allocated, started      [][]string
+	asked                   int
 	dead                    bool // it is not to come back by itself
 }
 
@@ -255,6 +256,13 @@ func (p *Plugin) Allocated() [][]string {
 	return slices.Clone(p.allocated)
 }
 
+// Asked is how many calls of GetPreferredAllocation have come.
+func (p *Plugin) Asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
 // Started are the devices of every call of PreStartContainer that was answered.
 func (p *Plugin) Started() [][]string {
 	p.mu.Lock()
@@ -312,6 +320,9 @@ func (p *Plugin) wait(ctx context.Context) error {
 
 // GetPreferredAllocation implements the DevicePlugin service.
 func (p *Plugin) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+	p.mu.Lock()
+	p.asked++
+	p.mu.Unlock()
 	if err := p.wait(ctx); err != nil {
 		return nil, err
 	}
