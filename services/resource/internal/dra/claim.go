@@ -102,12 +102,12 @@ type wanted struct {
 }
 
 // join adds a pod to its claims, and says which claims each driver is to prepare: for
-// those its stage is unsure from now on. known yields a claim of the node or nil. What is
-// returned replaces what is known; nothing is changed in place.
-func join(pod string, wants []wanted, known func(key string) *Claim, boot string) (next []*Claim, calls map[string][]*Claim, err error) {
+// those its stage is unsure from now on. What is returned replaces what is known; nothing is
+// changed in place.
+func join(pod string, wants []wanted, known map[string]*Claim, boot string) (next []*Claim, calls map[string][]*Claim, err error) {
 	calls = map[string][]*Claim{}
 	for _, w := range wants {
-		c := known(key(w.namespace, w.name))
+		c := known[key(w.namespace, w.name)]
 		moved := false
 		switch {
 		case c == nil:

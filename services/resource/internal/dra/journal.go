@@ -129,15 +129,17 @@ func (j *journal) all() map[string]*Claim {
 	return maps.Clone(j.claims)
 }
 
-// change puts claims in, and removes those that no driver holds anything for and no pod
-// uses. When it returns nil they are on the disk.
-func (j *journal) change(claims ...*Claim) error {
-	if len(claims) == 0 {
-		return nil
-	}
+// change puts in what decide makes of the claims there are, and removes those that no driver
+// holds anything for and no pod uses. It is one step: no other change comes between. decide
+// changes nothing in place. When change returns nil the claims are on the disk.
+func (j *journal) change(decide func(known map[string]*Claim) []*Claim) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	next := j.all()
+	claims := decide(next)
+	if len(claims) == 0 {
+		return nil
+	}
 	for _, c := range claims {
 		if next[c.key()] = c; len(c.Pods) == 0 {
 			delete(next, c.key())
@@ -165,6 +167,19 @@ func (j *journal) change(claims ...*Claim) error {
 	j.mu.Unlock()
 	j.replace(text, sum)
 	return nil
+}
+
+// amend changes what is known of claims.
+func (j *journal) amend(claims []*Claim, how func(c *Claim)) error {
+	return j.change(func(known map[string]*Claim) []*Claim {
+		var next []*Claim
+		for _, c := range claims {
+			c = known[c.key()].clone()
+			how(c)
+			next = append(next, c)
+		}
+		return next
+	})
 }
 
 // write brings the kubelet's file in line with the claims, as a kill may have come between.

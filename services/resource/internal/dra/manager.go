@@ -309,18 +309,21 @@ func (m *Manager) InUse() (byDriver map[string]int, all int) {
 
 // trust takes what a kubelet prepared for a running pod as prepared.
 func (m *Manager) trust(uid string) error {
-	var trusted []*Claim
-	for _, c := range m.journal.all() {
-		if !slices.Contains(c.Pods, uid) || c.ready(m.cfg.Boot) {
-			continue
-		}
-		c = c.clone()
-		for name, d := range c.Drivers {
-			if d.Stage == unsure {
-				c.Drivers[name] = Driver{Stage: prepared, Boot: m.cfg.Boot, Devices: d.Devices}
+	return m.journal.change(func(known map[string]*Claim) []*Claim {
+		var trusted []*Claim
+		for _, c := range known {
+			if !slices.Contains(c.Pods, uid) || c.ready(m.cfg.Boot) {
+				continue
 			}
+			c = c.clone()
+			for name, d := range c.Drivers {
+				if d.Stage == unsure {
+					c.Drivers[name] = Driver{Stage: prepared, Boot: m.cfg.Boot, Devices: d.Devices}
+				}
+			}
+			m.cfg.Log.Info("claim of a running pod is taken to be prepared", "claim", c.key(), "uid", uid)
+			trusted = append(trusted, c)
 		}
-		trusted = append(trusted, c)
-	}
-	return m.journal.change(trusted...)
+		return trusted
+	})
 }

@@ -36,6 +36,7 @@ type rig struct {
 	*testing.T
 	dir  string
 	boot string
+	log  slog.Handler
 	m    *dra.Manager
 	stop func()
 
@@ -46,7 +47,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{T: t, dir: t.TempDir(), boot: "b1", objects: map[string]dra.Object{}, changed: make(chan string, 1000)}
+	r := &rig{T: t, dir: t.TempDir(), boot: "b1", log: slog.DiscardHandler, objects: map[string]dra.Object{}, changed: make(chan string, 1000)}
 	r.start()
 	t.Cleanup(func() { r.stop() })
 	return r
@@ -59,7 +60,7 @@ func (r *rig) start() {
 		r.Fatal(err)
 	}
 	r.m, err = dra.New(dra.Config{
-		Store: s, File: r.file(), Boot: r.boot, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Store: s, File: r.file(), Boot: r.boot, Now: time.Now, Log: slog.New(r.log),
 		Claim: func(namespace, name string) dra.Object {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -364,6 +365,59 @@ func TestAKubeletTookOver(t *testing.T) {
 	r.left("p1") // unknown
 	r.left("p2")
 	r.expect(d, "prepare ns/gpu u1", "unprepare ns/left u3", "unprepare ns/nic u2")
+}
+
+// gate is a log that holds up who writes a message, until proceed is closed.
+type gate struct {
+	slog.Handler
+	message     string
+	at, proceed chan struct{}
+}
+
+func (g gate) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == g.message {
+		g.at <- struct{}{}
+		<-g.proceed
+	}
+	return nil
+}
+
+func (gate) Enabled(context.Context, slog.Level) bool { return true }
+
+// TestARunningPodIsToldOfWhileAnotherJoins: a claim that a kubelet prepared is taken to be
+// prepared while a new pod begins to use it. It is not unprepared before that pod, too, has
+// left.
+func TestARunningPodIsToldOfWhileAnotherJoins(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	text := `{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[` +
+		`{\"ClaimUID\":\"u1\",\"ClaimName\":\"gpu\",\"Namespace\":\"ns\",\"PodUIDs\":{\"p1\":{}},\"DriverState\":{\"a.example\":{\"Devices\":null}}}]}","Checksum":SUM}`
+	if err := os.WriteFile(r.file(), []byte(summed(t, text)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trusts := gate{slog.DiscardHandler, "claim of a running pod is taken to be prepared", make(chan struct{}), make(chan struct{})}
+	r.log = trusts
+	r.start()
+	d := r.driver(&dradriver.Driver{Name: "a.example"})
+	r.claim("gpu", "u1", "a.example", "p1", "p3")
+	p1, p3 := pod("p1", "gpu"), pod("p3", "gpu")
+	told := make(chan error)
+	go func() { told <- r.m.Ask(t.Context(), p1, true) }()
+	<-trusts.at
+	_ = r.m.Ask(t.Context(), p3, false) // it joins, or waits for that as long as an answer may
+	close(trusts.proceed)
+	if err := <-told; err != nil {
+		t.Fatal(err)
+	}
+	r.prepared(p3)
+	r.left("p1")
+	if calls := strings.Join(d.Calls(), "; "); strings.Contains(calls, "unprepare") {
+		t.Errorf("while p3 uses the claim: %s", calls)
+	}
+	r.left("p3")
+	if calls := d.Calls(); calls[len(calls)-1] != "unprepare ns/gpu u1" {
+		t.Errorf("after the last pod: %v", calls)
+	}
 }
 
 // TestTakenOverAgain: pods that the service knows from before a kubelet ran are not asked

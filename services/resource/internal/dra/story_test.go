@@ -51,7 +51,7 @@ func (s *story) do(words []string) {
 			uid, drivers, _ := strings.Cut(rest, ":")
 			wants = append(wants, wanted{types.UID(uid), "ns", name, strings.Split(drivers, ",")})
 		}
-		next, calls, err := join(words[1], wants, func(key string) *Claim { return s.claims[key] }, s.boot)
+		next, calls, err := join(words[1], wants, s.claims, s.boot)
 		if err != nil {
 			fmt.Fprintln(&s.out, "  error:", err)
 		}

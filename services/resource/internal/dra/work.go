@@ -211,11 +211,16 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 		return err
 	}
 	defer free()
-	next, calls, err := join(string(p.UID), wants, m.journal.get, m.cfg.Boot)
-	if err != nil {
-		return err
+	var calls map[string][]*Claim
+	var refused error
+	err = m.journal.change(func(known map[string]*Claim) (next []*Claim) {
+		next, calls, refused = join(string(p.UID), wants, known, m.cfg.Boot)
+		return next
+	})
+	if refused != nil {
+		return refused
 	}
-	if err := m.journal.change(next...); err != nil {
+	if err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim cache: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
@@ -244,16 +249,17 @@ func (m *Manager) prepareBy(ctx context.Context, name string, claims []*Claim) e
 		return err
 	}
 	var done []*Claim
+	devices := map[string][]Device{}
 	err = answers("NodePrepareResources", claims, resp.GetClaims(), func(c *Claim, r *drav1.NodePrepareResourceResponse) {
-		var devices []Device
 		for _, d := range r.GetDevices() {
-			devices = append(devices, deviceOf(d))
+			devices[c.key()] = append(devices[c.key()], deviceOf(d))
 		}
-		c = m.journal.get(c.key()).clone()
-		c.Drivers[name] = Driver{Stage: prepared, Boot: m.cfg.Boot, Devices: devices}
 		done = append(done, c)
 	})
-	if journalErr := m.journal.change(done...); journalErr != nil {
+	journalErr := m.journal.amend(done, func(c *Claim) {
+		c.Drivers[name] = Driver{Stage: prepared, Boot: m.cfg.Boot, Devices: devices[c.key()]}
+	})
+	if journalErr != nil {
 		return fmt.Errorf("checkpoint ResourceClaim state: %w", journalErr)
 	}
 	return err
@@ -273,8 +279,14 @@ func (m *Manager) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	defer free()
-	shared, last, calls := leave(uid, m.journal.all())
-	if err := m.journal.change(slices.Concat(shared, last)...); err != nil {
+	var last []*Claim
+	var calls map[string][]*Claim
+	err = m.journal.change(func(known map[string]*Claim) []*Claim {
+		var shared []*Claim
+		shared, last, calls = leave(uid, known)
+		return slices.Concat(shared, last)
+	})
+	if err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim cache: %w", err)
 	}
 	var errs []error
@@ -283,14 +295,12 @@ func (m *Manager) unprepare(ctx context.Context, uid string) error {
 			errs = append(errs, err)
 		}
 	}
-	var gone []*Claim
-	for _, c := range last {
-		if c = m.journal.get(c.key()).clone(); c.unheld() {
+	err = m.journal.amend(last, func(c *Claim) {
+		if c.unheld() {
 			c.Pods = nil
-			gone = append(gone, c)
 		}
-	}
-	if err := m.journal.change(gone...); err != nil {
+	})
+	if err != nil {
 		errs = append(errs, fmt.Errorf("checkpoint ResourceClaim state: %w", err))
 	}
 	return errors.Join(errs...)
@@ -314,11 +324,10 @@ func (m *Manager) unprepareBy(ctx context.Context, name string, claims []*Claim)
 	}
 	var done []*Claim
 	err = answers("NodeUnprepareResources", claims, resp.GetClaims(), func(c *Claim, _ *drav1.NodeUnprepareResourceResponse) {
-		c = m.journal.get(c.key()).clone()
-		c.Drivers[name] = Driver{Stage: none}
 		done = append(done, c)
 	})
-	if journalErr := m.journal.change(done...); journalErr != nil {
+	journalErr := m.journal.amend(done, func(c *Claim) { c.Drivers[name] = Driver{Stage: none} })
+	if journalErr != nil {
 		return fmt.Errorf("checkpoint ResourceClaim state: %w", journalErr)
 	}
 	return err
