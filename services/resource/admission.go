@@ -21,6 +21,7 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
 	"github.com/sextant-node/sextant/services/resource/internal/devices"
 	"github.com/sextant-node/sextant/services/resource/internal/dra"
+	"github.com/sextant-node/sextant/services/resource/internal/pinning"
 	"github.com/sextant-node/sextant/services/resource/internal/preempt"
 )
 
@@ -53,6 +54,12 @@ type decision struct {
 	missing v1.ResourceName
 	// question is to be put to a plugin first; there is neither answer nor allocation.
 	question *devices.Question
+	// by is what a running pod is to keep, and displaced are the pods that have CPUs of it by
+	// the checkpoint: they lose them first.
+	by        *resourcev1.Chosen
+	displaced []string
+	// lost is what a running pod does not keep.
+	lost string
 	// outdated: the answer refuses the pod for labels that the node may have by now.
 	outdated bool
 }
@@ -60,6 +67,14 @@ type decision struct {
 // admit answers for a pod. Victims go after the pod's turn, each in its own.
 func (a *admission) admit(ctx context.Context, p *v1.Pod, running bool) (*resourcev1.AdmitResponse, error) {
 	d, err := a.try(ctx, p, running)
+	for err == nil && len(d.displaced) > 0 {
+		for _, uid := range d.displaced {
+			err = errors.Join(err, a.unpin(ctx, uid, d.by))
+		}
+		if err == nil {
+			d, err = a.try(ctx, p, running)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +95,9 @@ func (a *admission) try(ctx context.Context, p *v1.Pod, running bool) (d decisio
 	defer a.ledger.turn(string(p.UID))()
 	if d, err = a.consult(ctx, p, running, nil); err == nil && d.outdated {
 		d, err = a.decideAnew(ctx, p, d)
+	}
+	if d.lost != "" {
+		a.events.pod(ctx, p, v1.EventTypeWarning, pinning.Lost, d.lost)
 	}
 	if err == nil && d.held != nil {
 		d.answer, err = a.act(ctx, d.held, p, d.now, running)
@@ -144,7 +162,7 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 			return d, nil
 		}
 	}
-	request := allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid)}
+	request := allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid), Awaited: a.ledger.awaited.pods(now)}
 	if !running {
 		if q := a.devices.question(request, now); q != nil {
 			return decision{question: q}, nil
@@ -153,8 +171,9 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 	allocators := append(slices.Clone(a.allocators), pinner{a.pinned, now.pins, a.devices, a.clock})
 	chosen := allocate.Choose(allocators, request)
 	if chosen.Decision == resourcev1.Decision_DECISION_REJECTED {
-		var giving []string
-		if giving, request.Held = a.ledger.giving(uid); len(giving) > 0 && allocate.Choose(allocators, request).Decision == resourcev1.Decision_DECISION_ADMITTED {
+		giving, rest := a.ledger.giving(uid)
+		without := request
+		if without.Held = rest; len(giving) > 0 && allocate.Choose(allocators, without).Decision == resourcev1.Decision_DECISION_ADMITTED {
 			return decision{answer: notYet("", "waiting for what pods that have ended give back: "+strings.Join(giving, ", "))}, nil
 		}
 	}
@@ -162,6 +181,9 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 		answer := &resourcev1.AdmitResponse{Decision: chosen.Decision, Reason: chosen.Reason, Message: chosen.Message}
 		a.settle(uid, answer)
 		return decision{answer: answer}, nil
+	}
+	if displaced := pinning.Overlap(request.Held, chosen.Chosen); len(displaced) > 0 {
+		return decision{by: chosen.Chosen, displaced: displaced}, nil
 	}
 	if chosen.Message != "" {
 		a.ledger.log.Warn("running pod", "uid", uid, "reason", chosen.Reason, "message", chosen.Message)
@@ -179,7 +201,39 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 	a.ledger.held[uid] = h
 	a.ledger.debts.settle(uid)
 	a.devices.forget(uid)
-	return decision{held: h, now: now}, nil
+	d := decision{held: h, now: now}
+	if chosen.Reason == pinning.Lost {
+		d.lost = chosen.Message
+	}
+	return d, nil
+}
+
+// unpin takes from a pod the CPUs of its own that another has by a kubelet's file, which is
+// newer than the checkpoint.
+func (a *admission) unpin(ctx context.Context, uid string, by *resourcev1.Chosen) error {
+	defer a.ledger.turn(uid)()
+	h := a.ledger.get(uid)
+	if h == nil {
+		return nil
+	}
+	lost := pinning.Own(by)
+	chosen := pinning.Without([]allocate.Held{{Pod: h.pod, Chosen: h.chosen}}, lost)[0].Chosen
+	next := h.allocation
+	var err error
+	if next.Chosen, err = wire.Marshal(chosen); err != nil {
+		return err
+	}
+	if err := a.ledger.put(h, next); err != nil {
+		return err
+	}
+	lost = pinning.Own(h.chosen).Difference(pinning.Own(chosen))
+	a.ledger.set(func() { h.chosen = chosen })
+	a.ledger.log.Warn("pod has lost its CPUs to one that runs with them", "uid", uid, "cpus", lost.String())
+	if !h.Releasing && len(h.Cgroup) > 0 && a.tree.of(h.Driver).Begun(h.Cgroup) {
+		a.events.pod(ctx, h.pod, v1.EventTypeWarning, pinning.Lost, "other pods have what it had of its own before the kubelet: CPUs "+lost.String())
+	}
+	a.ledger.show(ctx, h)
+	return nil
 }
 
 // withoutDevices is the answer to a pod that holds its place, and whose claims are not
@@ -249,6 +303,7 @@ func rejected(reason, message string) *resourcev1.AdmitResponse {
 func (a *admission) settle(uid string, answer *resourcev1.AdmitResponse) {
 	if answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED {
 		a.ledger.debts.settle(uid)
+		a.ledger.awaited.over(uid)
 		a.count(answer)
 	}
 }

@@ -121,22 +121,23 @@ func (c *claims) expects(uid string) bool {
 	return ok
 }
 
+// known reports whether config.pods has all pods that are wanted.
+func (c *claims) known() bool {
+	_, complete, _, _ := c.desired.State()
+	return complete
+}
+
 // unexpected reports whether it is known that config.pods has a pod no more.
 func (c *claims) unexpected(uid string) bool {
-	_, complete, _, _ := c.desired.State()
-	return complete && !c.expects(uid)
+	return c.known() && !c.expects(uid)
 }
 
 // sweep has claims unprepared that a kubelet left to pods that no agent has any more.
 func (c *claims) sweep() {
-	_, complete, _, _ := c.desired.State()
-	if !complete {
+	if !c.known() {
 		return
 	}
-	c.manager.Sweep(func(uid string) bool {
-		_, expected := c.desired.Get(uid)
-		return expected || c.ledger.get(uid) != nil
-	})
+	c.manager.Sweep(func(uid string) bool { return c.expects(uid) || c.ledger.get(uid) != nil })
 }
 
 // changed shows what has become of a pod's claims; it may wait for the pod's turn.

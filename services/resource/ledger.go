@@ -35,6 +35,8 @@ type ledger struct {
 	pools *store.Table[string]
 	pods  *feed.Owner[*resourcev1.PodAllocation]
 	turns keymutex.KeyMutex // one command at a time for a pod
+	// awaited pods have what nobody else may have.
+	awaited *awaited
 	// devices say how the devices of pods are.
 	devices *devices.Manager
 
@@ -175,7 +177,7 @@ const sharedPool = "cpus"
 func (l *ledger) share(now *settings) (changed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	shared := now.pins.Shared(l.chosen(""))
+	shared := now.pins.Shared(l.chosen(""), l.awaited.pods(now))
 	if shared == l.shared {
 		return false, nil
 	}

@@ -215,6 +215,29 @@ func TestARunningPodKeepsAKubeletsMemory(t *testing.T) {
 	})
 }
 
+// TestMemoryOfAPodThatIsNotToldOf: a new pod does not get the memory that a kubelet's file has
+// of a running one. What the checkpoint has of a pod that is not in the file does not keep a
+// running pod from its own.
+func TestMemoryOfAPodThatIsNotToldOf(t *testing.T) {
+	r := withMemory(t, nil, nil)
+	r.known()
+	r.admit(wide("old", "3Gi"), false)
+	r.Eventually("it has node 0", func() bool { return r.memoryOf("old") == "memory 3Gi on [0], mems 0" })
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.file("memory_manager_state", `{"policyName":"Static","machineState":{},"entries":{`+
+		`"runs":{"c":[{"numaAffinity":[0],"type":"memory","size":3221225472}]},"also":{"c":[{"numaAffinity":[1],"type":"memory","size":3221225472}]}},"checksum":0}`)
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	const waits = "not yet: waiting for what becomes of pods that had CPUs or memory of their own with the kubelet: also, runs"
+	r.Eventually("a new pod waits", func() bool { return decision(r.admit(wide("new", "2Gi"), false)) == waits })
+	r.admit(wide("runs", "3Gi"), true)
+	r.admit(wide("also", "3Gi"), true)
+	r.Eventually("both have theirs", func() bool {
+		return r.memoryOf("runs") == "memory 3Gi on [0], mems 0" && r.memoryOf("also") == "memory 3Gi on [1], mems 1"
+	})
+}
+
 // TestDamagedStateFiles: a kubelet's file that cannot be read is set aside and written again.
 func TestDamagedStateFiles(t *testing.T) {
 	r := withMemory(t, map[string]string{"memory_manager_state": `{"policyName":"Static","machineState":{},"checksum":1}`}, nil)

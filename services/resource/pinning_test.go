@@ -12,8 +12,11 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/test/measure"
+	"github.com/sextant-node/sextant/test/standin"
 )
 
 // static is a configuration of the static CPU manager on the rig's machine of four CPUs,
@@ -126,6 +129,115 @@ func TestARunningPodKeepsAKubeletsCPUs(t *testing.T) {
 	r.admit(guaranteed("shared", "1"), true)
 	r.has("was", "2", "0-1,3")
 	r.has("shared", "", "0-1,3")
+}
+
+// afterAKubelet is a rig with the static policy, where a kubelet ran before.
+func afterAKubelet(t *testing.T, entries string) *rig {
+	r := newRig(t, nil)
+	r.stop()
+	edit := static(r)
+	r.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0","entries":`+entries+`,"checksum":0}`)
+	r.start(nil)
+	r.configure(edit)
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	return r
+}
+
+// TestANewPodBeforeARunningOne: no pod that comes gets, or shares, the CPUs that a kubelet's
+// file has of a pod that is not told of yet. One that would fit without those waits until
+// that pod is told of, or is known to be gone.
+func TestANewPodBeforeARunningOne(t *testing.T) {
+	r := afterAKubelet(t, `{"was":{"c":"1"},"ended":{"c":"3"}}`)
+	r.admit(guaranteed("new", "1"), false)
+	r.has("new", "2", "0")
+	const waits = "not yet: waiting for what becomes of pods that had CPUs or memory of their own with the kubelet: ended, was"
+	if got := decision(r.admit(guaranteed("next", "1"), false)); got != waits {
+		t.Errorf("%s, want %s", got, waits)
+	}
+	if got := decision(r.admit(guaranteed("much", "4"), false)); !strings.HasPrefix(got, "rejected ") {
+		t.Errorf("more than there is: %s", got)
+	}
+	r.admit(guaranteed("was", "1"), true)
+	r.has("was", "1", "0")
+	standin.Set(r.House, r.desired, "was", &configv1.DesiredPod{})
+	r.desired.SetComplete(r.Context(), true)
+	r.Eventually("what the pod had that is gone is another's", func() bool {
+		return strings.HasPrefix(decision(r.admit(guaranteed("next", "1"), false)), "admitted")
+	})
+	r.has("next", "3", "0")
+	r.has("was", "1", "0")
+}
+
+// TestStateOfAPodThatHasEnded: what a kubelet's file has of a pod that the sources still have
+// is another's once it is known that the pod has no cgroup.
+func TestStateOfAPodThatHasEnded(t *testing.T) {
+	r := afterAKubelet(t, `{"runs":{"c":"1"},"succeeded":{"c":"2-3"}}`)
+	if err := (cgroup.Tree{Driver: "cgroupfs"}).Ensure(r.kubepods("podruns"), cgroup.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"runs", "succeeded"} {
+		standin.Set(r.House, r.desired, uid, &configv1.DesiredPod{})
+	}
+	r.desired.SetComplete(r.Context(), true)
+	r.Eventually("a pod has what the other had", func() bool {
+		return strings.HasPrefix(decision(r.admit(guaranteed("new", "2"), false)), "admitted")
+	})
+	r.has("new", "2-3", "0")
+}
+
+// TestBackFromAKubelet: a pod that a kubelet started has the CPU of one that ended meanwhile,
+// which the checkpoint still has.
+func TestBackFromAKubelet(t *testing.T) {
+	r := pinned(t)
+	r.admit(guaranteed("old", "1"), false)
+	r.has("old", "1", "0,2-3")
+	if err := (cgroup.Tree{Driver: "cgroupfs"}).Ensure(r.kubepods("podold", "container"), cgroup.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"runs":{"c":"1"}},"checksum":0}`)
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	r.states("cpu_manager_state", strings.HasPrefix, `{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"runs":{"c":"1"}},`)
+	r.Eventually("answers", func() bool {
+		return strings.HasPrefix(decision(r.admit(guaranteed("runs", "1"), true)), "admitted")
+	})
+	r.has("runs", "1", "0,2-3")
+	r.has("old", "", "0,2-3")
+	r.Eventually("an event of the pod that has lost its CPU", func() bool {
+		for _, e := range r.events.Items() {
+			if e.GetReason() == "LostExclusiveResources" && e.GetObject().GetUid() == "old" {
+				return e.GetMessage() == "other pods have what it had of its own before the kubelet: CPUs 1"
+			}
+		}
+		return false
+	})
+	r.release("old")
+	r.Eventually("released", func() bool { _, ok := r.pods.Get("old"); return !ok })
+	r.has("runs", "1", "0,2-3")
+}
+
+// TestARunningPodThatHasLostItsCPUs: a pod that is told of as running after it was known to
+// be gone does not have what was given to others since, and an event says so.
+func TestARunningPodThatHasLostItsCPUs(t *testing.T) {
+	r := afterAKubelet(t, `{"back":{"c":"1"}}`)
+	r.desired.SetComplete(r.Context(), true)
+	r.Eventually("another has all", func() bool {
+		return strings.HasPrefix(decision(r.admit(guaranteed("all", "3"), false)), "admitted")
+	})
+	r.admit(guaranteed("back", "1"), true)
+	r.has("all", "1-3", "0")
+	r.has("back", "", "0")
+	r.Eventually("an event", func() bool {
+		for _, e := range r.events.Items() {
+			if e.GetReason() == "LostExclusiveResources" && e.GetObject().GetUid() == "back" {
+				return e.GetMessage() == "other pods have what it had of its own with the kubelet: CPUs 1"
+			}
+		}
+		return false
+	})
 }
 
 // ofPods is a configuration of the static CPU manager in the topology manager's scope pod,

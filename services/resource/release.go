@@ -25,7 +25,6 @@ type releaser struct {
 	resizer *resizer
 	evictor *evictor
 	devices *podDevices
-	files   *stateFiles
 	wake    signal.Signal
 }
 
@@ -35,8 +34,8 @@ func (r *releaser) begin(ctx context.Context, uid string) error {
 		return rpc.Invalid.Errorf("uid: required")
 	}
 	defer r.ledger.turn(uid)()
-	r.files.release(uid)
 	r.devices.forget(uid)
+	r.ledger.awaited.over(uid)
 	r.ledger.set(func() { r.ledger.debts.settle(uid) })
 	h := r.ledger.get(uid)
 	if h == nil {

@@ -137,6 +137,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	ledger.awaited = newAwaited(claims, tree)
 	readings := newReadings(deps.Gauge, node, ledger, runtimeapi.NewImageServiceClient(deps.Images), now)
 	reclaims, err := service.Replica(kit, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState])
 	if err != nil {
@@ -156,7 +157,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		layers:  &layers{runtime: runtimeapi.NewRuntimeServiceClient(deps.Images), log: kit.Log, now: now},
 		volumes: volumev1.NewVolumeServiceClient(deps.Volumes),
 	}
-	files := newStateFiles(cfg.RootDir, node, ledger, claims, podDevices, rewrite)
+	files := newStateFiles(cfg.RootDir, node, ledger, podDevices, rewrite)
 	resizer := &resizer{
 		ledger: ledger, node: node, tree: tree, events: events, metrics: metrics, devices: podDevices, now: now, wake: wake, freed: podsAdded,
 	}
@@ -164,7 +165,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	releaser := &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, files: files, wake: wake}
+	releaser := &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, wake: wake}
 	loop := &loop{
 		kit: kit, wake: wake, node: node, ledger: ledger, tree: tree, claims: claims, devices: podDevices, files: files,
 		evictor: evictor, resizer: resizer, releaser: releaser, unallocated: unallocated{tree: tree},

@@ -5,7 +5,6 @@ package resource
 import (
 	"bytes"
 	"context"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -27,28 +26,15 @@ type stateFiles struct {
 	root    string
 	node    *node
 	ledger  *ledger
-	claims  *claims
 	devices *podDevices
 	changed signal.Signal // they may have to be others
 
 	writing sync.Mutex        // held while files are made and written: the newest is written last
 	written map[string][]byte // by path, as they are on the disk
-
-	mu   sync.Mutex
-	gone map[string]bool // pods that were released: what was found for them is not kept
 }
 
-func newStateFiles(root string, node *node, ledger *ledger, claims *claims, devices *podDevices, changed signal.Signal) *stateFiles {
-	return &stateFiles{
-		root: root, node: node, ledger: ledger, claims: claims, devices: devices, changed: changed, written: map[string][]byte{}, gone: map[string]bool{},
-	}
-}
-
-// release notes that a pod has ended.
-func (f *stateFiles) release(uid string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.gone[uid] = true
+func newStateFiles(root string, node *node, ledger *ledger, devices *podDevices, changed signal.Signal) *stateFiles {
+	return &stateFiles{root: root, node: node, ledger: ledger, devices: devices, changed: changed, written: map[string][]byte{}}
 }
 
 // filesRest is the least time between two writes: many pods that come at once are few
@@ -105,10 +91,8 @@ func (f *stateFiles) pinned(now *settings) (map[string][]byte, error) {
 	f.ledger.mu.Lock()
 	held := f.ledger.chosen("")
 	f.ledger.mu.Unlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	maps.DeleteFunc(f.gone, func(uid string, _ bool) bool { return !now.pins.WasFound(uid) })
-	return now.pins.Files(held, func(uid string) bool { return !f.gone[uid] && !f.claims.unexpected(uid) })
+	f.ledger.awaited.forget(now)
+	return now.pins.Files(held, f.ledger.awaited.pods(now))
 }
 
 // replace replaces a file whose content is another, and reports whether it is right then.

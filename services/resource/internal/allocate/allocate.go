@@ -39,6 +39,9 @@ type Request struct {
 	Config  *kubeletconfig.Config
 	// Held are the other pods, by UID.
 	Held []Held
+	// Awaited reports whether a pod that is not among Held may run: with what the kubelet's
+	// files have of it, which no other pod gets.
+	Awaited func(uid string) bool
 	// Chosen is what allocators earlier in the list chose for this pod; never nil. It
 	// belongs to the allocator that is asked, which returns it with its own part added.
 	Chosen *resourcev1.Chosen
@@ -49,7 +52,8 @@ type Answer struct {
 	// Decision: ADMITTED with Chosen; REJECTED for good; NOT_YET where something that will
 	// come is missing, and the loop of the service is woken when it comes.
 	Decision resourcev1.Decision
-	// Reason and Message as in the pod's status; of a decision that is not ADMITTED.
+	// Reason and Message as in the pod's status; of a decision that is not ADMITTED, or of a
+	// running pod that does not keep all that it had.
 	Reason, Message string
 	Chosen          *resourcev1.Chosen
 }
@@ -74,7 +78,8 @@ func Choose(allocators []Allocator, r Request) Answer {
 			whole.Chosen = answer.Chosen
 		case !r.Running:
 			return answer
-		case whole.Reason == "" && whole.Message == "":
+		}
+		if whole.Reason == "" && whole.Message == "" {
 			whole.Reason, whole.Message = answer.Reason, answer.Message
 		}
 	}

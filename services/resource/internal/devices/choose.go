@@ -65,6 +65,11 @@ type Choice struct {
 
 var _ topology.Provider = (*Choice)(nil)
 
+// Again is the choice before anything was chosen.
+func (c *Choice) Again() *Choice {
+	return &Choice{Inventory: c.Inventory, Used: c.Used, Prefer: c.Prefer}
+}
+
 // Given is what was chosen so far.
 func (c *Choice) Given() []Given { return c.given }
 

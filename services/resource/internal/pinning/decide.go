@@ -4,7 +4,9 @@ package pinning
 
 import (
 	"cmp"
+	"strings"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -17,23 +19,43 @@ import (
 )
 
 // Decide chooses for a pod, its devices of plugins among them. One that runs keeps the CPUs
-// and the memory it was found with, and gets nothing else.
+// and the memory it was found with, and gets nothing else. One that would fit but for what
+// awaited pods have waits for those: they may have ended.
 func (p *Policies) Decide(r allocate.Request, plugins *devices.Choice) (answer allocate.Answer, tally Tally) {
-	answer = allocate.Answer{Decision: resourcev1.Decision_DECISION_ADMITTED, Chosen: r.Chosen}
 	if r.Running {
-		p.keep(answer.Chosen, r)
-		p.keepMemory(answer.Chosen, r)
+		return p.keep(r), tally
+	}
+	waits := p.awaits(r.Held, func(uid string) bool { return uid != string(r.Pod.UID) && r.Awaited(uid) })
+	if len(waits) == 0 {
+		return p.choose(r, nil, plugins)
+	}
+	chosen, again := proto.CloneOf(r.Chosen), plugins.Again()
+	answer, tally = p.choose(r, waits, plugins)
+	if answer.Decision != resourcev1.Decision_DECISION_REJECTED {
 		return answer, tally
 	}
+	r.Chosen = chosen
+	if without, _ := p.choose(r, nil, again); without.Decision == resourcev1.Decision_DECISION_ADMITTED {
+		return allocate.Answer{
+			Decision: resourcev1.Decision_DECISION_NOT_YET,
+			Message:  "waiting for what becomes of pods that had CPUs or memory of their own with the kubelet: " + strings.Join(waits, ", "),
+		}, Tally{}
+	}
+	return answer, tally
+}
+
+// choose chooses beside what other pods have, and those that are awaited.
+func (p *Policies) choose(r allocate.Request, awaited []string, plugins *devices.Choice) (answer allocate.Answer, tally Tally) {
+	answer = allocate.Answer{Decision: resourcev1.Decision_DECISION_ADMITTED, Chosen: r.Chosen}
 	providers := []topology.Provider{plugins}
 	var cpus *cpumanager.Admission
 	if p.cpus != nil {
-		cpus = p.cpus.Admission(Assigned(r.Held))
+		cpus = p.cpus.Admission(p.cpusOf(r.Held, awaited))
 		providers = append(providers, cpus)
 	}
 	var memory *memorymanager.Admission
 	if p.memory != nil {
-		memory = p.memory.Admission(memoryOf(r.Held))
+		memory = p.memory.Admission(p.memoryOf(r.Held, awaited))
 		providers = append(providers, memory)
 	}
 	o := cmp.Or(p.topology, &topology.Policy{}).Admit(r.Pod, providers)

@@ -14,19 +14,14 @@ import (
 )
 
 // Files are the kubelet's state files for what pods hold, by name: a kubelet that takes the
-// node over goes on from them. Of pods that are not held yet and that awaited expects, they
-// have what was found, as far as it fits.
+// node over goes on from them. Of awaited pods they have what was found, as far as it fits.
 func (p *Policies) Files(held []allocate.Held, awaited func(uid string) bool) (map[string][]byte, error) {
-	known := map[string]bool{}
-	for _, h := range held {
-		known[string(h.Pod.UID)] = true
-	}
-	waits := func(uid string) bool { return !known[uid] && awaited(uid) }
-	cpus, err := p.cpus.File(p.withFoundCPUs(Assigned(held), waits), bool(p.podLevel))
+	waits := p.awaits(held, awaited)
+	cpus, err := p.cpus.File(p.cpusOf(held, waits), bool(p.podLevel))
 	if err != nil {
 		return nil, err
 	}
-	memory, err := p.memory.File(p.withFoundMemory(memoryOf(held), waits), bool(p.podLevel))
+	memory, err := p.memory.File(p.memoryOf(held, waits), bool(p.podLevel))
 	return map[string][]byte{cpustate.Name: cpus, memorystate.Name: memory}, err
 }
 
@@ -35,27 +30,60 @@ func (p *Policies) WasFound(uid string) bool {
 	return len(p.found.CPUs[uid].Containers) > 0 || len(p.found.Memory[uid]) > 0
 }
 
-func (p *Policies) withFoundCPUs(assigned cpumanager.Assignments, waits func(uid string) bool) cpumanager.Assignments {
+// awaits are the pods that had CPUs or memory of their own with the agent before, hold
+// nothing yet, and are awaited; sorted.
+func (p *Policies) awaits(held []allocate.Held, awaited func(uid string) bool) (uids []string) {
+	known := map[string]bool{}
+	for _, h := range held {
+		known[string(h.Pod.UID)] = true
+	}
+	consider := func(uid string) {
+		if !known[uid] && p.WasFound(uid) && awaited(uid) {
+			uids = append(uids, uid)
+		}
+		known[uid] = true
+	}
+	for uid := range p.found.CPUs {
+		consider(uid)
+	}
+	for uid := range p.found.Memory {
+		consider(uid)
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// cpusOf are the CPUs of their own that pods hold and that awaited ones were found with.
+// Where both claim the same, the checkpoint is of a time before the kubelet's file.
+func (p *Policies) cpusOf(held []allocate.Held, awaited []string) cpumanager.Assignments {
 	if p.cpus == nil {
 		return nil
 	}
-	for _, uid := range slices.Sorted(maps.Keys(p.found.CPUs)) {
+	found := cpumanager.Assignments{}
+	for _, uid := range awaited {
 		had := p.found.CPUs[uid]
-		if union := had.Union(); waits(uid) && !union.IsEmpty() && union.IsSubsetOf(p.cpus.Available(assigned)) {
-			assigned[uid] = had
+		if union := had.Union(); !union.IsEmpty() && union.IsSubsetOf(p.cpus.Available(found)) {
+			found[uid] = had
 		}
 	}
-	return assigned
+	all := Assigned(Without(held, found.Union()))
+	maps.Copy(all, found)
+	return all
 }
 
-func (p *Policies) withFoundMemory(assigned []memorymanager.Assignment, waits func(uid string) bool) []memorymanager.Assignment {
+// memoryOf is the memory of their own that pods hold and that awaited ones were found with.
+func (p *Policies) memoryOf(held []allocate.Held, awaited []string) []memorymanager.Assignment {
 	if p.memory == nil {
 		return nil
 	}
-	for _, uid := range slices.Sorted(maps.Keys(p.found.Memory)) {
-		if waits(uid) {
-			assigned = append(assigned, p.foundFor(uid, assigned)...)
-		}
+	all := memoryOf(held)
+	for _, uid := range awaited {
+		all = append(all, p.foundFor(uid, p.filed(all))...)
 	}
-	return assigned
+	return all
+}
+
+// filed are those assignments that are of pods in the kubelet's file.
+func (p *Policies) filed(all []memorymanager.Assignment) []memorymanager.Assignment {
+	return slices.DeleteFunc(slices.Clone(all), func(a memorymanager.Assignment) bool { return len(p.found.Memory[a.UID]) == 0 })
 }

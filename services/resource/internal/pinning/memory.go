@@ -15,18 +15,27 @@ import (
 	"github.com/sextant-node/sextant/services/resource/internal/memorymanager/state"
 )
 
-// keepMemory records the memory that a running pod had, unless others have it.
-func (p *Policies) keepMemory(chosen *resourcev1.Chosen, r allocate.Request) {
+// keepMemory records the memory that a running pod had, unless others have it, and reports
+// whether that is all. What the checkpoint alone has of others counts only for a pod that is
+// not awaited any more.
+func (p *Policies) keepMemory(chosen *resourcev1.Chosen, r allocate.Request, awaited bool) (all bool) {
 	if p.memory == nil {
-		return
+		return true
 	}
-	for _, a := range p.foundFor(string(r.Pod.UID), memoryOf(r.Held)) {
+	uid, others := string(r.Pod.UID), memoryOf(r.Held)
+	if awaited {
+		others = p.filed(others)
+	}
+	kept := p.foundFor(uid, others)
+	for _, a := range kept {
 		if a.Container == "" {
 			recordPodMemory(chosen, a.Blocks)
 			continue
 		}
 		recordMemory(chosen, a.Container, a.Blocks)
 	}
+	had := slices.DeleteFunc(slices.Clone(p.found.Memory[uid]), func(a memorymanager.Assignment) bool { return len(a.Blocks) == 0 })
+	return len(kept) == len(had)
 }
 
 // foundFor is what a pod had with the agent before, as far as it fits beside what others

@@ -7,7 +7,10 @@ package pinning
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
@@ -97,15 +100,41 @@ type Tally struct {
 	Pools map[v1.ResourceName]topology.Counts
 }
 
-// keep records the CPUs that a running pod's containers had, unless another pod has them.
-func (p *Policies) keep(chosen *resourcev1.Chosen, r allocate.Request) {
-	if p.cpus == nil {
-		return
+// keep records the CPUs and the memory that a running pod had, and says what it does not
+// keep, as others have it.
+func (p *Policies) keep(r allocate.Request) allocate.Answer {
+	answer := allocate.Answer{Decision: resourcev1.Decision_DECISION_ADMITTED, Chosen: r.Chosen}
+	var lost []string
+	awaited := r.Awaited(string(r.Pod.UID))
+	if cpus := p.keepCPUs(answer.Chosen, r, awaited); !cpus.IsEmpty() {
+		lost = append(lost, "CPUs "+cpus.String())
 	}
-	taken := Assigned(r.Held).Union()
+	if !p.keepMemory(answer.Chosen, r, awaited) {
+		lost = append(lost, "memory")
+	}
+	if len(lost) > 0 {
+		answer.Reason, answer.Message = Lost, "other pods have what it had of its own with the kubelet: "+strings.Join(lost, ", ")
+	}
+	return answer
+}
+
+// Lost is the reason of an event about a running pod that does not keep what it had of its own.
+const Lost = "LostExclusiveResources"
+
+// keepCPUs records the CPUs that a running pod's containers had, and returns those that they
+// do not keep. An awaited pod keeps all: nothing else was given them since the kubelet wrote
+// its file, and who has them by the checkpoint had lost them before that.
+func (p *Policies) keepCPUs(chosen *resourcev1.Chosen, r allocate.Request, awaited bool) (lost cpuset.CPUSet) {
 	had := p.found.CPUs[string(r.Pod.UID)]
+	if p.cpus == nil {
+		return cpuset.New()
+	}
+	taken := cpuset.New()
+	if !awaited {
+		taken = Assigned(r.Held).Union()
+	}
 	if !had.Pod.Intersection(taken).IsEmpty() {
-		return
+		return had.Pod
 	}
 	kept := cpumanager.Assignment{Pod: had.Pod, Containers: map[string]cpuset.CPUSet{}}
 	for name, cpus := range had.Containers {
@@ -114,6 +143,47 @@ func (p *Policies) keep(chosen *resourcev1.Chosen, r allocate.Request) {
 		}
 	}
 	p.record(chosen, r.Pod, kept)
+	return had.Union().Difference(kept.Union())
+}
+
+// Without are pods without the CPUs that others have: a container or a pod that has one of
+// them has none of its own.
+func Without(held []allocate.Held, taken cpuset.CPUSet) []allocate.Held {
+	all := slices.Clone(held)
+	for i, h := range held {
+		if Own(h.Chosen).Intersection(taken).IsEmpty() {
+			continue
+		}
+		chosen := proto.CloneOf(h.Chosen)
+		whole, _ := cpuset.Parse(chosen.GetCpusetCpus())
+		if whole = whole.Intersection(taken); !whole.IsEmpty() {
+			chosen.CpusetCpus = ""
+		}
+		for _, c := range chosen.GetContainers() {
+			own, _ := cpuset.Parse(c.GetCpusetCpus())
+			if !whole.IsEmpty() || !own.Intersection(taken).IsEmpty() {
+				c.CpusetCpus, c.ExclusiveCpus = "", false
+			}
+		}
+		all[i].Chosen = chosen
+	}
+	return all
+}
+
+// Overlap are the pods that have CPUs of their own which are also another's.
+func Overlap(held []allocate.Held, with *resourcev1.Chosen) (uids []string) {
+	own := Own(with)
+	for _, h := range held {
+		if !Own(h.Chosen).Intersection(own).IsEmpty() {
+			uids = append(uids, string(h.Pod.UID))
+		}
+	}
+	return uids
+}
+
+// Own are all CPUs that a pod has of its own.
+func Own(chosen *resourcev1.Chosen) cpuset.CPUSet {
+	return Assigned([]allocate.Held{{Pod: &v1.Pod{}, Chosen: chosen}}).Union()
 }
 
 // record notes the CPUs that a pod has of its own. Of those that it has as a whole, only
@@ -131,12 +201,12 @@ func (p *Policies) record(chosen *resourcev1.Chosen, of *v1.Pod, given cpumanage
 }
 
 // Shared are the CPUs of containers that have none of their own, as text; empty when
-// containers are not pinned.
-func (p *Policies) Shared(held []allocate.Held) string {
+// containers are not pinned. Those of awaited pods are not among them.
+func (p *Policies) Shared(held []allocate.Held, awaited func(uid string) bool) string {
 	if p.cpus == nil {
 		return ""
 	}
-	return p.cpus.Shared(Assigned(held)).String()
+	return p.cpus.Shared(p.cpusOf(held, p.awaits(held, awaited))).String()
 }
 
 // Allocatable are the CPUs that containers can have of their own.
