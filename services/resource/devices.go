@@ -46,6 +46,9 @@ type podDevices struct {
 	// kept is what the kubelet's file has of pods that are not in the ledger, by UID: they
 	// may run, and not have been taken over yet.
 	kept map[string][]checkpoint.PodDevicesEntry
+	// former is what was in kept of pods of which nothing runs: after a boot they are admitted
+	// anew, with the same devices if they can have them.
+	former map[string][]checkpoint.PodDevicesEntry
 	// preferences are what plugins are asked for pods that are not admitted yet, by UID.
 	preferences map[string]*preferences
 	// calls are the calls of Allocate under way, by UID.
@@ -57,7 +60,7 @@ type podDevices struct {
 func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *node, events *events, changed signal.Signal) *podDevices {
 	d := &podDevices{
 		manager: manager, ledger: ledger, tree: tree, node: node, events: events, log: ledger.log, changed: changed, seen: manager.Inventory(),
-		kept: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]*preferences{}, calls: map[string]*preparing{},
+		kept: map[string][]checkpoint.PodDevicesEntry{}, former: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]*preferences{}, calls: map[string]*preparing{},
 	}
 	for _, e := range manager.Kept() {
 		if ledger.get(e.PodUID) == nil {
@@ -88,7 +91,9 @@ func (d *podDevices) choice(uid types.UID, held []allocate.Held, prefer devices.
 			devices.Use(used, adopted(entries))
 		}
 	}
-	return &devices.Choice{Inventory: d.manager.Inventory(), Used: used, Prefer: prefer}
+	had := map[string]sets.Set[string]{}
+	devices.Use(had, adopted(slices.Concat(d.kept[string(uid)], d.former[string(uid)])))
+	return &devices.Choice{Inventory: d.manager.Inventory(), Used: used, Had: had, Prefer: prefer}
 }
 
 // decided is a choice that has the answers of plugins. Callers have the pod's turn.
@@ -385,6 +390,7 @@ func (d *podDevices) released(h *held) {
 	d.mu.Lock()
 	_, kept := d.kept[h.uid()]
 	delete(d.kept, h.uid())
+	delete(d.former, h.uid())
 	d.mu.Unlock()
 	if kept || len(devices.Entries(h.uid(), h.chosen.GetContainers())) > 0 {
 		d.touch()
@@ -460,10 +466,14 @@ func (d *podDevices) drop(now *settings, ended func(uid string) bool) {
 	uids := slices.Collect(maps.Keys(d.kept))
 	d.mu.Unlock()
 	for _, uid := range uids {
-		if d.ledger.get(uid) == nil && !ended(uid) {
+		held := d.ledger.get(uid) != nil
+		if !held && !ended(uid) {
 			continue
 		}
 		d.mu.Lock()
+		if !held {
+			d.former[uid] = d.kept[uid]
+		}
 		delete(d.kept, uid)
 		d.mu.Unlock()
 		d.touch()

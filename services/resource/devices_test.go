@@ -19,6 +19,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
 	"github.com/sextant-node/sextant/test/deviceplugin"
 )
@@ -541,6 +542,40 @@ func TestDevicesOfAPodThatIsNoMore(t *testing.T) {
 		entries, _, err := checkpoint.Read(filepath.Join(dir, checkpoint.Name))
 		return err == nil && len(entries) == 1 && entries[0].PodUID == "next"
 	})
+}
+
+// TestDevicesAfterABoot: nothing runs and the journal is lost. A pod that is admitted anew has
+// the devices that the kubelet's file had of it, also where another is free.
+func TestDevicesAfterABoot(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b", "c"), deviceplugin.Prefers)
+	r.counts("3", "3")
+	if one, two := r.admitted(wanting("one", 1)), r.admitted(wanting("two", 1)); one != "c" || two != "b" {
+		t.Fatalf("devices %s, %s", one, two)
+	}
+	p.Stop()
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	if err := os.RemoveAll(r.Paths.StateOf("resource")); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"one", "two"} {
+		if err := (cgroup.Tree{Driver: "cgroupfs"}).Remove(r.kubepods("burstable", "pod"+uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	if err := p.Come(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.counts("3", "3")
+	if two, one := r.admitted(wanting("two", 1)), r.admitted(wanting("one", 1)); one != "c" || two != "b" {
+		t.Errorf("devices %s, %s", one, two)
+	}
+	if got := len(p.Allocated()); got != 4 {
+		t.Errorf("%d calls of Allocate", got)
+	}
 }
 
 // gets has a pod admitted whatever is killed meanwhile; the plugin registers again, as

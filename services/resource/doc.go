@@ -45,5 +45,5 @@
 //
 // It comes back from its checkpoint of allocations, and makes sure of every
 // cgroup in it. A lost checkpoint costs nothing that runs: podworker asks again
-// for each pod, as running.
+// for each pod, as running where something of it runs.
 package resource

@@ -16,8 +16,9 @@ func (p *planner) syncing() {
 		p.wait("config", "sources", "the specification of this pod is not known")
 		return
 	}
-	if p.in.Resources.Lost {
-		p.admit(true)
+	if p.in.Resources.Lost && p.in.Observed.Known {
+		// Not known counts as running: a pod that runs is never judged again.
+		p.admit(p.alive() || p.in.Observed.Error != "")
 	}
 	p.declare()
 	if !p.in.Observed.Known {

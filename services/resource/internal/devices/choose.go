@@ -54,6 +54,9 @@ type Choice struct {
 	Inventory Inventory
 	// Used are the devices that other pods have, by resource.
 	Used map[string]sets.Set[string]
+	// Had are the devices that this pod had before the node booted, by resource: it gets
+	// them again where they are free, healthy, and near what the affinity wants.
+	Had map[string]sets.Set[string]
 	// Prefer may be nil.
 	Prefer Preference
 
@@ -67,7 +70,7 @@ var _ topology.Provider = (*Choice)(nil)
 
 // Again is the choice before anything was chosen.
 func (c *Choice) Again() *Choice {
-	return &Choice{Inventory: c.Inventory, Used: c.Used, Prefer: c.Prefer}
+	return &Choice{Inventory: c.Inventory, Used: c.Used, Had: c.Had, Prefer: c.Prefer}
 }
 
 // Given is what was chosen so far.
@@ -203,7 +206,7 @@ func (c *Choice) available(name string) []Device {
 	return free
 }
 
-// pick chooses n devices: reusable ones first; then those near the nodes of the affinity,
+// pick chooses n devices: reusable ones first; then those that the pod had; those near the nodes of the affinity,
 // those near others, and those of which nothing is known. Where a set has more than are
 // needed the plugin is asked, else the lowest IDs are taken.
 func (c *Choice) pick(name string, n int, affinity topology.Hint) ([]Device, error) {
@@ -229,6 +232,11 @@ func (c *Choice) pick(name string, n int, affinity topology.Hint) ([]Device, err
 		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, picked.needs(), len(free))
 	}
 	aligned, unaligned, anywhere := split(free, affinity)
+	for _, d := range slices.Concat(aligned, anywhere) {
+		if c.Had[name].Has(d.ID) {
+			picked.take(d)
+		}
+	}
 	if picked.needs() < len(aligned) {
 		c.preferred(&picked, name, aligned, aligned)
 		picked.take(aligned...)
