@@ -188,7 +188,7 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 	if chosen.Message != "" {
 		a.ledger.log.Warn("running pod", "uid", uid, "reason", chosen.Reason, "message", chosen.Message)
 	}
-	record := allocation{Cgroup: now.cgroupOf(p), Driver: now.driver, resizing: resizing{Asked: pod.SizesID(p)}}
+	record := allocation{Cgroup: now.cgroupOf(p), Driver: now.driver, Boot: a.node.facts.BootID, resizing: resizing{Asked: pod.SizesID(p)}}
 	var err error
 	if record.Pod, err = p.Marshal(); err != nil {
 		return decision{}, err

@@ -25,6 +25,8 @@ type allocation struct {
 	Driver pod.CgroupDriver `json:"driver"`
 	// Chosen is what allocators chose, as protobuf (package allocate).
 	Chosen []byte `json:"chosen,omitempty"`
+	// Boot of the node in which that was chosen, or found to be there still.
+	Boot string `json:"boot,omitempty"`
 	// Releasing: the pod is to lose what it holds.
 	Releasing bool `json:"releasing,omitempty"`
 	// Warned: an event has said whose user it runs as.
@@ -92,6 +94,8 @@ type held struct {
 	// cgroup has no room for its allocation.
 	wish    *v1.Pod
 	blocked string
+	// unchecked is why it is not known yet whether what was chosen is there after a boot.
+	unchecked string
 	// unready is why no sandbox may be made yet; cdi are devices of claims, by container.
 	unready string
 	cdi     map[string][]string
@@ -172,7 +176,7 @@ func (h *held) item() (*resourcev1.PodAllocation, error) {
 		Uid: h.uid(), Namespace: h.pod.Namespace, Name: h.pod.Name,
 		CgroupParent: h.parent(), Releasing: h.Releasing, Error: h.err, Eviction: h.evictionItem(),
 		Sizes: sizes, Asked: h.Asked, Allocation: h.Allocation, Settled: h.Settled, Generation: h.Allocated, Blocked: h.blocked,
-		Containers: withDevices(h.pod, h.chosen.GetContainers(), h.cdi), Unready: h.unready,
+		Containers: withDevices(h.pod, h.chosen.GetContainers(), h.cdi), Unready: cmp.Or(h.unready, h.unchecked),
 	}
 	if h.Pending != nil {
 		item.Pending = &resourcev1.PendingResize{Reason: h.Pending.Reason, Message: h.Pending.Message, Generation: h.Pending.Generation}

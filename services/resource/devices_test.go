@@ -578,6 +578,57 @@ func TestDevicesAfterABoot(t *testing.T) {
 	}
 }
 
+// TestABootChecksDevices: after a boot a pod waits until the plugins of its devices are there.
+// It keeps what is there still, and is refused when that is not; a restart checks nothing.
+func TestABootChecksDevices(t *testing.T) {
+	r, dir := plugins(t)
+	again := func(boot string) {
+		before, _, _, _ := r.pods.State()
+		r.stop()
+		r.file("proc/sys/kernel/random/boot_id", boot)
+		r.start(nil)
+		r.Eventually("another life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	}
+	unready := func(uid string) string { item, _ := r.pods.Get(uid); return item.GetUnready() }
+	again("b1")
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"))
+	r.counts("2", "2")
+	r.admitted(wanting("one", 1))
+	r.admitted(wanting("two", 1))
+	p.Stop()
+	again("b1")
+	if one := unready("one"); one != "" {
+		t.Errorf("after a restart: %s", one)
+	}
+	again("b2")
+	waits := "waiting for the device plugin of " + gpu
+	r.Eventually("both wait", func() bool {
+		return strings.HasPrefix(unready("one"), waits) && strings.HasPrefix(unready("two"), waits)
+	})
+	p.Set(deviceplugin.Devices("a", "x")...)
+	if err := p.Come(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Eventually("one may start", func() bool { return unready("one") == "" })
+	r.Eventually("two is refused", func() bool {
+		item, _ := r.pods.Get("two")
+		return item.GetEviction().GetReason() == "UnexpectedAdmissionError" && item.GetEviction().GetMessage() ==
+			"Allocate failed due to previously allocated devices are no longer healthy; cannot allocate unhealthy devices "+gpu+", which is unexpected"
+	})
+	if item, _ := r.pods.Get("one"); item.GetEviction() != nil || r.devices("one") != "a" {
+		t.Errorf("%v", item)
+	}
+	p.Set(deviceplugin.Devices("x")...)
+	again("b2")
+	if err := p.Come(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.counts("1", "1")
+	if item, _ := r.pods.Get("one"); item.GetEviction() != nil || item.GetUnready() != "" {
+		t.Errorf("judged again in the same boot: %v", item)
+	}
+}
+
 // gets has a pod admitted whatever is killed meanwhile; the plugin registers again, as
 // plugins do whose socket is removed.
 func (s *siege) gets(p *deviceplugin.Plugin, uid string) {

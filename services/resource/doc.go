@@ -28,7 +28,8 @@
 // Devices of plugins are chosen at admission, and what the plugins answered is in the
 // checkpoint before the answer to podworker (internal/devices, devices.go). Running pods
 // keep them, whatever plugins do; a pod that asks for a device waits while the plugin is
-// away or does not answer.
+// away or does not answer. After a boot, when nothing runs, it is checked once that devices
+// and CPUs of pods are there still (boots.go).
 //
 // So are CPUs (internal/cpumanager) and memory (internal/memorymanager), where the topology
 // policy wants them (internal/pinning). The kubelet's files of CPUs, memory and devices are

@@ -24,6 +24,7 @@ type loop struct {
 	tree     *tree
 	claims   *claims
 	devices  *podDevices
+	boots    *boots
 	files    *stateFiles
 	evictor  *evictor
 	resizer  *resizer
@@ -105,6 +106,7 @@ func (l *loop) settle(ctx context.Context) error {
 	} else {
 		l.files.changed.Send()
 	}
+	l.boots.check(ctx, next, at)
 	if err := l.unallocated.search(at, next); err != nil {
 		l.kit.Log.Error("pods' cgroups not listed", "error", err.Error())
 	}

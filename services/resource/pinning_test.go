@@ -240,6 +240,30 @@ func TestARunningPodThatHasLostItsCPUs(t *testing.T) {
 	})
 }
 
+// TestABootWithFewerCPUs: a pod is refused after a boot whose CPUs the machine does not have
+// any more, unless something of it runs.
+func TestABootWithFewerCPUs(t *testing.T) {
+	r := pinned(t)
+	r.admit(guaranteed("one", "1"), false)
+	r.admit(guaranteed("two", "2"), false)
+	r.has("two", "2-3", "0")
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.file("proc/sys/kernel/random/boot_id", "b2")
+	r.file("sys/devices/system/cpu/online", "0-1")
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	r.Eventually("two is refused", func() bool {
+		item, _ := r.pods.Get("two")
+		return item.GetEviction().GetReason() == "UnexpectedAdmissionError" && item.GetEviction().GetMessage() ==
+			"Allocate failed due to not enough cpus available to satisfy request: requested=2, available=0, which is unexpected"
+	})
+	r.Eventually("one may start", func() bool {
+		item, _ := r.pods.Get("one")
+		return item.GetEviction() == nil && item.GetUnready() == "" && ownOf(item) == "1"
+	})
+}
+
 // ofPods is a configuration of the static CPU manager in the topology manager's scope pod,
 // with the gate PodLevelResourceManagers.
 func ofPods(r *rig) func(*kubeletconfig.Config) {

@@ -166,8 +166,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	releaser := &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, wake: wake}
+	boots := &boots{
+		boot: node.facts.BootID, started: now(), ledger: ledger, tree: tree, node: node, evictor: evictor, events: events, metrics: metrics,
+	}
+	if err := boots.begin(context.Background()); err != nil {
+		return nil, err
+	}
 	loop := &loop{
-		kit: kit, wake: wake, node: node, ledger: ledger, tree: tree, claims: claims, devices: podDevices, files: files,
+		kit: kit, wake: wake, node: node, ledger: ledger, tree: tree, claims: claims, devices: podDevices, boots: boots, files: files,
 		evictor: evictor, resizer: resizer, releaser: releaser, unallocated: unallocated{tree: tree},
 	}
 	s := &Service{

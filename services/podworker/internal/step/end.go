@@ -44,6 +44,8 @@ func (p *planner) evict(e *Eviction) {
 		p.event(Event{Warning: true, Reason: reasonPreempting, Message: e.Message})
 	case reasonShutdown:
 		outcome.Kind = "Shutdown"
+	case reasonUnexpected: // after a boot
+		outcome.Kind = "Rejected"
 	}
 	p.end(Evicted, outcome)
 }

@@ -9,6 +9,7 @@ const (
 	reasonDeadline   = "DeadlineExceeded"
 	reasonRefused    = "NodeShutdown"
 	reasonNoRoom     = "VolumeAttachmentLimitExceeded"
+	reasonUnexpected = "UnexpectedAdmissionError"
 	shutdownMessage  = "Pod was terminated in response to imminent node shutdown."
 	refusedMessage   = "Pod was rejected as the node is shutting down."
 	nodeGoing        = "the node is shutting down"

@@ -48,6 +48,9 @@ func (w *Waiting) String() string {
 	return fmt.Sprintf("waiting for the device plugin of %s: %s", w.Resource, w.Why)
 }
 
+// Error is String.
+func (w *Waiting) Error() string { return w.String() }
+
 // Choice chooses the devices of one pod. It implements topology.Provider: what it allocates
 // is in Given, and counts when its owner keeps it. It is pure but for Preference.
 type Choice struct {

@@ -181,6 +181,14 @@ func Overlap(held []allocate.Held, with *resourcev1.Chosen) (uids []string) {
 	return uids
 }
 
+// Missing are the CPUs that a pod has of its own and the machine does not have.
+func (p *Policies) Missing(chosen *resourcev1.Chosen) cpuset.CPUSet {
+	if p.cpus == nil {
+		return cpuset.New()
+	}
+	return Own(chosen).Difference(p.machine.All())
+}
+
 // Own are all CPUs that a pod has of its own.
 func Own(chosen *resourcev1.Chosen) cpuset.CPUSet {
 	return Assigned([]allocate.Held{{Pod: &v1.Pod{}, Chosen: chosen}}).Union()
