@@ -237,6 +237,7 @@ func (d *podDevices) ask(ctx context.Context, uid string, q devices.Question) er
 	}
 	select {
 	case <-call.Done:
+		call.Over()
 		if call.Err != nil {
 			d.log.Warn("device plugin has no preference", "resource", q.Resource, "error", call.Err.Error())
 		}
@@ -364,11 +365,11 @@ func (d *podDevices) allocate(call *preparing) {
 			}
 			asked := d.manager.Allocate(one.GetResource(), devices.RecordIDs(one))
 			d.mu.Unlock()
+			over = append(over, asked.Over)
 			select {
 			case <-asked.Done:
 			case <-asked.Late:
 				late()
-				over = append(over, asked.Over)
 				<-asked.Done
 			}
 			if call.err = asked.Err; call.err != nil {

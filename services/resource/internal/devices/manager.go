@@ -236,9 +236,15 @@ type Call[T any] struct {
 	over func()
 }
 
-// Over makes the resource Serving again after a late call has ended, once what came of it
-// can be seen: pods that wait look again then.
-func (c *Call[T]) Over() { c.over() }
+// Over makes the resource Serving again after a call has ended, if it was late, once what
+// came of it can be seen: pods that wait look again then.
+func (c *Call[T]) Over() {
+	select {
+	case <-c.Late:
+		c.over()
+	default:
+	}
+}
 
 // Allocate has a plugin prepare devices for a container.
 func (m *Manager) Allocate(resource string, ids []string) *Call[*pluginapi.ContainerAllocateResponse] {

@@ -127,3 +127,17 @@ func TestAPluginAfterOneThatHangs(t *testing.T) {
 		t.Errorf("the second: %v, %v", again.Err, second.Allocated())
 	}
 }
+
+// TestACallThatIsInTime says nothing of another that is not answered.
+func TestACallThatIsInTime(t *testing.T) {
+	m := New(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now, Patience: time.Hour, Changed: func() {}})
+	p := &plugin{resource: name, life: t.Context()}
+	m.plugins[name], m.inventory = p, Inventory{name: {State: Serving}}
+	m.become(p, Serving, Hung, "it has not answered Allocate")
+	asked := call(m, name, "PreStartContainer", func(context.Context, *plugin) (bool, error) { return true, nil })
+	<-asked.Done
+	asked.Over()
+	if r := m.Inventory()[name]; r.State != Hung {
+		t.Errorf("the plugin is %s", r.State)
+	}
+}
