@@ -618,12 +618,12 @@ func TestABootChecksDevices(t *testing.T) {
 	if item, _ := r.pods.Get("one"); item.GetEviction() != nil || r.devices("one") != "a" {
 		t.Errorf("%v", item)
 	}
-	p.Set(deviceplugin.Devices("x")...)
+	p.Set(deviceplugin.Devices("x", "y", "z")...)
 	again("b2")
 	if err := p.Come(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.Eventually("another has x", func() bool { return strings.HasPrefix(decision(r.admit(wanting("three", 1), false)), "admitted") })
+	r.Eventually("another is admitted", func() bool { return strings.HasPrefix(decision(r.admit(wanting("three", 1), false)), "admitted") })
 	if item, _ := r.pods.Get("one"); item.GetEviction() != nil || item.GetUnready() != "" {
 		t.Errorf("judged again in the same boot: %v", item)
 	}
