@@ -314,6 +314,20 @@ func TestAHungDriverHoldsUpItsPodsOnly(t *testing.T) {
 	r.expect(hung, "prepare ns/gpu u1", "unprepare ns/gpu u1")
 }
 
+// TestADriverThatComesAndHangs: the pod does not wait for the driver to register any more.
+func TestADriverThatComesAndHangs(t *testing.T) {
+	r := newRig(t)
+	r.claim("gpu", "u1", "a.example", "p1")
+	p := pod("p1", "gpu")
+	r.refused(p, "prepare dynamic resources: DRA driver a.example is not registered")
+	r.driver(&dradriver.Driver{Name: "a.example", Prepare: func(ctx context.Context, _ *drav1.Claim) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	r.until("it is called", func() bool { return errors.Is(r.m.Why("p1"), dra.ErrPending) })
+	r.left("p1")
+}
+
 func TestADriverThatIsAwayUnpreparesWhenItIsBack(t *testing.T) {
 	r := newRig(t)
 	d := r.driver(&dradriver.Driver{Name: "a.example"})

@@ -39,6 +39,9 @@ type work struct {
 	pod  *v1.Pod // nil for one that only leaves
 	goal goal
 	err  error // of the last attempt at the goal
+	// called: the attempt has come as far as calling drivers; err is of one that had not when
+	// uncalled.
+	called, uncalled bool
 	// busy: a goroutine is at it. tried is closed after the first attempt at the goal.
 	busy   bool
 	tried  chan struct{}
@@ -94,6 +97,7 @@ func (m *Manager) pursue(ctx context.Context, w *work) {
 		attempt, cancel := context.WithCancel(ctx)
 		w.cancel = cancel
 		to, p := w.goal, w.pod
+		w.called = false
 		m.mu.Unlock()
 		err := m.attempt(attempt, w.uid, to, p)
 		cancel()
@@ -117,7 +121,7 @@ func (m *Manager) attempted(w *work, to goal, err error) (over bool) {
 	moved := false
 	if w.goal == to {
 		moved = err == nil || w.err == nil || w.err.Error() != err.Error()
-		w.err = err
+		w.err, w.uncalled = err, !w.called
 		switch {
 		case err != nil:
 		case to == arriving:
@@ -223,12 +227,31 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim cache: %w", err)
 	}
+	m.calling(string(p.UID))
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if err := m.prepareBy(ctx, name, calls[name]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// calling notes that drivers are called for a pod. What kept the attempt before from that
+// is over, and is not what the pod waits for, however long they take.
+func (m *Manager) calling(uid string) {
+	m.mu.Lock()
+	w := m.pods[uid]
+	over := w != nil && w.goal == arriving && w.err != nil && w.uncalled
+	if w != nil && w.goal == arriving {
+		w.called = true
+	}
+	if over {
+		w.err = nil
+	}
+	m.mu.Unlock()
+	if over {
+		m.cfg.Changed(uid)
+	}
 }
 
 // prepareBy has a driver prepare claims. What it has prepared is on the disk, whatever else
