@@ -81,6 +81,19 @@ func (w *work) answer() {
 	}
 }
 
+// calling notes that drivers are called. What kept the attempt before from that is over, as
+// it reports, and is not what the pod waits for, however long they take.
+func (w *work) calling() (over bool) {
+	if w == nil || w.goal != arriving {
+		return false
+	}
+	w.called = true
+	if over = w.err != nil && w.uncalled; over {
+		w.err = nil
+	}
+	return over
+}
+
 // begin has a goroutine work for a pod unless one does; callers hold Manager.mu.
 func (m *Manager) begin(w *work) {
 	if w.busy || w.goal == there || m.ctx == nil || m.ctx.Err() != nil {
@@ -227,31 +240,18 @@ func (m *Manager) prepare(ctx context.Context, p *v1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim cache: %w", err)
 	}
-	m.calling(string(p.UID))
+	m.mu.Lock()
+	over := m.pods[string(p.UID)].calling()
+	m.mu.Unlock()
+	if over {
+		m.cfg.Changed(string(p.UID))
+	}
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if err := m.prepareBy(ctx, name, calls[name]); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// calling notes that drivers are called for a pod. What kept the attempt before from that
-// is over, and is not what the pod waits for, however long they take.
-func (m *Manager) calling(uid string) {
-	m.mu.Lock()
-	w := m.pods[uid]
-	over := w != nil && w.goal == arriving && w.err != nil && w.uncalled
-	if w != nil && w.goal == arriving {
-		w.called = true
-	}
-	if over {
-		w.err = nil
-	}
-	m.mu.Unlock()
-	if over {
-		m.cfg.Changed(uid)
-	}
 }
 
 // prepareBy has a driver prepare claims. What it has prepared is on the disk, whatever else
