@@ -5,13 +5,11 @@ package podworker
 import (
 	"context"
 	"errors"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
-	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -115,7 +113,7 @@ func (l *ledger) admit(p *v1.Pod, running bool) act {
 		if err != nil {
 			return outcome{}, err
 		}
-		resp, err := l.resource.Admit(ctx, &resourcev1.AdmitRequest{Pod: raw, Running: running, Inactive: l.inactive()})
+		resp, err := l.resource.Admit(ctx, &resourcev1.AdmitRequest{Pod: raw, Running: running, Inactive: l.allInactive()})
 		if err != nil {
 			return outcome{}, err
 		}
@@ -127,21 +125,6 @@ func (l *ledger) admit(p *v1.Pod, running bool) act {
 			Decision: decision, Reason: resp.GetReason(), Message: resp.GetMessage(), CgroupParent: resp.GetCgroupParent(),
 		}}}, nil
 	}
-}
-
-// inactive are the pods that hold something of the node and do not count for others: their
-// containers have been stopped for good, or no source lists them.
-func (l *ledger) inactive() (uids []string) {
-	for uid := range l.in.Allocations.Items() {
-		state, _ := l.states.Get(uid)
-		_, listed := l.in.Pods.Get(uid)
-		switch lifecycle := state.GetLifecycle(); {
-		case lifecycle == podworkerv1.Lifecycle_LIFECYCLE_TERMINATED, lifecycle == podworkerv1.Lifecycle_LIFECYCLE_RELEASED, !listed && l.in.Pods.Knows(uid):
-			uids = append(uids, uid)
-		}
-	}
-	slices.Sort(uids)
-	return uids
 }
 
 func declare(v volumes, p *v1.Pod, desired *step.Desired) act {

@@ -4,6 +4,7 @@ package podworker
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,12 +61,15 @@ type ledger struct {
 	complete bool
 	// resourcesChanged is when those facts last did.
 	resourcesChanged time.Time
+	// inactive are the pods that do not count for the admission of others, though they may
+	// hold something of the node still.
+	inactive map[types.UID]bool
 	// excess are dead containers of which the node has too many in all, by ID.
 	excess map[string]bool
 }
 
 func newLedger(deps loopDeps) *ledger {
-	l := &ledger{loopDeps: deps, claims: map[string]types.UID{}}
+	l := &ledger{loopDeps: deps, claims: map[string]types.UID{}, inactive: map[types.UID]bool{}}
 	for t := range l.heeding {
 		l.heeding[t] = map[*mailbox]bool{}
 	}
@@ -117,6 +121,17 @@ func (l *ledger) heedLocked(w *mailbox, heeds [topics]bool) {
 			delete(l.heeding[t], w)
 		}
 	}
+}
+
+// allInactive are the inactive pods.
+func (l *ledger) allInactive() (uids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid := range l.inactive {
+		uids = append(uids, string(uid))
+	}
+	slices.Sort(uids)
+	return uids
 }
 
 // claim takes a full name for a pod; it returns the pod that holds it instead.

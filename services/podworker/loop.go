@@ -203,6 +203,7 @@ func (l *loop) retire(w *worker) {
 	defer l.mu.Unlock()
 	if l.workers[w.uid] == w {
 		delete(l.workers, w.uid)
+		delete(l.inactive, w.uid)
 	}
 	l.heedLocked(w.mailbox, [topics]bool{})
 	if w.leftover {

@@ -32,6 +32,9 @@ var lifecycles = map[step.State]podworkerv1.Lifecycle{
 
 // publish tells the house what is known of the pod.
 func (w *worker) publish(ctx context.Context, plan *step.Plan) {
+	w.l.mu.Lock()
+	w.show()
+	w.l.mu.Unlock()
 	if w.spec.identity != nil { // else nothing has a name yet
 		if err := w.announce(ctx, w.state(ctx, plan)); err != nil {
 			w.l.log.Error("state not published", service.KeyUID, string(w.uid), service.KeyError, err.Error())
@@ -40,7 +43,6 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 	w.l.mu.Lock()
 	first := !w.published
 	w.published = true
-	w.show()
 	w.l.mu.Unlock()
 	if first {
 		w.settle()
@@ -197,4 +199,22 @@ func (w *worker) show() {
 		seen.runs = record != nil && record.Alive()
 	}
 	w.outward = seen
+	if w.inactive() {
+		w.l.inactive[w.uid] = true
+	} else {
+		delete(w.l.inactive, w.uid)
+	}
+}
+
+// inactive reports whether the pod does not count for others: its containers have been
+// stopped for good, or it ends and no source lists it (a kubelet's filterOutInactivePods).
+func (w *worker) inactive() bool {
+	switch w.facts.State {
+	case step.Terminated:
+		return true
+	case step.Terminating:
+		_, listed := w.l.in.Pods.Get(string(w.uid))
+		return !listed && w.l.in.Pods.Knows(string(w.uid))
+	}
+	return false
 }

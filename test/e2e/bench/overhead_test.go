@@ -66,7 +66,7 @@ func report50and99(b *testing.B, name string, took []time.Duration) {
 }
 
 // open lets the services of a node in.
-func open(b *testing.B, socket string) {
+func open(b testing.TB, socket string) {
 	b.Helper()
 	if err := errors.Join(os.Chmod(filepath.Dir(socket), 0o755), os.Chmod(socket, 0o666)); err != nil {
 		b.Fatal(err)
