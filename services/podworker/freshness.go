@@ -152,6 +152,12 @@ func (f *freshness) behind() bool {
 	return false
 }
 
+// unlisted reports whether no source lists the pod.
+func (f *freshness) unlisted() bool {
+	_, listed := f.in.Pods.Get(string(f.uid))
+	return !listed && f.in.Pods.Knows(string(f.uid))
+}
+
 // current is the newest record there is: the replica's, or that of the last refresh
 // while the replica has not come so far.
 func (f *freshness) current() (record *observe.Record, known bool) {

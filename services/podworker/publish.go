@@ -199,22 +199,11 @@ func (w *worker) show() {
 		seen.runs = record != nil && record.Alive()
 	}
 	w.outward = seen
-	if w.inactive() {
+	// Its containers have been stopped for good, or it ends and no source lists it (a kubelet's
+	// filterOutInactivePods).
+	if seen.state == step.Terminated || seen.state == step.Terminating && w.fresh.unlisted() {
 		w.l.inactive[w.uid] = true
 	} else {
 		delete(w.l.inactive, w.uid)
 	}
-}
-
-// inactive reports whether the pod does not count for others: its containers have been
-// stopped for good, or it ends and no source lists it (a kubelet's filterOutInactivePods).
-func (w *worker) inactive() bool {
-	switch w.facts.State {
-	case step.Terminated:
-		return true
-	case step.Terminating:
-		_, listed := w.l.in.Pods.Get(string(w.uid))
-		return !listed && w.l.in.Pods.Knows(string(w.uid))
-	}
-	return false
 }
