@@ -212,7 +212,7 @@ func TestAPreferenceThatComesLate(t *testing.T) {
 		}
 	}
 	resume()
-	r.plugin(gpu, "serving")
+	r.becomes(wanting("one", 1), "admitted")
 	if got := r.admitted(wanting("one", 1)); got != "d" || p.Asked() != 2 {
 		t.Errorf("the same question: devices %s, %d calls of GetPreferredAllocation", got, p.Asked())
 	}
@@ -224,7 +224,7 @@ func TestAPreferenceThatComesLate(t *testing.T) {
 	p.Set(deviceplugin.Devices("a", "b", "c", "d", "e")...)
 	r.counts("5", "5")
 	resume()
-	r.plugin(gpu, "serving")
+	r.becomes(wanting("two", 1), "admitted")
 	if got := r.admitted(wanting("two", 1)); got != "a" || p.Asked() != 3 {
 		t.Errorf("a third question: devices %s, %d calls of GetPreferredAllocation", got, p.Asked())
 	}
