@@ -73,6 +73,9 @@ func (b *boots) done(h *held) error {
 
 // check looks at the pods that are to be checked still.
 func (b *boots) check(ctx context.Context, now *settings, at time.Time) {
+	if !b.ledger.unchecked() { // no turn is waited for in vain
+		return
+	}
 	var refused []*held
 	var why []*topology.Refusal
 	b.ledger.each(func(h *held) {

@@ -126,6 +126,18 @@ func (l *ledger) each(do func(h *held)) {
 	}
 }
 
+// unchecked reports whether boots is to check any pod.
+func (l *ledger) unchecked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.held {
+		if h.unchecked != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // set changes what is in memory only.
 func (l *ledger) set(change func()) {
 	l.mu.Lock()
