@@ -5,26 +5,9 @@ package resource_test
 import (
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-
-	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/test/cgrouptest"
 	"github.com/sextant-node/sextant/test/deviceplugin"
 )
-
-// admitBeside asks for admission as podworker does when some pods are inactive.
-func (r *rig) admitBeside(p *v1.Pod, inactive ...string) string {
-	r.Helper()
-	data, err := p.Marshal()
-	if err != nil {
-		r.Fatal(err)
-	}
-	resp, err := r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data, Inactive: inactive})
-	if err != nil {
-		r.Fatal(err)
-	}
-	return decision(resp)
-}
 
 // TestPodsThatAreOverDoNotCount: the scheduler places a pod where one has ended, before what
 // that one holds was given back.
@@ -33,23 +16,23 @@ func TestPodsThatAreOverDoNotCount(t *testing.T) {
 	r := newRig(t, nil)
 	r.settle()
 	r.admit(burstable("ended", "3"), false)
-	if got := r.admitBeside(burstable("early", "3"), "another"); got != short {
+	if got := decision(r.admitBeside(burstable("early", "3"), false, "another")); got != short {
 		t.Errorf("beside one that runs: %s", got)
 	}
-	if got := r.admitBeside(burstable("next", "3"), "ended"); got[:9] != "admitted " {
+	if got := decision(r.admitBeside(burstable("next", "3"), false, "ended")); got[:9] != "admitted " {
 		t.Errorf("beside one that has ended: %s", got)
 	}
 	leave := cgrouptest.Occupy(t, r.kubepods("burstable", "podnext"))
 	defer leave()
 	r.release("next")
 	r.Eventually("its cgroup cannot be removed", func() bool { item, _ := r.pods.Get("next"); return item.GetError() != "" })
-	if got := r.admitBeside(burstable("last", "3")); got[:9] != "admitted " {
+	if got := decision(r.admitBeside(burstable("last", "3"), false)); got[:9] != "admitted " {
 		t.Errorf("beside one that is being released: %s", got)
 	}
-	if got := r.admitBeside(burstable("ended", "3")); got[:9] != "admitted " {
+	if got := decision(r.admitBeside(burstable("ended", "3"), false)); got[:9] != "admitted " {
 		t.Errorf("one that runs again: %s", got)
 	}
-	if got := r.admitBeside(burstable("no", "1")); got[:9] != "rejected " {
+	if got := decision(r.admitBeside(burstable("no", "1"), false)); got[:9] != "rejected " {
 		t.Errorf("it counts again: %s", got)
 	}
 }
@@ -60,10 +43,10 @@ func TestDevicesThatAreBeingGivenBack(t *testing.T) {
 	deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a"))
 	r.counts("1", "1")
 	r.admitted(wanting("one", 1))
-	if got := r.admitBeside(wanting("two", 1)); got[:9] != "rejected " {
+	if got := decision(r.admitBeside(wanting("two", 1), false)); got[:9] != "rejected " {
 		t.Errorf("while it runs: %s", got)
 	}
-	if got := r.admitBeside(wanting("two", 1), "one"); got != "not yet: waiting for what pods that have ended give back: ns/name-one" {
+	if got := decision(r.admitBeside(wanting("two", 1), false, "one")); got != "not yet: waiting for what pods that have ended give back: ns/name-one" {
 		t.Errorf("once it has ended: %s", got)
 	}
 	r.release("one")

@@ -35,7 +35,8 @@ type ledger struct {
 	pools *store.Table[string]
 	pods  *feed.Owner[*resourcev1.PodAllocation]
 	turns keymutex.KeyMutex // one command at a time for a pod
-	// awaited pods have what nobody else may have.
+	// awaited are pods that may run and hold nothing here yet: what a kubelet's files have of
+	// them is given to no other.
 	awaited *awaited
 	// devices say how the devices of pods are.
 	devices *devices.Manager

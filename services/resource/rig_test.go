@@ -186,11 +186,17 @@ func burstable(uid, cpu string) *v1.Pod {
 
 func (r *rig) admit(p *v1.Pod, running bool) *resourcev1.AdmitResponse {
 	r.Helper()
+	return r.admitBeside(p, running)
+}
+
+// admitBeside asks for admission as podworker does when some pods are inactive.
+func (r *rig) admitBeside(p *v1.Pod, running bool, inactive ...string) *resourcev1.AdmitResponse {
+	r.Helper()
 	data, err := p.Marshal()
 	if err != nil {
 		r.Fatal(err)
 	}
-	resp, err := r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data, Running: running})
+	resp, err := r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data, Running: running, Inactive: inactive})
 	if err != nil {
 		r.Fatal(err)
 	}
