@@ -147,9 +147,9 @@ func (l *listener) follow(ctx context.Context) error {
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
 			continue // its start follows, and podworker asks for a refresh if that fails
 		}
-		begun := l.pods.readers.begun(uid)
+		left := l.pods.readers.note(uid, noticed(event))
 		time.AfterFunc(l.settle, func() {
-			if l.pods.readers.begun(uid) <= begun { // less: it was forgotten meanwhile
+			if !l.pods.readers.taken(left) {
 				l.readFor(ctx, uid, noticed(event))
 			}
 		})
@@ -163,6 +163,5 @@ func (l *listener) readFor(ctx context.Context, uid string, q question) {
 	}
 	if _, _, err := l.pods.read(ctx, uid, q); err != nil && ctx.Err() == nil {
 		l.log.Warn("pod not read", "uid", uid, "error", err.Error())
-		l.relist.Send()
 	}
 }

@@ -15,6 +15,7 @@ import (
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg"
 	"github.com/sextant-node/sextant/test/fakecri"
+	"github.com/sextant-node/sextant/test/measure"
 )
 
 func (n *node) exited(uid string, code int32) func() bool {
@@ -182,6 +183,66 @@ func TestABrokenEventStreamIsOpenedAgain(t *testing.T) {
 	n.eventually("running", n.running("b"))
 	n.runtime.Exit(id, 8)
 	n.eventually("the exit after", n.exited("b", 8))
+}
+
+// TestEachEventIsAnswered: two containers start, and one reading is to answer both events.
+// That it asks about the one alone must not let the other pass.
+func TestEachEventIsAnswered(t *testing.T) {
+	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour, Settle: 200 * time.Millisecond})
+	n.relisted()
+	n.eventsFlow()
+	sandbox, config := n.sandbox("a")
+	n.eventually("the sandbox", func() bool { r, _ := n.pods.Get("a"); return len(r.GetSandboxes()) == 1 })
+	for _, name := range []string{"one", "two", "three"} {
+		n.startIn(sandbox, config, name)
+	}
+	n.eventually("all of them", func() bool { r, _ := n.pods.Get("a"); return len(r.GetContainers()) == 3 })
+}
+
+// TestAReadingThatFailsForACallerIsRepeated, as one that an event causes is: the next relist
+// would be an hour away.
+func TestAReadingThatFailsForACallerIsRepeated(t *testing.T) {
+	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour, Settle: hour})
+	n.relisted()
+	n.eventsFlow()
+	id := n.run("a")
+	n.refresh("a")
+	n.eventually("running", n.running("a"))
+	n.runtime.ResetCalls()
+	n.runtime.Fail(fakecri.Match{Method: "ContainerStatus", ID: id}, 1, status.Error(codes.Unavailable, "not now"))
+	if _, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{Uid: "a", Inventory: &plegv1.Inventory{}}); err == nil {
+		t.Fatal("the reading did not fail")
+	}
+	if err := n.runtime.WaitCall(n.ctx, fakecri.Match{Method: "ContainerStatus", ID: id}, 2); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("read again", func() bool { r, _ := n.pods.Get("a"); return n.running("a")() && r.GetError() == "" })
+}
+
+// TestAListBeforeTheEventsIsNotTheLast: what happened between the list and the stream of
+// events that has opened since is seen, though events flow when the relist ends.
+func TestAListBeforeTheEventsIsNotTheLast(t *testing.T) {
+	runtime := fakecri.Start(t, fakecri.Config{Flavor: fakecri.Containerd2, Images: []fakecri.Image{{Ref: "fake/sleep"}}})
+	stream := runtime.Fail(fakecri.Match{Method: "GetContainerEvents"}, -1, status.Error(codes.Unavailable, "not now"))
+	lists := runtime.FreezeLists()
+	stall := runtime.Stall(fakecri.Match{Method: "ListContainers"})
+	// A runtime that responds for the first time has a relist of its own.
+	runtime.Fail(fakecri.Match{Method: "Status"}, -1, status.Error(codes.Unavailable, "not now"))
+	n := startOver(t, runtime, pleg.Config{Relist: 20 * time.Millisecond, RelistWithEvents: hour, Status: hour})
+	if err := stall.Wait(n.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	n.run("between")
+	stream.Undo()
+	n.eventsFlow()
+	n.run("after")
+	n.house.Eventually("events flow", func() bool {
+		return measure.Value(t, n.kit, "kubelet_evented_pleg_connection_success_count") == 1
+	})
+	stall.Release()
+	n.eventually("complete", n.pods.Complete)
+	lists.Undo()
+	n.eventually("what happened between", n.running("between"))
 }
 
 func TestTwoHundredPods(t *testing.T) {

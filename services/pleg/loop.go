@@ -38,6 +38,8 @@ func (l *relister) run(ctx context.Context) error {
 			l.metrics.relistInterval.Observe(start.Sub(last).Seconds())
 		}
 		last = start
+		// Events that flow since tell nothing of what happened between this list and the first.
+		flowing := l.flow.flowing()
 		err := l.relistOnce(ctx)
 		l.metrics.relistDuration.Observe(l.now().Sub(start).Seconds())
 		if err == nil {
@@ -47,7 +49,7 @@ func (l *relister) run(ctx context.Context) error {
 			l.kit.Log.Debug("relist failed", "error", err.Error())
 		}
 		period := l.cfg.Relist
-		if err == nil && l.flow.flowing() && !l.pods.readers.failing() {
+		if err == nil && flowing && l.flow.flowing() && !l.pods.readers.failing() {
 			period = l.cfg.RelistWithEvents
 		}
 		if !l.sleep(ctx, period) {

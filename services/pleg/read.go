@@ -17,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/signal"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg/internal/record"
 )
@@ -30,6 +31,7 @@ type podReader struct {
 	now     func() time.Time
 	life    context.Context // of the process: readings are bounded by it, and not by who asked
 	call    time.Duration   // bounds one reading
+	relist  signal.Signal   // which repeats a reading that failed
 }
 
 // read asks the runtime about one pod and publishes the answer. The reading
@@ -175,14 +177,16 @@ func answered(err error, status bool) error {
 	return err
 }
 
-// failed marks the pod for another reading and puts the error in its record, once. A
+// failed marks the pod for another reading, by the next relist, and puts the error in its record, once. A
 // pod that was never read gets a record with nothing but the error: without a record,
 // readers would take the pod for gone.
 func (r *podReader) failed(ctx context.Context, uid string, p *reader, err error) error {
 	if r.life.Err() != nil {
 		return err // broken off by the end of the process
 	}
-	r.readers.failed(p)
+	if r.readers.failed(p) {
+		r.relist.Send()
+	}
 	last, ok := r.records.Get(uid)
 	if !ok {
 		last = &plegv1.PodRecord{Uid: uid}

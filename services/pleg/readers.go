@@ -22,8 +22,8 @@ type readers struct {
 type reader struct {
 	// guarded by readers.mu
 	next        *reading // asked for, not begun
+	notice      *notice  // what the next reading answers beside what it is asked for
 	running     bool
-	readings    uint64 // begun
 	fingerprint uint64
 	failing     bool
 
@@ -42,6 +42,13 @@ type reading struct {
 	err      error
 }
 
+// notice is a question that causes no reading: the next one answers it, whoever asks for
+// that. Readings that have begun before do not.
+type notice struct {
+	question question
+	taken    bool // guarded by readers.mu: a reading has begun that answers it
+}
+
 func newReaders() *readers { return &readers{pods: map[string]*reader{}} }
 
 // ask adds a question to the next reading of a pod. first is set if no goroutine runs the
@@ -49,11 +56,7 @@ func newReaders() *readers { return &readers{pods: map[string]*reader{}} }
 func (r *readers) ask(uid string, q question) (next *reading, p *reader, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p = r.pods[uid]
-	if p == nil {
-		p = &reader{exited: map[string]*runtimeapi.ContainerStatus{}}
-		r.pods[uid] = p
-	}
+	p = r.of(uid)
 	if p.next == nil {
 		p.next = &reading{question: newQuestion(), done: make(chan struct{})}
 	}
@@ -62,26 +65,46 @@ func (r *readers) ask(uid string, q question) (next *reading, p *reader, first b
 	return p.next, p, first
 }
 
-// begin takes the next reading; nil when none is requested.
+// of is the reader of a pod, whose lock is held.
+func (r *readers) of(uid string) *reader {
+	p := r.pods[uid]
+	if p == nil {
+		p = &reader{exited: map[string]*runtimeapi.ContainerStatus{}}
+		r.pods[uid] = p
+	}
+	return p
+}
+
+// note leaves a question with a pod for its next reading.
+func (r *readers) note(uid string, q question) *notice {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.of(uid)
+	if p.notice == nil {
+		p.notice = &notice{question: newQuestion()}
+	}
+	p.notice.question.join(q)
+	return p.notice
+}
+
+// taken reports whether a reading that answers a notice has begun.
+func (r *readers) taken(n *notice) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return n.taken
+}
+
+// begin takes the next reading, with what was noted for it; nil when none is requested.
 func (r *readers) begin(p *reader) *reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := p.next
 	p.next, p.running = nil, next != nil
-	if next != nil {
-		p.readings++
+	if next != nil && p.notice != nil {
+		next.question.join(p.notice.question)
+		p.notice.taken, p.notice = true, nil
 	}
 	return next
-}
-
-// begun counts the readings of a pod that have begun.
-func (r *readers) begun(uid string) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := r.pods[uid]; p != nil {
-		return p.readings
-	}
-	return 0
 }
 
 // differs reports whether a pod must be read: it looks different from the last
@@ -99,10 +122,12 @@ func (r *readers) done(p *reader, fingerprint uint64) {
 	p.fingerprint, p.failing = fingerprint, false
 }
 
-func (r *readers) failed(p *reader) {
+// failed notes a reading that failed; first if the one before had not.
+func (r *readers) failed(p *reader) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.failing = true
+	first, p.failing = !p.failing, true
+	return first
 }
 
 // failing reports whether the last reading of any pod failed.

@@ -50,10 +50,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	runtime, metrics := runtimeapi.NewRuntimeServiceClient(conn), newMetrics(kit.Metrics)
 	life, end := context.WithCancel(context.Background())
 	kit.Go("readings", func(ctx context.Context) error { <-ctx.Done(); end(); return nil })
+	flow, wake := &eventFlow{}, signal.New()
 	pods := &podReader{
 		readers: newReaders(), runtime: runtime, records: service.Owner(kit, house.PlegPods), metrics: metrics, now: now, life: life, call: cfg.Call,
+		relist: wake,
 	}
-	flow, wake := &eventFlow{}, signal.New()
 	list := &relister{
 		cfg: cfg, runtime: runtime, pods: pods, flow: flow, wake: wake, kit: kit, metrics: metrics, now: now, beat: kit.Heart("relist", 3*time.Minute),
 	}

@@ -100,22 +100,29 @@ func (n *node) eventually(what string, ok func() bool) {
 	}
 }
 
-// run makes a pod with one container in the runtime and returns its container.
-func (n *node) run(uid string) string {
+// sandbox makes a sandbox in the runtime.
+func (n *node) sandbox(uid string) (string, *runtimeapi.PodSandboxConfig) {
 	n.t.Helper()
-	labels := map[string]string{pod.PodUIDLabel: uid, pod.PodNameLabel: uid, pod.PodNamespaceLabel: "default"}
 	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid}, Labels: labels, LogDirectory: n.t.TempDir(),
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid},
+		Labels:       map[string]string{pod.PodUIDLabel: uid, pod.PodNameLabel: uid, pod.PodNamespaceLabel: "default"},
+		LogDirectory: n.t.TempDir(),
 	}
 	sandbox, err := n.cri.RunPodSandbox(n.ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	return sandbox.GetPodSandboxId(), config
+}
+
+// startIn starts a container in a sandbox.
+func (n *node) startIn(sandbox string, config *runtimeapi.PodSandboxConfig, name string) string {
+	n.t.Helper()
 	container, err := n.cri.CreateContainer(n.ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
+		PodSandboxId: sandbox, SandboxConfig: config,
 		Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "fake/sleep"},
-			Labels: labels, LogPath: "0.log",
+			Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: "fake/sleep"},
+			Labels: config.GetLabels(), LogPath: name + ".log",
 		},
 	})
 	if err != nil {
@@ -125,6 +132,13 @@ func (n *node) run(uid string) string {
 		n.t.Fatal(err)
 	}
 	return container.GetContainerId()
+}
+
+// run makes a pod with one container in the runtime and returns its container.
+func (n *node) run(uid string) string {
+	n.t.Helper()
+	sandbox, config := n.sandbox(uid)
+	return n.startIn(sandbox, config, "c")
 }
 
 func (n *node) container(uid string) *runtimeapi.ContainerStatus {
