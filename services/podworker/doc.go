@@ -16,7 +16,7 @@
 // again. After everything that changed the runtime it has pleg read the pod
 // again, and makes nothing on the word of an older record.
 //
-// What it promises. An admitted pod is never judged again. There are never two
+// What it promises. An admitted pod is never judged again while it runs. There are never two
 // live sandboxes of a pod, nor two live instances of a container, nor two pods
 // of one full name where one is static. Nothing is started once a pod is being
 // ended, and grace only shrinks. No worker waits for another, or for a

@@ -73,7 +73,7 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 	delete(f.Failures, key)
 	switch a.Kind {
 	case Admit:
-		return admitted(f, r.Admission, now)
+		return admitted(f, a, r.Admission, now)
 	case Declare:
 		f.Declared = r.Fingerprint
 	case Pull:
@@ -116,13 +116,17 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 	return f, nil
 }
 
-func admitted(f Facts, answer *Answer, now time.Time) (Facts, []Event) {
+func admitted(f Facts, asked Action, answer *Answer, now time.Time) (Facts, []Event) {
 	if f.State == Syncing {
 		// resource lost this pod and was asked to admit it again. A running pod is never
 		// evaluated again, so any answer but Admitted only schedules another attempt.
-		if answer.Decision == Admitted {
+		switch {
+		case answer.Decision == Admitted:
 			f.Admitted.CgroupParent = answer.CgroupParent
-		} else {
+		case answer.Decision == Refused && !asked.Running:
+			f.Unfit = &Rejection{At: now, Reason: answer.Reason, Message: answer.Message}
+			fallthrough
+		default:
 			f.Failures[Action{Kind: Admit}.Key()] = Failure{
 				Reason: answer.Reason, Message: answer.Message, At: now, Retry: now.Add(notYetRetry), Count: 1,
 			}

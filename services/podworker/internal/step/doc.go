@@ -32,8 +32,9 @@
 // than the last thing this process did (Observed.Verified), so there are never
 // two live sandboxes of a pod nor two live instances of a container. Nothing is
 // created once a pod is terminating. Grace only shrinks. A pod that was
-// admitted is never judged again. A pod of which config says nothing is stopped
-// only when config is complete.
+// admitted is never judged again while something of it runs; one that resource has lost,
+// after a boot, is admitted anew. A pod of which config says nothing is stopped only when
+// config is complete.
 //
 // How it comes back. Facts is what the journal holds; its Memory part is empty
 // after a start and grows again from what is observed.

@@ -212,6 +212,8 @@ type Memory struct {
 	Resizing uint64
 	// NotYet is resource's last "not yet".
 	NotYet *NotYet
+	// Unfit is resource's refusal of a pod that it had lost, when nothing of it ran.
+	Unfit *Rejection
 	// Cleaned: nothing of the pod is left on the disk.
 	Cleaned bool
 	// Told is the last event emitted per topic, for deduplication. ToldAt is its time,

@@ -262,8 +262,10 @@ func (s *teller) change(args []string) error {
 			s.in.Holder = "uid-0"
 		}
 	case "refuse":
-		delete(s.in.Flights, Action{Kind: Admit}.Key())
-		s.in.Facts, s.plan.Events = Apply(s.in.Facts, s.in.UID, Action{Kind: Admit},
+		asked := s.in.Flights[Action{Kind: Admit}.Key()].Action
+		asked.Kind = Admit
+		delete(s.in.Flights, asked.Key())
+		s.in.Facts, s.plan.Events = Apply(s.in.Facts, s.in.UID, asked,
 			Result{Admission: &Answer{Decision: Decision(strings.ReplaceAll(rest[0], "-", " ")), Reason: rest[1], Message: strings.Join(rest[2:], " ")}}, s.now)
 	case "releases-not": // the cgroup is busy
 		s.in.Resources = Resources{Held: true, Read: true, Error: strings.Join(rest, " ")}

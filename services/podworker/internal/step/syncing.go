@@ -18,7 +18,11 @@ func (p *planner) syncing() {
 	}
 	if p.in.Resources.Lost && p.in.Observed.Known {
 		// Not known counts as running: a pod that runs is never judged again.
-		p.admit(p.alive() || p.in.Observed.Error != "")
+		running := p.alive() || p.in.Observed.Error != ""
+		if p.unfit(running) {
+			return
+		}
+		p.admit(running)
 	}
 	p.declare()
 	if !p.in.Observed.Known {
@@ -62,6 +66,27 @@ func (p *planner) syncing() {
 	p.pin()
 	p.carryOut()
 	p.sweep()
+}
+
+// unfit ends a pod that resource had lost and refuses, of which nothing runs: after a boot a
+// kubelet admits every pod anew, and fails those that do not fit any more. A static pod,
+// which nobody would make again, waits until it fits.
+func (p *planner) unfit(running bool) bool {
+	r := p.f.Unfit
+	switch {
+	case r == nil:
+		return false
+	case running, pod.IsStatic(p.pod):
+		p.f.Unfit = nil
+		return false
+	case !p.in.Observed.Verified:
+		p.refresh()
+		return false
+	}
+	p.f.Unfit = nil
+	p.event(Event{Warning: true, Reason: r.Reason, Message: r.Message})
+	p.end(Evicted, &Outcome{Kind: "Rejected", Reason: r.Reason, Message: r.Message, At: r.At})
+	return true
 }
 
 // declare tells volume about the pod, again when it has changed.
