@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/cpuset"
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/devices"
@@ -47,13 +46,13 @@ func (b *boots) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// exclusive reports whether a pod has devices of plugins or CPUs of its own.
+// exclusive reports whether a pod has devices of plugins, CPUs or memory of its own.
 func exclusive(chosen *resourcev1.Chosen) bool {
-	if !pinning.Own(chosen).IsEmpty() {
+	if !pinning.Own(chosen).IsEmpty() || len(chosen.GetMemory()) > 0 {
 		return true
 	}
 	for _, c := range chosen.GetContainers() {
-		if len(c.GetPluginDevices()) > 0 {
+		if len(c.GetPluginDevices())+len(c.GetMemory()) > 0 {
 			return true
 		}
 	}
@@ -82,7 +81,7 @@ func (b *boots) check(ctx context.Context, now *settings, at time.Time) {
 		if h.unchecked == "" || h.Releasing || h.Evicting != nil {
 			return
 		}
-		err := stillThere(h.chosen, b.node.devices.Inventory(), now.pins.Missing(h.chosen), at.Sub(b.started))
+		err := stillThere(h.chosen, b.node.devices.Inventory(), now.pins, at.Sub(b.started))
 		var w *devices.Waiting
 		switch {
 		case err == nil:
@@ -112,10 +111,9 @@ func (b *boots) check(ctx context.Context, now *settings, at time.Time) {
 
 // stillThere is the error of a pod that cannot have what was chosen for it, in the kubelet's
 // words, or a devices.Waiting; up is how long plugins had to register.
-func stillThere(chosen *resourcev1.Chosen, inventory devices.Inventory, missing cpuset.CPUSet, up time.Duration) error {
-	if !missing.IsEmpty() {
-		own := pinning.Own(chosen).Size()
-		return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", own, own-missing.Size())
+func stillThere(chosen *resourcev1.Chosen, inventory devices.Inventory, pins *pinning.Policies, up time.Duration) error {
+	if err := pins.StillThere(chosen); err != nil {
+		return err
 	}
 	for _, c := range chosen.GetContainers() {
 		for _, one := range c.GetPluginDevices() {

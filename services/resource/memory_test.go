@@ -185,6 +185,33 @@ func TestMemoryOfItsOwn(t *testing.T) {
 	r.Eventually("on node 0", func() bool { return r.memoryOf("three") == "memory 2560Mi on [0], mems 0" })
 }
 
+// TestABootWithLessMemory: after a boot a pod is refused that has memory of its own on a NUMA
+// node which has no such memory any more; one on another node keeps what it has.
+func TestABootWithLessMemory(t *testing.T) {
+	r := withMemory(t, nil, nil)
+	r.known()
+	for _, uid := range []string{"one", "two"} {
+		if got := decision(r.admit(wide(uid, "2Gi"), false)); !strings.HasPrefix(got, "admitted") {
+			t.Fatal(got)
+		}
+	}
+	before, _, _, _ := r.pods.State()
+	r.stop()
+	r.file("proc/sys/kernel/random/boot_id", "b2")
+	r.file("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 1048576 kB")
+	r.start(nil)
+	r.Eventually("the second life", func() bool { now, complete, _, _ := r.pods.State(); return now.Epoch != before.Epoch && complete })
+	r.Eventually("two is refused", func() bool {
+		item, _ := r.pods.Get("two")
+		return item.GetEviction().GetReason() == "UnexpectedAdmissionError" && item.GetEviction().GetMessage() ==
+			"Allocate failed due to [memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available, which is unexpected"
+	})
+	r.Eventually("one may start", func() bool {
+		item, _ := r.pods.Get("one")
+		return item.GetEviction() == nil && item.GetUnready() == "" && r.memoryOf("one") == "memory 2Gi on [0], mems 0"
+	})
+}
+
 // TestARunningPodKeepsAKubeletsMemory: the files that a kubelet left say what a pod that runs
 // has. What they have of pods that are yet to be taken over stays in them, until it is known
 // that there are no such pods.

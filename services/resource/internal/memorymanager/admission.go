@@ -184,7 +184,7 @@ func (a *Admission) choose(need topology.Amounts, affinity topology.Hint) (topol
 	if best.Affinity == 0 {
 		masks := a.masks(need)
 		if len(masks) == 0 {
-			return 0, errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
+			return 0, ErrNoNodes
 		}
 		if best = narrowest(masks); !best.Preferred && affinity.Preferred {
 			return 0, errors.New("[memorymanager] failed to find the default preferred hint")
@@ -252,6 +252,9 @@ func (a *Admission) reuse(p *v1.Pod, c *v1.Container, mask topology.Mask, need t
 		}
 	}
 }
+
+// ErrNoNodes: no NUMA nodes have so much memory, in the kubelet's words.
+var ErrNoNodes = errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
 
 // Fits reports whether blocks fit beside those of others: the nodes have so much left, and
 // none of them serves another group.

@@ -181,12 +181,21 @@ func Overlap(held []allocate.Held, with *resourcev1.Chosen) (uids []string) {
 	return uids
 }
 
-// Missing are the CPUs that a pod has of its own and the machine does not have.
-func (p *Policies) Missing(chosen *resourcev1.Chosen) cpuset.CPUSet {
-	if p.cpus == nil {
-		return cpuset.New()
+// StillThere is the error, in the kubelet's words, of a pod that has CPUs or memory of its own
+// which the machine does not have any more.
+func (p *Policies) StillThere(chosen *resourcev1.Chosen) error {
+	if own := Own(chosen); p.cpus != nil && !own.Difference(p.machine.All()).IsEmpty() {
+		return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", own.Size(), own.Intersection(p.machine.All()).Size())
 	}
-	return Own(chosen).Difference(p.machine.All())
+	if p.memory == nil {
+		return nil
+	}
+	for _, a := range memoryOf([]allocate.Held{{Pod: &v1.Pod{}, Chosen: chosen}}) {
+		if !a.Part && !p.memory.Fits(nil, a.Blocks) {
+			return memorymanager.ErrNoNodes
+		}
+	}
+	return nil
 }
 
 // Own are all CPUs that a pod has of its own.
