@@ -239,9 +239,11 @@ func TestAListBeforeTheEventsIsNotTheLast(t *testing.T) {
 	n.house.Eventually("events flow", func() bool {
 		return measure.Value(t, n.kit, "kubelet_evented_pleg_connection_success_count") == 1
 	})
+	next := runtime.Stall(fakecri.Match{Method: "ListPodSandbox"})
 	stall.Release()
 	n.eventually("complete", n.pods.Complete)
 	lists.Undo()
+	next.Release()
 	n.eventually("what happened between", n.running("between"))
 }
 
