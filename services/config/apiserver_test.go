@@ -290,6 +290,24 @@ func TestAPIServerGoes(t *testing.T) {
 	m.until("error gone", func() bool { return m.src.Items()[pod.SourceAPI].GetError() == "" })
 }
 
+// TestManifestsAway: a manifest URL that does not answer says nothing of what the API
+// server has. podworker starts no container before config.objects is complete, and what
+// nobody needs any more is not kept.
+func TestManifestsAway(t *testing.T) {
+	m, server := joined(t, "staticPodURL: http://127.0.0.1:1/pods\n")
+	server.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pull"}})
+	server.Put("pods", apiPod("app", "u1", withRefs))
+	m.start()
+	m.wants("ns/app", "…")
+	m.until("the URL's error", func() bool { return m.src.Items()[pod.SourceHTTP].GetError() != "" })
+	m.until("objects", func() bool {
+		return m.obj.Complete() && m.sec.Complete() && strings.Contains(m.objects(), "Secret/ns/pull")
+	})
+	server.Delete("pods", "ns", "app")
+	m.wants("…")
+	m.until("secret dropped", func() bool { return len(m.sec.Items()) == 0 })
+}
+
 // TestACrowdOfReviews: while the API server answers none, so many reviews are under way
 // and no more; a token is had meanwhile. One that is too large is not made.
 func TestACrowdOfReviews(t *testing.T) {

@@ -39,9 +39,9 @@
 //   - An object the API server does not have is "absent"; one that cannot be
 //     read has an error, and keeps its last value.
 //
-// config.objects is complete when config.pods is and, with an API server, all
-// Services were read: it then lists what the pods need. Each item tells itself
-// whether it was read yet.
+// config.objects is complete when, with an API server, its pods and all Services
+// were read: it then lists what the pods need. Manifests are not waited for. Each
+// item tells itself whether it was read yet.
 //
 // # How it comes back
 //

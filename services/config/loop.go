@@ -70,8 +70,9 @@ func (s *Service) step(ctx context.Context) {
 func (s *Service) wantObjects() {
 	l := &s.loop
 	current, _ := s.configuration.get()
-	// While pods may be missing, so may be those that need what seems unneeded.
-	need := needed{keep: !l.state.Complete, standalone: current.Standalone()}
+	// While the API server's pods may be missing, so may be those that need what seems
+	// unneeded.
+	need := needed{keep: !l.state.MirrorsKnown, standalone: current.Standalone()}
 	moved := l.rememberRefs()
 	if !s.objectsMoved.Swap(false) && !moved && l.needed == need {
 		return
@@ -123,8 +124,10 @@ func (s *Service) publishComplete(ctx context.Context) {
 	s.feeds.statuses.SetComplete(ctx, state.MirrorsKnown)
 	s.feeds.pods.SetComplete(ctx, state.Complete)
 	s.feeds.mirrors.SetComplete(ctx, state.MirrorsKnown)
-	s.feeds.secrets.SetComplete(ctx, state.Complete)
-	s.feeds.objects.SetComplete(ctx, state.Complete && (current.Standalone() || s.objects.ServicesHeard()))
+	// Of the API server's objects its own pods are made: what these need is known, whether
+	// or not a manifest folder or URL can be read.
+	s.feeds.secrets.SetComplete(ctx, state.MirrorsKnown)
+	s.feeds.objects.SetComplete(ctx, state.MirrorsKnown && (current.Standalone() || s.objects.ServicesHeard()))
 }
 
 // tellHealth says what is waited for, or what is wrong.
@@ -163,6 +166,6 @@ func (s *Service) tidy() {
 	state := s.loop.state
 	s.tokens.Prune(func(podUID string) bool {
 		_, there := state.Pods[types.UID(podUID)]
-		return !there && state.Complete
+		return !there && state.MirrorsKnown // a pod of a manifest has none
 	})
 }

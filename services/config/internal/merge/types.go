@@ -90,7 +90,7 @@ type State struct {
 	Sources []Source
 	// Complete says that every source was heard.
 	Complete bool
-	// MirrorsKnown says that Mirrors is what the API server has, or that there
-	// is none to ask.
+	// MirrorsKnown says that Mirrors, and the pods of the API server, are what that
+	// has, or that there is none to ask.
 	MirrorsKnown bool
 }
