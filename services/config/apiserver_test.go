@@ -275,6 +275,47 @@ func TestOfflineStart(t *testing.T) {
 	m.until("serving", func() bool { return m.health() == "HEALTH_SERVING " && m.obj.Complete() })
 }
 
+// TestANewPodOfAKeptObject: a pod that came while config was away is not made of what its
+// ConfigMap was before, which is kept for a pod of then.
+func TestANewPodOfAKeptObject(t *testing.T) {
+	m, server := joined(t, "")
+	put := func(value string) {
+		server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"k": value}})
+	}
+	has := func(value string) bool {
+		return strings.Contains(string(m.obj.Items()["ConfigMap/ns/m"].GetObject()), value)
+	}
+	put("of-then")
+	server.Put("pods", apiPod("app", "u1", withRefs))
+	stop := m.start()
+	m.until("the ConfigMap", func() bool { return has("of-then") })
+	m.written()
+	stop()
+
+	put("of-now")
+	release := []func(){server.Stall("list configmaps"), server.Stall("watch configmaps")}
+	former, _, _, _ := m.obj.State()
+	m.start()
+	m.wants("ns/app")
+	m.until("objects of this life", func() bool { now, _, _, _ := m.obj.State(); return now.Epoch != former.Epoch && m.obj.Complete() })
+	if !has("of-then") {
+		t.Error("the pod of then has to wait")
+	}
+	server.Put("pods", apiPod("app-2", "u2", withRefs))
+	m.until("the new pod", func() bool { return m.pods.Items()["u2"] != nil })
+	// What is told before the pod is here with the next answer.
+	if err := m.obj.Pull(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if has("of-then") {
+		t.Error("the new pod would be made of what the ConfigMap was before")
+	}
+	for _, f := range release {
+		f()
+	}
+	m.until("the ConfigMap as it is", func() bool { return has("of-now") })
+}
+
 // TestAPIServerGoes: what was heard stays complete, and the source tells.
 func TestAPIServerGoes(t *testing.T) {
 	m, server := joined(t, "")

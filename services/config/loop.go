@@ -55,25 +55,41 @@ func (s *Service) run(ctx context.Context) error {
 func (s *Service) step(ctx context.Context) {
 	l := &s.loop
 	l.state = merge.Next(l.state, s.sources.listings(), s.now())
+	moved := l.rememberRefs()
+	if moved || s.objectsMoved.Load() {
+		s.holdObjects() // before the pods that need them are told
+	}
 	s.publishPods(ctx)
 	s.publishMirrors(ctx)
 	s.publishSources(ctx)
-	s.wantObjects()
+	s.wantObjects(moved)
 	s.publishComplete(ctx)
 	s.tellHealth()
 	s.metrics.observe(l.state)
 	l.published = l.state
 }
 
-// wantObjects says which API objects the pods need now. A change of a status
-// changes nothing of that.
-func (s *Service) wantObjects() {
+// holdObjects says which API objects the API server's pods of this life need.
+func (s *Service) holdObjects() {
+	l := &s.loop
+	current, _ := s.configuration.get()
+	var all [][]refs.Ref
+	for uid, p := range l.state.Pods {
+		if p.Source == pod.SourceAPI && !l.former[uid] {
+			all = append(all, l.direct[uid].refs)
+		}
+	}
+	s.objects.Fresh(refs.Collect(current.Node.Name, all, s.objects.Lookup))
+}
+
+// wantObjects says which API objects the pods need now; moved is that they name others
+// than before. A change of a status changes nothing of that.
+func (s *Service) wantObjects(moved bool) {
 	l := &s.loop
 	current, _ := s.configuration.get()
 	// While the API server's pods may be missing, so may be those that need what seems
 	// unneeded.
 	need := needed{keep: !l.state.MirrorsKnown, standalone: current.Standalone()}
-	moved := l.rememberRefs()
 	if !s.objectsMoved.Swap(false) && !moved && l.needed == need {
 		return
 	}

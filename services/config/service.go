@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
@@ -129,6 +130,10 @@ func (s *Service) wire(cfg Config) error {
 	}
 	s.loop.state = merge.Restore(pods)
 	s.loop.kept = maps.Clone(s.loop.state.Pods)
+	s.loop.former = map[types.UID]bool{}
+	for uid := range s.loop.kept {
+		s.loop.former[uid] = true
+	}
 	s.loop.readAt = map[string]*feedv1.Revision{}
 	s.objectsMoved.Store(true) // nothing was asked for yet
 	s.beat = s.kit.Heart("merge", time.Minute)

@@ -59,6 +59,8 @@ type loop struct {
 	// held no pod of it any more that the source does not have.
 	readAt map[string]*feedv1.Revision
 	direct map[types.UID]directRefs
+	// former are the pods of an earlier life.
+	former map[types.UID]bool
 	needed needed
 }
 

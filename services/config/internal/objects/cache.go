@@ -61,6 +61,8 @@ type item struct {
 	ref    refs.Ref
 	object Object // nil when never read or absent
 	told   *configv1.Object
+	read   bool               // the API server has said what it is, or that it is not, in this process
+	held   bool               // nothing is told of it until then: see Manager.Fresh
 	since  time.Time          // when it was first asked for
 	left   time.Time          // when the last pod that needs it had gone; zero: one does
 	cancel context.CancelFunc // of the goroutine that follows it
@@ -106,7 +108,7 @@ func (c *cache) take(ctx context.Context, ref refs.Ref, object Object) {
 		object.SetManagedFields(nil)
 	}
 	before := it.object
-	it.object = object
+	it.object, it.read, it.held = object, true, false
 	c.tell(it, object == nil, "")
 	named := !refs.Same(before, object)
 	c.signs(before, object)
@@ -154,7 +156,7 @@ func (c *cache) fail(ctx context.Context, ref refs.Ref, err error) {
 	if !ok || ctx.Err() != nil {
 		return
 	}
-	read := it.object != nil || it.told.GetAbsent()
+	read := it.object != nil && !it.held || it.told.GetAbsent()
 	if read && !answered(err) || !read && apierrors.IsForbidden(err) && c.cfg.Now().Sub(it.since) < lag {
 		return
 	}
@@ -166,7 +168,7 @@ func (c *cache) tell(it *item, absent bool, problem string) {
 		Kind: it.ref.Kind, Namespace: it.ref.Namespace, Name: it.ref.Name,
 		Absent: absent, Error: problem,
 	}
-	if it.object != nil {
+	if it.object != nil && !it.held {
 		data, err := it.object.Marshal()
 		if err != nil {
 			message.Error = fmt.Sprintf("marshal: %v", err)

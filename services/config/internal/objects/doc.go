@@ -15,5 +15,6 @@
 // An object that was read once stays while the API server is away; "does not
 // exist" is published only when the API server said so. After a restart the objects
 // kept on disk are there at once (Restore) and stay published until the API
-// server says otherwise.
+// server says otherwise; those that a pod needs which has come since are read first
+// (Fresh).
 package objects

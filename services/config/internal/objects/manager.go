@@ -92,6 +92,20 @@ func (m *Manager) Want(set refs.Set, keep bool) {
 	}
 }
 
+// Fresh says which objects are needed by pods that have come in this process. What the
+// store has of one may be of before the pod, which a container would keep: nothing is
+// told of it until it was read. What is there of former pods goes on meanwhile.
+func (m *Manager) Fresh(set refs.Set) {
+	m.cache.mu.Lock()
+	defer m.cache.mu.Unlock()
+	for _, ref := range set.Sorted() {
+		if it, ok := m.cache.items[ref]; ok && it.object != nil && !it.read && !it.held {
+			it.held = true
+			m.cache.tell(it, false, "")
+		}
+	}
+}
+
 // Users says which pods use each resource claim. One that is not reserved yet for a pod
 // is asked for until it is; nothing else shows that.
 func (m *Manager) Users(users map[refs.Ref][]types.UID) {

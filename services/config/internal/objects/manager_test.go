@@ -437,6 +437,40 @@ func TestRestored(t *testing.T) {
 	told.until(t, "service is gone", func(all map[refs.Ref]*configv1.Object) bool { return all[refService] == nil })
 }
 
+// TestFresh: of what was kept nothing is told to a pod that came since, until the API server
+// has said what it is.
+func TestFresh(t *testing.T) {
+	m, told := newManager()
+	data, err := configMap("m", "kept").Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Restore(refMap, &configv1.Object{Object: data}); err != nil {
+		t.Fatal(err)
+	}
+	m.Want(set(refMap), true)
+	told.has(t, refMap, "kept")
+	m.Fresh(set(refMap, refSecret)) // one is not known at all
+	unread := func(all map[refs.Ref]*configv1.Object) bool {
+		return len(all[refMap].GetObject()) == 0 && !all[refMap].GetAbsent() && all[refMap].GetError() == ""
+	}
+	told.until(t, "nothing", unread)
+	if m.Lookup(refMap) == nil {
+		t.Error("what it names is not known any more")
+	}
+
+	m.cache.fail(t.Context(), refMap, apierrors.NewUnauthorized("who"))
+	told.until(t, "refused", func(all map[refs.Ref]*configv1.Object) bool {
+		return all[refMap].GetError() != "" && len(all[refMap].GetObject()) == 0
+	})
+	server := apitest.New(t)
+	server.Put("configmaps", configMap("m", "now"))
+	connect(t, m, server, 0)
+	told.has(t, refMap, "now")
+	m.Fresh(set(refMap))
+	told.has(t, refMap, "now") // it was read
+}
+
 func TestNext(t *testing.T) {
 	bound := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
 	growing := bound.DeepCopy()
