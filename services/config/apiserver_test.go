@@ -316,6 +316,33 @@ func TestANewPodOfAKeptObject(t *testing.T) {
 	m.until("the ConfigMap as it is", func() bool { return has("of-now") })
 }
 
+// TestANewPodOfACachedObject: where ConfigMaps are asked for each minute, a pod that comes is
+// not made of what one was up to a minute ago, which another pod has.
+func TestANewPodOfACachedObject(t *testing.T) {
+	m, server := joined(t, "configMapAndSecretChangeDetectionStrategy: Cache\n")
+	put := func(value string) {
+		server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"k": value}})
+	}
+	has := func(value string) bool {
+		return strings.Contains(string(m.obj.Items()["ConfigMap/ns/m"].GetObject()), value)
+	}
+	put("of-then")
+	server.Put("pods", apiPod("app", "u1", withRefs))
+	m.start()
+	m.until("the ConfigMap", func() bool { return has("of-then") })
+	put("of-now")
+	server.Put("pods", apiPod("app-2", "u2", withRefs))
+	m.until("the new pod", func() bool { return m.pods.Items()["u2"] != nil })
+	// What is told before the pod is here with the next answer.
+	if err := m.obj.Pull(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if has("of-then") {
+		t.Error("the new pod would be made of what the ConfigMap was before")
+	}
+	m.until("the ConfigMap as it is", func() bool { return has("of-now") })
+}
+
 // TestAPIServerGoes: what was heard stays complete, and the source tells.
 func TestAPIServerGoes(t *testing.T) {
 	m, server := joined(t, "")

@@ -69,17 +69,23 @@ func (s *Service) step(ctx context.Context) {
 	l.published = l.state
 }
 
-// holdObjects says which API objects the API server's pods of this life need.
+// holdObjects says which API objects the API server's pods of this life need, and those
+// that have just come.
 func (s *Service) holdObjects() {
 	l := &s.loop
 	current, _ := s.configuration.get()
-	var all [][]refs.Ref
+	var all, arrived [][]refs.Ref
 	for uid, p := range l.state.Pods {
-		if p.Source == pod.SourceAPI && !l.former[uid] {
-			all = append(all, l.direct[uid].refs)
+		if p.Source != pod.SourceAPI || l.former[uid] {
+			continue
+		}
+		all = append(all, l.direct[uid].refs)
+		if l.published.Pods[uid] == nil {
+			arrived = append(arrived, l.direct[uid].refs)
 		}
 	}
 	s.objects.Fresh(refs.Collect(current.Node.Name, all, s.objects.Lookup))
+	s.objects.Arrived(refs.Collect(current.Node.Name, arrived, s.objects.Lookup))
 }
 
 // wantObjects says which API objects the pods need now; moved is that they name others

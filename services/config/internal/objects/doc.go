@@ -16,5 +16,5 @@
 // exist" is published only when the API server said so. After a restart the objects
 // kept on disk are there at once (Restore) and stay published until the API
 // server says otherwise; those that a pod needs which has come since are read first
-// (Fresh).
+// (Fresh). So are those that are asked for by the clock, for each pod that comes (Arrived).
 package objects

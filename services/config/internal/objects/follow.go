@@ -93,6 +93,10 @@ func (f *follower) ask(ctx context.Context, client kubernetes.Interface, ttl tim
 		object := k.empty()
 		err := k.client(client).Get().Resource(k.resource).
 			NamespaceIfScoped(ref.Namespace, ref.Namespace != "").Name(ref.Name).Do(ctx).Into(object)
+		if ttl > 0 && it.again.Pending() {
+			<-it.again
+			continue // the answer may be of before the sign
+		}
 		switch {
 		case err == nil:
 			f.cache.take(ctx, ref, object)

@@ -106,6 +106,26 @@ func (m *Manager) Fresh(set refs.Set) {
 	}
 }
 
+// Arrived says which objects are needed by pods that have just come. What is asked for by
+// the clock, and not watched, may have changed since: it is asked for at once, and nothing
+// is told of it until then (kubelet: a new pod has the cache read again).
+func (m *Manager) Arrived(set refs.Set) {
+	m.cache.mu.Lock()
+	defer m.cache.mu.Unlock()
+	if m.session == nil || m.session.ttl == 0 {
+		return
+	}
+	for _, ref := range set.Sorted() {
+		it, ok := m.cache.items[ref]
+		if !ok || !it.read || kinds[ref.Kind].access != byStrategy || it.object != nil && immutable(it.object) {
+			continue
+		}
+		it.held = true
+		m.cache.tell(it, false, "")
+		it.again.Send()
+	}
+}
+
 // Users says which pods use each resource claim. One that is not reserved yet for a pod
 // is asked for until it is; nothing else shows that.
 func (m *Manager) Users(users map[refs.Ref][]types.UID) {

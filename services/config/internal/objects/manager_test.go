@@ -294,6 +294,38 @@ func TestTTLAsks(t *testing.T) {
 	}
 }
 
+// TestArrived: for a pod that comes, what is asked for each hour is asked for at once, and
+// told when that is answered.
+func TestArrived(t *testing.T) {
+	server := apitest.New(t)
+	m, told := newManager()
+	server.Put("configmaps", configMap("m", "one"))
+	m.Want(set(refMap, refSecret), false)
+	m.Arrived(set(refMap)) // nobody to ask
+	connect(t, m, server, time.Hour)
+	told.has(t, refMap, "one")
+	told.absent(t, refSecret)
+	release := server.Stall("get configmaps")
+	defer release()
+	server.Put("configmaps", configMap("m", "two"))
+	server.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("here")}})
+	m.Arrived(set(refMap, refSecret))
+	told.until(t, "nothing", func(all map[refs.Ref]*configv1.Object) bool { return len(all[refMap].GetObject()) == 0 })
+	told.has(t, refSecret, "here")
+	release()
+	told.has(t, refMap, "two")
+
+	// One that cannot change is not asked for again.
+	forever := true
+	fixed := configMap("m", "three")
+	fixed.Immutable = &forever
+	server.Put("configmaps", fixed)
+	m.Arrived(set(refMap))
+	told.has(t, refMap, "three")
+	m.Arrived(set(refMap))
+	told.has(t, refMap, "three")
+}
+
 // TestAProxysAnswer: the 404 of a load balancer does not say that an object is absent.
 func TestAProxysAnswer(t *testing.T) {
 	proxy := httptest.NewServer(http.NotFoundHandler())
