@@ -133,6 +133,30 @@ func TestAnnouncementsArriveAndABusThatComesBackIsALook(t *testing.T) {
 	}
 }
 
+// TestALongKeyIsAnnounced: a key may be as long as a selector in a pod, and costs the owner
+// neither the announcement nor the connection.
+func TestALongKeyIsAnnounced(t *testing.T) {
+	l := newLab(t)
+	defer l.start()()
+	owner, reader := l.client(house.Config), l.client(house.Volume)
+	l.until("connected", func() bool { return owner.Connected() && reader.Connected() })
+	looks := make(chan feed.Revision, 100)
+	reader.Listen(house.ConfigObjects.Name, func(r feed.Revision) { looks <- r })
+	announce := func(letters int) feed.Revision {
+		want := feed.Revision{Epoch: "e", N: uint64(letters)} //nolint:gosec // not negative
+		owner.Announce(t.Context(), house.ConfigObjects.Name, strings.Repeat("ä", letters), want)
+		return want
+	}
+	l.until("the subscription", func() bool {
+		announce(1)
+		return len(looks) > 0 && (<-looks).Epoch == "e"
+	})
+	for _, letters := range []int{5000, 2 << 20} {
+		want := announce(letters)
+		l.until("announced", func() bool { return len(looks) > 0 && <-looks == want })
+	}
+}
+
 // TestDroppedAnnouncementsAreALook: a reader that is so slow that its client drops what
 // comes looks at once, and so does every other of its process.
 func TestDroppedAnnouncementsAreALook(t *testing.T) {

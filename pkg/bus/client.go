@@ -151,6 +151,7 @@ func (c *Client) Announce(_ context.Context, name, key string, revision feed.Rev
 	if !c.Connected() {
 		return
 	}
+	key = key[:min(len(key), longKey)]
 	c.publish(subject(name, key), &feedv1.Announcement{Feed: name, Key: key, Revision: revision.Proto()})
 }
 

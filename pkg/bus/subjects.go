@@ -10,6 +10,11 @@ import (
 
 const prefix = "sextant.v1."
 
+// longKey bounds a key on the bus, in bytes. Some hold what a pod's author wrote, and with a
+// line of more than MaxControlLine the server ends the connection. Who looks takes the
+// whole key from the feed.
+const longKey = 1024
+
 // subject is where a change of one key is announced.
 func subject(feed, key string) string {
 	if key == "" {

@@ -14,6 +14,7 @@ package keep
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,8 @@ const File = "config.db"
 const (
 	// atOnce is how many records are encrypted again in parallel; their writes share a flush.
 	atOnce = 32
+	// longKey bounds the key of a record, in bytes; the store takes no more than 32 KiB.
+	longKey = 1024
 	// compactAfter is how long what was deleted may stay in the file.
 	compactAfter = time.Hour
 )
@@ -203,7 +206,16 @@ func (t Table[T]) prune() error {
 	return err
 }
 
-// All reads every record.
+// short is the key of a record in the file. One that is too long, for some hold what a
+// pod's author wrote, has its sum there: no other record has it.
+func short(key string) string {
+	if len(key) <= longKey {
+		return key
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(key)))
+}
+
+// All reads every record, by what short makes of its key.
 func (t Table[T]) All() (map[string]T, error) { return t.table.All() }
 
 // Now writes a record before it returns, if it is one to be kept. After an error it is
@@ -212,6 +224,7 @@ func (t Table[T]) Now(key string, value T) error {
 	if t.refused != nil && t.refused(value) {
 		return nil
 	}
+	key = short(key)
 	return t.keeper.Now(context.Background(), t.id(key), func(context.Context) error { return t.table.Put(key, value) })
 }
 
@@ -220,12 +233,14 @@ func (t Table[T]) Put(key string, value T) {
 	if t.refused != nil && t.refused(value) {
 		return
 	}
+	key = short(key)
 	t.behind(key, func() error { return t.table.Put(key, value) })
 }
 
 // Delete removes a record soon, and what it leaves behind in the file within
 // compactAfter.
 func (t Table[T]) Delete(key string) {
+	key = short(key)
 	t.behind(key, func() error { return t.table.Delete(key) })
 	t.keeper.deleted.Send()
 }

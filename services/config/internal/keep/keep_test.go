@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	"github.com/sextant-node/sextant/services/config/internal/token"
 )
 
 func openAt(t *testing.T, path string) *Keeper {
@@ -81,6 +83,46 @@ func TestFailedWriteIsTriedAgain(t *testing.T) {
 	}
 	if all, err := k.Objects.All(); err != nil || len(all) != 1 {
 		t.Errorf("objects %v, %v", all, err)
+	}
+}
+
+// TestLongKeys: the audience of a token and the selector of a ClusterTrustBundle are as long
+// as the author of a pod likes. They are kept, found again, and removed.
+func TestLongKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	k := openAt(t, path)
+	tokens := []string{
+		token.Request{PodUID: "u", Audiences: []string{strings.Repeat("a", 40<<10)}}.Key(),
+		token.Request{PodUID: "u", Audiences: []string{strings.Repeat("a", 40<<10) + "b"}}.Key(),
+	}
+	for _, key := range tokens {
+		k.Tokens.Put(key, token.Token{Token: key[len(key)-2:]})
+	}
+	if err := k.Objects.Now(strings.Repeat("o", 1<<20), object("1")); err != nil {
+		t.Errorf("%.100s", err)
+	}
+	if err := k.Flush(t.Context()); err != nil {
+		t.Fatalf("%.100s", err)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k = openAt(t, path)
+	objects, objectsErr := k.Objects.All()
+	all, err := k.Tokens.All()
+	if err != nil || objectsErr != nil || len(all) != 2 || len(objects) != 1 {
+		t.Fatalf("%d tokens, %d objects, %v, %v", len(all), len(objects), err, objectsErr)
+	}
+	for key := range all { // what the cache knows it by after a restart
+		k.Tokens.Delete(key)
+	}
+	k.Objects.Delete(strings.Repeat("o", 1<<20))
+	if err := k.Flush(t.Context()); err != nil {
+		t.Fatalf("%.100s", err)
+	}
+	objects, objectsErr = k.Objects.All()
+	if all, err = k.Tokens.All(); err != nil || objectsErr != nil || len(all)+len(objects) > 0 {
+		t.Errorf("%d tokens, %d objects, %v, %v", len(all), len(objects), err, objectsErr)
 	}
 }
 
