@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -245,6 +246,34 @@ func TestSourcesFollowConfiguration(t *testing.T) {
 	m.until("no sources", func() bool { return len(m.src.Items()) == 0 && m.src.Complete() })
 	m.configure(folder + standalone)
 	m.wants("default/a-n1")
+}
+
+// TestSourceTakenAway: the pods of a manifest URL that was taken from the configuration
+// while config was away do not come back with another URL that does not answer.
+func TestSourceTakenAway(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(manifest("web", "i:1")))
+	}))
+	defer server.Close()
+	m := newMachine(t, standalone+"staticPodURL: "+server.URL+"\n")
+	stop := m.start()
+	m.wants("default/web-n1")
+	m.written()
+	stop()
+	m.configure(standalone)
+	stop = m.start()
+	m.wants()
+	m.written()
+	stop()
+	m.configure(standalone + "staticPodURL: http://127.0.0.1:1/\n")
+	m.start()
+	m.until("the URL's error", func() bool { return m.src.Items()[pod.SourceHTTP].GetError() != "" })
+	if err := m.pods.Pull(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.names(); got != "…" {
+		t.Errorf("pods %s", got)
+	}
 }
 
 // TestManifestWrittenAgain removes a manifest and writes the same at once, with
