@@ -69,17 +69,20 @@ func (s *Service) step(ctx context.Context) {
 	l.published = l.state
 }
 
-// holdObjects says which API objects the API server's pods of this life need, and those
-// that have just come.
+// holdObjects says which API objects the API server's pods of this life need, for as long as
+// something of before may not be true any more, and which those that have just come.
 func (s *Service) holdObjects() {
 	l := &s.loop
 	current, _ := s.configuration.get()
+	unread := s.objects.Unread()
 	var all, arrived [][]refs.Ref
 	for uid, p := range l.state.Pods {
 		if p.Source != pod.SourceAPI || l.former[uid] {
 			continue
 		}
-		all = append(all, l.direct[uid].refs)
+		if unread {
+			all = append(all, l.direct[uid].refs)
+		}
 		if l.published.Pods[uid] == nil {
 			arrived = append(arrived, l.direct[uid].refs)
 		}

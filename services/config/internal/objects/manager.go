@@ -24,7 +24,9 @@ type Manager struct {
 	services *services
 	routine  flowcontrol.RateLimiter
 
-	session *session // guarded by the cache's mutex
+	// Guarded by the cache's mutex.
+	session *session
+	unread  bool // something that was kept may not be read yet
 }
 
 // session is one client's time.
@@ -65,7 +67,25 @@ func (m *Manager) Restore(ref refs.Ref, kept *configv1.Object) error {
 	it.object = object
 	m.cache.items[ref] = it
 	m.cache.tell(it, false, "")
+	m.unread = m.unread || ref.Kind != refs.Service
 	return nil
+}
+
+// Unread reports whether anything that was kept, Services aside, is not read yet: Fresh is
+// of use until then.
+func (m *Manager) Unread() bool {
+	m.cache.mu.Lock()
+	defer m.cache.mu.Unlock()
+	if m.unread {
+		m.unread = false
+		for ref, it := range m.cache.items {
+			if ref.Kind != refs.Service && it.object != nil && !it.read {
+				m.unread = true
+				break
+			}
+		}
+	}
+	return m.unread
 }
 
 // Want says which objects are needed, services aside. With keep, objects that

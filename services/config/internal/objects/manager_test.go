@@ -482,6 +482,9 @@ func TestFresh(t *testing.T) {
 	}
 	m.Want(set(refMap), true)
 	told.has(t, refMap, "kept")
+	if !m.Unread() {
+		t.Error("what was kept counts as read")
+	}
 	m.Fresh(set(refMap, refSecret)) // one is not known at all
 	unread := func(all map[refs.Ref]*configv1.Object) bool {
 		return len(all[refMap].GetObject()) == 0 && !all[refMap].GetAbsent() && all[refMap].GetError() == ""
@@ -501,6 +504,9 @@ func TestFresh(t *testing.T) {
 	told.has(t, refMap, "now")
 	m.Fresh(set(refMap))
 	told.has(t, refMap, "now") // it was read
+	if m.Unread() {
+		t.Error("something is not read yet")
+	}
 }
 
 func TestNext(t *testing.T) {
