@@ -31,7 +31,9 @@ func (s *Service) launch(ctx context.Context) {
 		}
 		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.ip}
 		if p.Spec.HostNetwork && subject.PodIP == "" {
-			subject.PodIP = cmp.Or(p.Status.HostIP, s.cfg.NodeIP)
+			if subject.PodIP = cmp.Or(p.Status.HostIP, s.cfg.NodeIP); subject.PodIP == "" {
+				subject.PodIP = ownAddress(ctx)
+			}
 		}
 		q := &question{targets: []schedule.Target{t}, subject: subject}
 		asked[t.Question()] = q

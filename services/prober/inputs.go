@@ -21,9 +21,21 @@ type observed struct {
 	unread bool
 }
 
+// decodePod reads a pod. A manifest has no status: the address of the host is in that of
+// the mirror pod.
 func decodePod(_ string, desired *configv1.DesiredPod) (*v1.Pod, error) {
 	p := &v1.Pod{}
-	return p, p.Unmarshal(desired.GetPod())
+	if err := p.Unmarshal(desired.GetPod()); err != nil {
+		return nil, err
+	}
+	if data := desired.GetMirror(); p.Spec.HostNetwork && p.Status.HostIP == "" && len(data) > 0 {
+		mirror := &v1.Pod{}
+		if err := mirror.Unmarshal(data); err != nil {
+			return nil, fmt.Errorf("mirror: %w", err)
+		}
+		p.Status.HostIP = mirror.Status.HostIP
+	}
+	return p, nil
 }
 
 func decodeRecord(_ string, r *plegv1.PodRecord) (*observed, error) {

@@ -225,6 +225,27 @@ func (r *rig) desire(uid string, containers ...v1.Container) {
 	standin.Set(r.House, r.pods, uid, &configv1.DesiredPod{Pod: data, Source: "api"})
 }
 
+// host publishes a pod on the host's network, with one container, as config does for a
+// manifest, and that it runs. Its mirror pod has an address of the host, unless empty.
+func (r *rig) host(uid, hostIP string, c v1.Container) {
+	r.Helper()
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "name-" + uid, UID: types.UID(uid)}}
+	p.Spec.HostNetwork, p.Spec.Containers = true, []v1.Container{c}
+	data, err := p.Marshal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	desired := &configv1.DesiredPod{Pod: data, Source: "file"}
+	if hostIP != "" {
+		p.UID, p.Status.HostIP = "mirror", hostIP
+		if desired.Mirror, err = p.Marshal(); err != nil {
+			r.Fatal(err)
+		}
+	}
+	standin.Set(r.House, r.pods, uid, desired)
+	r.observeAt(uid, "", &runtimeapi.ContainerStatus{Id: "c1", Metadata: &runtimeapi.ContainerMetadata{Name: c.Name}})
+}
+
 // runs publishes, as pleg does, that the container of the pod runs.
 func (r *rig) runs(uid, containerID string, attempt uint32) {
 	r.Helper()
@@ -234,9 +255,15 @@ func (r *rig) runs(uid, containerID string, attempt uint32) {
 // observe publishes that containers of a pod run.
 func (r *rig) observe(uid string, containers ...*runtimeapi.ContainerStatus) {
 	r.Helper()
+	r.observeAt(uid, "127.0.0.1", containers...)
+}
+
+// observeAt is observe with the address of the pod, empty on the host's network.
+func (r *rig) observeAt(uid, ip string, containers ...*runtimeapi.ContainerStatus) {
+	r.Helper()
 	record := &plegv1.PodRecord{Uid: uid}
 	all := []proto.Message{
-		&runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "127.0.0.1"}},
+		&runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: ip}},
 	}
 	for _, c := range containers {
 		c.StartedAt, c.State = r.now().UnixNano(), runtimeapi.ContainerState_CONTAINER_RUNNING

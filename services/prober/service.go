@@ -37,7 +37,6 @@ type Deps struct {
 // New wires prober into its process; everything runs in the kit.
 func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
-	cfg.NodeIP = cmp.Or(cfg.NodeIP, "127.0.0.1")
 	conn := deps.Runtime
 	if conn == nil {
 		// The longest exec probe decides, not the connection.

@@ -4,6 +4,7 @@ package prober_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -398,4 +399,41 @@ func (r *rig) counted(uid, result string) float64 {
 		}
 	}
 	return n
+}
+
+// TestPodsOnTheHostsNetwork: those of manifests are probed at the address that their mirror
+// pod has, and at the node's own before there is one; their servers may not listen on
+// loopback.
+func TestPodsOnTheHostsNetwork(t *testing.T) {
+	r := newRig(t)
+	asked := make(chan string, 1)
+	everywhere, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		asked <- req.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr).IP.String()
+	})}
+	go func() { _ = server.Serve(everywhere) }()
+	defer server.Close()
+	c := v1.Container{Name: "c", ReadinessProbe: &v1.Probe{
+		ProbeHandler:  v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(int32(everywhere.Addr().(*net.TCPAddr).Port))}},
+		PeriodSeconds: 3600, TimeoutSeconds: 60,
+	}}
+	r.pods.SetComplete(t.Context(), true)
+	r.records.SetComplete(t.Context(), true)
+	r.host("mirrored", "127.0.0.2", c)
+	if at := <-asked; at != "127.0.0.2" {
+		t.Errorf("the pod of a host at 127.0.0.2 is probed at %s", at)
+	}
+	way, err := net.Dial("udp4", "203.0.113.1:9")
+	if err != nil {
+		t.Skipf("no default route: %v", err)
+	}
+	defer way.Close()
+	own := way.LocalAddr().(*net.UDPAddr).IP.String()
+	r.host("alone", "", c)
+	if at := <-asked; at != own {
+		t.Errorf("a pod without a mirror is probed at %s, and the node has %s", at, own)
+	}
 }

@@ -21,7 +21,7 @@ import (
 // Config is prober's configuration at start.
 type Config struct {
 	// NodeIP is probed for pods on the host's network whose address is not known;
-	// loopback when empty.
+	// when empty, the address of the default route.
 	NodeIP string
 	// Share is how many probes of one pod run at once; 8 when zero.
 	Share int
