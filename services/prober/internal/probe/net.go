@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -33,7 +34,8 @@ func (p *Prober) tcp(ctx context.Context, action *v1.TCPSocketAction, s Subject)
 	return Outcome{Result: schedule.Success}
 }
 
-// grpc asks the gRPC health service (grpc.health.v1) of the container.
+// grpc asks the gRPC health service (grpc.health.v1) of the container. Its timeout is for
+// the connection as well: like a kubelet's, the probe waits for a server that starts.
 func (p *Prober) grpc(ctx context.Context, action *v1.GRPCAction, s Subject) Outcome {
 	address := net.JoinHostPort(s.PodIP, strconv.Itoa(int(action.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+address,
@@ -49,12 +51,15 @@ func (p *Prober) grpc(ctx context.Context, action *v1.GRPCAction, s Subject) Out
 	if action.Service != nil {
 		service = *action.Service
 	}
-	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 	if err != nil {
 		switch st := status.Convert(err); st.Code() {
 		case codes.Unimplemented:
 			return failed("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", st.Message())
 		case codes.DeadlineExceeded:
+			if conn.GetState() != connectivity.Ready {
+				return failed("timeout: failed to connect service %q: %s", address, st.Message())
+			}
 			return failed("timeout: health rpc did not complete in time")
 		case codes.Unavailable:
 			return failed("timeout: failed to connect service %q: %s", address, st.Message())

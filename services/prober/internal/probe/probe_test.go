@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -187,6 +188,69 @@ func TestGRPC(t *testing.T) {
 	check(t, p, handler, subject, schedule.Failure, "service unhealthy")
 	healthy.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING)
 	check(t, p, handler, subject, schedule.Success, "")
+}
+
+// notYet closes the first connection, as a server that is about to start.
+type notYet struct {
+	net.Listener
+	first sync.Once
+}
+
+func (l *notYet) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	l.first.Do(func() {
+		if err == nil {
+			_ = conn.Close()
+			conn, err = l.Listener.Accept()
+		}
+	})
+	return conn, err
+}
+
+// TestGRPCWaits: a server that takes no connection at first has the timeout of the probe to
+// start; one that takes none, or does not answer, has failed by then.
+func TestGRPCWaits(t *testing.T) {
+	listen := func() (net.Listener, v1.ProbeHandler) {
+		listener, err := net.Listen("tcp", loopback+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return listener, v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(portOf(t, listener.Addr()))}}
+	}
+	p, subject := &probe.Prober{}, probe.Subject{PodIP: loopback}
+	listener, handler := listen()
+	server := grpc.NewServer()
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	go func() { _ = server.Serve(&notYet{Listener: listener}) }()
+	defer server.Stop()
+	check(t, p, handler, subject, schedule.Success, "")
+
+	silent, handler := listen()
+	defer silent.Close()
+	checkIn(t, p, 1, handler, subject, schedule.Failure, "timeout: failed to connect service")
+	if err := silent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkIn(t, p, 1, handler, subject, schedule.Failure, "connection refused")
+
+	listener, handler = listen()
+	stuck, release := grpc.NewServer(), make(chan struct{})
+	healthpb.RegisterHealthServer(stuck, hanging{release: release})
+	go func() { _ = stuck.Serve(listener) }()
+	defer stuck.Stop()
+	defer close(release)
+	checkIn(t, p, 1, handler, subject, schedule.Failure, "timeout: health rpc did not complete in time")
+}
+
+// hanging is a health service that does not answer.
+type hanging struct {
+	healthpb.UnimplementedHealthServer
+	release chan struct{}
+}
+
+func (h hanging) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	<-h.release
+	return nil, status.Error(codes.Canceled, "released")
 }
 
 func TestExec(t *testing.T) {
