@@ -20,7 +20,7 @@ import (
 // and for nodeapi, which merges the metrics of all services.
 func (k *Kit) serveDebug(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(k, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.Handle("/metrics", k.withStarted(promhttp.HandlerFor(k, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

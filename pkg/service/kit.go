@@ -75,6 +75,8 @@ type Kit struct {
 	health  *health.Server
 	dialing *grpcprom.ClientMetrics
 	started time.Time
+	// afterBoot is when it started by the clock of SinceBoot.
+	afterBoot time.Duration
 
 	notices *notices
 	files   *stateFiles
@@ -112,9 +114,9 @@ func New(opts Options) (*Kit, error) {
 		notices: notices, files: newStateFiles(opts.Service, notices, metrics),
 		feeds: feed.NewServer(), health: health.NewServer(),
 		dialing: grpcprom.NewClientMetrics(),
-		started: time.Now(),
-		state:   nodev1.Health_HEALTH_STARTING,
-		peers:   map[house.Service]*grpc.ClientConn{},
+		started: time.Now(), afterBoot: SinceBoot(),
+		state: nodev1.Health_HEALTH_STARTING,
+		peers: map[house.Service]*grpc.ClientConn{},
 	}
 	k.Metrics.MustRegister(k.dialing, proportional(), cleaned(opts.Service), build(opts.Service), commits(opts.Service), newWork(k))
 	cfg := rpc.ServerConfig{Socket: opts.Paths.Socket(opts.Service), Identities: ids, Log: opts.Log, Metrics: k.Metrics}

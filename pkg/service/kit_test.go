@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,9 +144,13 @@ func TestAReaderOutlivesItsOwner(t *testing.T) {
 
 func TestDebugSocket(t *testing.T) {
 	paths := house.Paths{Run: t.TempDir(), State: t.TempDir()}
-	run(t, newKit(t, paths, house.Pleg))
+	k := newKit(t, paths, house.Pleg)
+	run(t, k)
 	if _, err := hello(t, paths, house.Pleg, house.Protocol); err != nil {
 		t.Fatal(err)
+	}
+	if now := service.SinceBoot(); k.AfterBoot() <= 0 || k.AfterBoot() > now {
+		t.Errorf("started %s after the boot, which is %s ago", k.AfterBoot(), now)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", paths.DebugSocket(house.Pleg))
@@ -159,6 +164,9 @@ func TestDebugSocket(t *testing.T) {
 		_ = resp.Body.Close()
 		if err != nil || !strings.Contains(string(body), want) {
 			t.Errorf("%s: %v, no %q", path, err, want)
+		}
+		if want := strconv.FormatInt(int64(k.AfterBoot()), 10); path == "/metrics" && resp.Header.Get(service.StartedHeader) != want {
+			t.Errorf("the process started at %q after the boot, want %s", resp.Header.Get(service.StartedHeader), want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
@@ -304,6 +306,31 @@ func TestMetrics(t *testing.T) {
 	// OpenMetrics would rename counters that dashboards know: the answer is text.
 	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
 		t.Errorf("type %s", got)
+	}
+}
+
+// TestMetricsWhenTheClockIsSet: a service is the same process though its start moves with
+// the clock.
+func TestMetricsWhenTheClockIsSet(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	listener, err := rpc.Listen(r.kit.Paths.DebugSocket(house.Volume))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(service.StartedHeader, strconv.FormatInt(int64(r.kit.AfterBoot()), 10))
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		fmt.Fprintf(w, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %d\n# TYPE workqueue_adds_total counter\nworkqueue_adds_total{name=\"a\"} %d\n",
+			time.Now().Unix()+3600*asked.Load(), 100*asked.Add(1))
+	})}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	for range 2 {
+		r.get("/metrics")
+	}
+	if a := r.get("/metrics"); !strings.Contains(a.body, "\nworkqueue_adds_total{name=\"a\"} 300\n") {
+		t.Errorf("asked %d times, and no sum of 300 in\n%s", asked.Load(), a.body)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -35,6 +36,8 @@ const scrapeTimeout = 2 * time.Second
 type scrapes struct {
 	kit    *service.Kit
 	totals *metrics.Totals
+	// booted is when the machine did, by the clock as it was when this process started.
+	booted time.Time
 }
 
 // merge reads the metrics of services at once. Those of a service that is away are
@@ -44,37 +47,41 @@ func (s *scrapes) merge(ctx context.Context, all []house.Service) []*dto.MetricF
 	var parts sync.WaitGroup
 	for i, name := range all {
 		parts.Go(func() {
-			families, err := s.scrape(ctx, name)
-			answers[i] = metrics.Scrape{Service: string(name), Families: families, Up: err == nil}
+			families, started, err := s.scrape(ctx, name)
+			answers[i] = metrics.Scrape{Service: string(name), Families: families, Started: started, Up: err == nil}
 		})
 	}
 	parts.Wait()
 	return s.totals.Merge(answers, string(house.NodeAPI))
 }
 
-func (s *scrapes) scrape(ctx context.Context, name house.Service) (map[string]*dto.MetricFamily, error) {
+func (s *scrapes) scrape(ctx context.Context, name house.Service) (families map[string]*dto.MetricFamily, started time.Time, err error) {
 	if name == house.NodeAPI {
 		families, err := s.kit.Gather()
-		return metrics.ByName(families), err
+		return metrics.ByName(families), s.booted.Add(s.kit.AfterBoot()), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://unix/metrics", nil)
 	if err != nil {
-		return nil, err
+		return nil, started, err
 	}
 	req.Header.Set("Accept", scrapeFormat)
 	client := &http.Client{Transport: debugTransport(s.kit, name)}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, started, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read to its end
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", name, resp.Status)
+		return nil, started, fmt.Errorf("%s: %s", name, resp.Status)
 	}
-	return metrics.Parse(resp.Body, expfmt.ResponseFormat(resp.Header))
+	if after, err := strconv.ParseInt(resp.Header.Get(service.StartedHeader), 10, 64); err == nil { // a release before this does not tell
+		started = s.booted.Add(time.Duration(after))
+	}
+	families, err = metrics.Parse(resp.Body, expfmt.ResponseFormat(resp.Header))
+	return families, started, err
 }
 
 // debugTransport connects to the debug socket of a service.

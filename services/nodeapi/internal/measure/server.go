@@ -69,7 +69,7 @@ func New(d Deps) (*Server, error) {
 			node: d.NodeName, pods: d.Pods, runtime: d.Runtime, callers: d.Callers,
 			resource: resourcev1.NewResourceServiceClient(resource), volume: volumev1.NewVolumeServiceClient(volume),
 		},
-		scrapes:  &scrapes{kit: d.Kit, totals: metrics.NewTotals(d.Started)},
+		scrapes:  &scrapes{kit: d.Kit, totals: metrics.NewTotals(d.Started), booted: d.Started.Add(-service.SinceBoot())},
 		profiles: &profiles{conf: d.Conf, kit: d.Kit},
 	}, errors.Join(resourceErr, volumeErr, d.Kit.Metrics.Register(provider))
 }

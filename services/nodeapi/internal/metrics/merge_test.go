@@ -155,6 +155,41 @@ func TestTotalsNeverFall(t *testing.T) {
 	}
 }
 
+// TestTheClockIsSet: process_start_time_seconds moves when the clock is set, for it is the
+// kernel's time of the boot and what the process started after that. No sum doubles for it,
+// and none stands still.
+func TestTheClockIsSet(t *testing.T) {
+	began := time.Unix(1_000_000, 0)
+	at := func(started time.Time, set, requests int) []metrics.Scrape {
+		one := scrape(t, "a", fmt.Sprintf("# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %d\n"+
+			"# TYPE rest_client_n counter\nrest_client_n %d\n# TYPE go_goroutines gauge\ngo_goroutines 7\n", started.Unix()+int64(set), requests))
+		one.Started = started
+		return []metrics.Scrape{one}
+	}
+	const overtaken = "an answer that was overtaken"
+	totals, next := metrics.NewTotals(began), began.Add(time.Minute)
+	for _, step := range []struct {
+		what    string
+		scrapes []metrics.Scrape
+		count   int
+	}{
+		{"at first", at(began, 0, 100), 100},
+		{"set forward", at(began, 3600, 101), 101},
+		{"set back", at(began, -3600, 102), 102},
+		{"another process", at(next, -3600, 3), 105},
+		{overtaken, at(began, -3600, 104), 105},
+		{"and on", at(next, 0, 4), 106},
+	} {
+		got := render(t, totals.Merge(step.scrapes, "self"))
+		if want := fmt.Sprintf("\nrest_client_n %d\n", step.count); !strings.Contains(got, want) {
+			t.Errorf("%s: no %q in\n%s", step.what, want, got)
+		}
+		if gauge := strings.Contains(got, "\ngo_goroutines 7\n"); gauge == (step.what == overtaken) {
+			t.Errorf("%s: gauge %v in\n%s", step.what, gauge, got)
+		}
+	}
+}
+
 func TestGaugesOfTheAwayAreGone(t *testing.T) {
 	totals := metrics.NewTotals(time.Unix(0, 0))
 	both := []metrics.Scrape{scrape(t, "a", "# TYPE go_threads gauge\ngo_threads 3\n"), scrape(t, "b", "# TYPE go_threads gauge\ngo_threads 4\n")}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	dto "github.com/prometheus/client_model/go"
@@ -24,8 +25,11 @@ import (
 
 // Scrape is the answer of one service.
 type Scrape struct {
-	Service  string
-	Up       bool
+	Service string
+	Up      bool
+	// Started is when the process did, by a clock that nobody sets; zero if it does not
+	// tell.
+	Started  time.Time
 	Families map[string]*dto.MetricFamily
 }
 

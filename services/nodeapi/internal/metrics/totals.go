@@ -66,11 +66,10 @@ func (t *Totals) begin(s Scrape) {
 	}
 	p.each(func(one *part) { one.fresh = false })
 	p.old, p.stale = false, false
-	family := s.Families["process_start_time_seconds"]
-	if len(family.GetMetric()) == 0 {
+	started, ok := startOf(s)
+	if !ok {
 		return
 	}
-	started := family.GetMetric()[0].GetGauge().GetValue()
 	switch {
 	case started < p.started:
 		p.stale = true
@@ -84,6 +83,19 @@ func (t *Totals) begin(s Scrape) {
 		p.old = p.started == 0 && started < float64(t.since.Add(-settling).UnixNano())/1e9
 		p.started = started
 	}
+}
+
+// startOf is when the process of a scrape started, in Unix time. That of an earlier release
+// tells by a metric alone, which moves when the clock is set.
+func startOf(s Scrape) (started float64, ok bool) {
+	if !s.Started.IsZero() {
+		return float64(s.Started.UnixNano()) / 1e9, true
+	}
+	family := s.Families["process_start_time_seconds"]
+	if len(family.GetMetric()) == 0 {
+		return 0, false
+	}
+	return family.GetMetric()[0].GetGauge().GetValue(), true
 }
 
 func (p *process) each(do func(*part)) {
