@@ -16,7 +16,8 @@ import (
 type heart struct {
 	name  string
 	limit time.Duration
-	last  atomic.Int64 // unix nanoseconds
+	made  time.Time
+	last  atomic.Int64 // beat, nanoseconds after made: the time of day may be set
 }
 
 // hearts are the loops of the process. Safe for concurrent use.
@@ -28,12 +29,11 @@ type hearts struct {
 // Heart registers a loop with the watchdog: the loop calls beat at each iteration, and
 // the process is reported stuck when it has not called it for limit.
 func (k *Kit) Heart(name string, limit time.Duration) (beat func()) {
-	h := &heart{name: name, limit: limit}
-	h.last.Store(time.Now().UnixNano())
+	h := &heart{name: name, limit: limit, made: time.Now()}
 	k.hearts.mu.Lock()
 	k.hearts.all = append(k.hearts.all, h)
 	k.hearts.mu.Unlock()
-	return func() { h.last.Store(time.Now().UnixNano()) }
+	return func() { h.last.Store(int64(time.Since(h.made))) }
 }
 
 // stuck names the loops without a beat within their limit.
@@ -42,7 +42,7 @@ func (hs *hearts) stuck(now time.Time) []string {
 	defer hs.mu.Unlock()
 	var names []string
 	for _, h := range hs.all {
-		if now.Sub(time.Unix(0, h.last.Load())) > h.limit {
+		if now.Sub(h.made)-time.Duration(h.last.Load()) > h.limit {
 			names = append(names, h.name)
 		}
 	}
