@@ -25,11 +25,12 @@ import (
 // (the kubelet's rule). Each probe has a connection of its own.
 var transport = sync.OnceValue(func() *http.Transport {
 	return utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the kubelet's rule: a probe asks for life, not identity
-		DisableKeepAlives:  true,
-		DisableCompression: true,
-		Proxy:              http.ProxyURL(nil),
-		DialContext:        (&net.Dialer{}).DialContext,
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the kubelet's rule: a probe asks for life, not identity
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		Proxy:                  http.ProxyURL(nil),
+		DialContext:            (&net.Dialer{}).DialContext,
+		MaxResponseHeaderBytes: maxHeader,
 	})
 })
 

@@ -40,6 +40,7 @@ func (p *Prober) grpc(ctx context.Context, action *v1.GRPCAction, s Subject) Out
 	address := net.JoinHostPort(s.PodIP, strconv.Itoa(int(action.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(p.UserAgent), grpc.WithNoProxy(),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHeader)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}))

@@ -115,3 +115,8 @@ func namedHost(spec v1.Probe) string {
 
 // maxBody is how many bytes of an answer are kept.
 const maxBody = 10 << 10
+
+// maxHeader bounds the headers of an answer, and an answer by gRPC, in bytes. Hundreds of
+// probes run at a time, in a process with bounded memory, and whoever made the pods chooses
+// what they answer: the libraries would take megabytes of each.
+const maxHeader = 64 << 10

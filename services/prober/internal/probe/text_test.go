@@ -5,6 +5,7 @@ package probe_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,7 +16,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -112,6 +116,45 @@ func TestNonsenseIsText(t *testing.T) {
 		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestEndlessAnswers: of headers, and of an answer by gRPC, no more is kept than any server
+// needs.
+func TestEndlessAnswers(t *testing.T) {
+	subject := probe.Subject{PodIP: loopback, Container: &v1.Container{}}
+	headers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("A", strings.Repeat("a", 1<<20)) })
+	plain, secure := httptest.NewServer(headers), httptest.NewUnstartedServer(headers)
+	defer plain.Close()
+	secure.EnableHTTP2 = true
+	secure.StartTLS()
+	defer secure.Close()
+	over := httpGet(portOf(t, secure.Listener.Addr()))
+	over.HTTPGet.Scheme = v1.URISchemeHTTPS
+	for name, spec := range map[string]v1.Probe{"HTTP": httpGet(portOf(t, plain.Listener.Addr())), "HTTP/2": over} {
+		if o := (&probe.Prober{}).Run(t.Context(), spec, subject); o.Result != schedule.Failure {
+			t.Errorf("%s: %v %.200q", name, o.Result, o.Message)
+		}
+	}
+	long := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
+	long.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, 1<<20)))
+	for name, answer := range map[string]func(grpc.ServerStream) error{
+		"a header of gRPC": func(s grpc.ServerStream) error {
+			return errors.Join(s.SendHeader(metadata.Pairs("a", strings.Repeat("a", 1<<20))), s.SendMsg(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}))
+		},
+		"an answer by gRPC": func(s grpc.ServerStream) error { return s.SendMsg(long) },
+	} {
+		listener, err := net.Listen("tcp", loopback+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error { return answer(s) }))
+		go func() { _ = server.Serve(listener) }()
+		spec := v1.Probe{TimeoutSeconds: 60, ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(portOf(t, listener.Addr()))}}}
+		if o := (&probe.Prober{}).Run(t.Context(), spec, subject); o.Result != schedule.Failure {
+			t.Errorf("%s: %v %.200q", name, o.Result, o.Message)
+		}
+		server.Stop()
 	}
 }
 
