@@ -30,11 +30,11 @@ type hogs struct {
 	kept int64 // bytes below which the node is short
 }
 
-// hogsBeside are hogs on a node with so many other pods: they leave room for these, also when
-// one has taken what it takes.
+// hogsBeside are hogs on a node with so many other pods: they leave room for these, in what
+// is allocatable and, when one has taken what it takes, in memory.
 func hogsBeside(pods int) *hogs {
 	n := int64(pods) << 20
-	return &hogs{pods: 600<<20 + 24*n, kept: 150<<20 + 16*n}
+	return &hogs{pods: 600<<20 + 32*n, kept: 150<<20 + 16*n}
 }
 
 // configure gives pods no more memory than that.
