@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -134,6 +135,36 @@ func TestLogsAreStreamed(t *testing.T) {
 	next("four\n")
 	if rest, err := io.ReadAll(lines); string(rest) != "" || err != nil {
 		t.Errorf("after the limit: %q, %v", rest, err)
+	}
+}
+
+// TestASilentLogIsFollowed: a restart of podworker ends no log of which nothing has come yet,
+// and what was wanted from then on is wanted from when the caller came.
+func TestASilentLogIsFollowed(t *testing.T) {
+	r := newRig(t, alwaysAllow)
+	for i, test := range []struct {
+		query string
+		since time.Duration // before the caller came; negative: not asked for
+	}{{"&tailLines=3", -1}, {"&tailLines=0", 0}, {"&sinceSeconds=60", time.Minute}} {
+		came := time.Now()
+		got := make(chan answer, 1)
+		go func() { got <- r.do(who{}, http.MethodGet, "/containerLogs/ns/p/c?follow=true"+test.query) }()
+		asked := func(n int) func() bool { return func() bool { return len(r.worker.requests()) == n } }
+		r.Eventually("it is read", asked(2*i+1))
+		read := time.Now()
+		r.stopWorker()
+		r.startWorker()
+		r.Eventually("it is read again", asked(2*i+2))
+		r.worker.write("one\n")
+		r.worker.end()
+		expect(t, "the log"+test.query, <-got, http.StatusOK, "one\n")
+		again := r.worker.requests()[2*i+1]
+		if since := again.GetSinceTime(); test.since < 0 && since != nil || again.SinceSeconds != nil || test.since == 0 && again.TailLines != nil {
+			t.Errorf("%s: asked again for %v", test.query, again)
+		} else if at := since.AsTime().Add(test.since); test.since >= 0 && (at.Before(came) || at.After(read)) {
+			t.Errorf("%s: asked again for what is since %v, and the caller came at %v", test.query, since.AsTime(), came)
+		}
+		r.worker.change(func() { r.worker.log, r.worker.ended = "", false })
 	}
 }
 

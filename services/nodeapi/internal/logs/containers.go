@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -38,8 +40,8 @@ func (s *Server) containerLog(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req.Namespace, req.Pod, req.Container = r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	log := &reader{worker: s.worker, req: req}
-	part, err := log.open(r.Context())
+	log := &reader{worker: s.worker, req: req, asked: time.Now()}
+	part, err := log.first(r.Context())
 	if err != nil && !errors.Is(err, io.EOF) {
 		return reply.Errorf(httpStatus(err), "%s", err)
 	}
@@ -86,8 +88,16 @@ const (
 type reader struct {
 	worker podworkerv1.PodWorkerServiceClient
 	// req is what is left to read.
-	req    *podworkerv1.ContainerLogsRequest
+	req *podworkerv1.ContainerLogsRequest
+	// asked is when the caller came.
+	asked  time.Time
 	stream grpc.ServerStreamingClient[podworkerv1.ContainerLogsResponse]
+}
+
+// first returns the first part of the log.
+func (l *reader) first(ctx context.Context) ([]byte, error) {
+	part, err := l.open(ctx)
+	return l.resumed(ctx, part, err)
 }
 
 // open starts a stream and returns its first part.
@@ -119,13 +129,32 @@ func (l *reader) next(ctx context.Context) ([]byte, error) {
 		return nil, io.EOF
 	}
 	part, err := l.receive()
-	for began := time.Now(); rpc.Is(err, rpc.Unavailable) && len(l.req.GetAfter()) > 0 && time.Since(began) < resumeLimit; {
+	return l.resumed(ctx, part, err)
+}
+
+// resumed opens a log again that was interrupted, behind what has come of it. One of which
+// nothing has come is opened again if it is followed: it may have been silent for days.
+func (l *reader) resumed(ctx context.Context, part []byte, err error) ([]byte, error) {
+	for began := time.Now(); rpc.Is(err, rpc.Unavailable) && (len(l.req.GetAfter()) > 0 || l.req.GetFollow()) && time.Since(began) < resumeLimit; {
 		select {
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(resumeRetry):
 		}
+		if len(l.req.GetAfter()) == 0 {
+			l.fromWhenAsked()
+		}
 		part, err = l.open(ctx)
 	}
 	return part, err
+}
+
+// fromWhenAsked has what a caller wanted as of now begin as of when it was asked for.
+func (l *reader) fromWhenAsked() {
+	switch {
+	case l.req.TailLines != nil && l.req.GetTailLines() == 0:
+		l.req.TailLines, l.req.SinceSeconds, l.req.SinceTime = nil, nil, timestamppb.New(l.asked)
+	case l.req.SinceSeconds != nil:
+		l.req.SinceSeconds, l.req.SinceTime = nil, timestamppb.New(l.asked.Add(-pod.Seconds(l.req.GetSinceSeconds())))
+	}
 }
