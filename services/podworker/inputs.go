@@ -277,9 +277,6 @@ func (in *Inputs) usedImages(ended map[types.UID]bool) (images.Used, bool) {
 	}
 	used := images.Used{}
 	for _, r := range in.Records.Items() {
-		if r.Error != "" {
-			return nil, false
-		}
 		for _, status := range r.Statuses {
 			used[status.GetImageRef()], used[status.GetImageId()], used[status.GetImage().GetImage()] = true, true, true
 			for _, m := range status.GetMounts() {
@@ -304,6 +301,16 @@ func (in *Inputs) usedImages(ended map[types.UID]bool) (images.Used, bool) {
 	}
 	delete(used, "")
 	return used, true
+}
+
+// unread reports whether the runtime did not answer for a pod.
+func (in *Inputs) unread() bool {
+	for _, r := range in.Records.Items() {
+		if r.Error != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // runningLogs are the logs that grow.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
+	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/images"
@@ -174,5 +175,32 @@ func TestImagesOfEndedPods(t *testing.T) {
 	n.until("the next life knows what the pods are", func() bool { return n.released(over) && n.state(pods["waits"].UID) != nil })
 	if got := left(); got != "waits" {
 		t.Errorf("left: %q, without a container", got)
+	}
+}
+
+// TestImagesBesideAPodThatCannotBeRead: a runtime that does not answer for one pod keeps the
+// images of that pod, and no others.
+func TestImagesBesideAPodThatCannotBeRead(t *testing.T) {
+	n := newNode(t, fakecri.Image{Ref: "fake/sleep:hung"}, fakecri.Image{Ref: "fake/sleep:unused"})
+	n.live()
+	p := web("hung", func(p *v1.Pod) { p.Spec.Containers[0].Image = "fake/sleep:hung" })
+	n.desire(p)
+	n.until("up", func() bool { return n.running("hung") && n.settled(p.UID) })
+	keeper, err := images.New(images.Deps{
+		Runtime: n.cri, Images: n.ic, Feed: nowhere{}, Config: n.loop.config.Config, Unread: n.loop.in.unread,
+		Used: func() (images.Used, bool) { return n.loop.usedImages() }, Clock: n.clock, Log: slog.New(slog.DiscardHandler),
+	})
+	n.must(err)
+	n.set(n.records.Set(context.Background(), string(p.UID), &plegv1.PodRecord{Uid: string(p.UID), Error: "the shim does not answer"}))
+	n.until("it cannot be read", n.loop.in.unread)
+	n.must(keeper.RemoveUnused(context.Background()))
+	resp, err := n.ic.ListImages(context.Background(), &runtimeapi.ListImagesRequest{})
+	n.must(err)
+	var left []string
+	for _, image := range resp.GetImages() {
+		left = append(left, image.GetRepoTags()...)
+	}
+	if text := strings.Join(left, " "); !strings.Contains(text, "fake/sleep:hung") || strings.Contains(text, "fake/sleep:unused") {
+		t.Errorf("left: %s", text)
 	}
 }

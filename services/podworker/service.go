@@ -115,7 +115,8 @@ func (s *Service) wire() error {
 	kit, real := s.kit, clock.RealClock{}
 	keeper, err := images.New(images.Deps{
 		Runtime: s.broker.Runtime(), Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerImages),
-		Config: s.config.Config, Used: func() (images.Used, bool) { return s.loop.usedImages() }, Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
+		Config: s.config.Config, Used: func() (images.Used, bool) { return s.loop.usedImages() }, Unread: s.in.unread,
+		Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -47,8 +48,11 @@ type Deps struct {
 	// Config is nil until the configuration is known.
 	Config func() *kubeletconfig.Config
 	// Used says which images are in use; ok is false while that is not known
-	// for every container and every desired pod.
+	// for every desired pod and every pod that could be read.
 	Used func() (used Used, ok bool)
+	// Unread reports whether there are pods that could not be read: the runtime is asked
+	// for the images of their containers. May be nil, where there are none.
+	Unread func() bool
 	// Disk measures the file system a path lies on; nil for StatFS.
 	Disk func(path string) (Disk, error)
 	// Tell emits a warning about the node; may be nil.
@@ -78,6 +82,9 @@ func New(deps Deps) (*Keeper, error) {
 	}
 	if deps.Tell == nil {
 		deps.Tell = func(context.Context, string, string) {}
+	}
+	if deps.Unread == nil {
+		deps.Unread = func() bool { return false }
 	}
 	k := &Keeper{
 		deps: deps, pulled: signal.New(), began: deps.Clock.Now(),
@@ -147,7 +154,7 @@ func (k *Keeper) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	used, _ := k.deps.Used()
+	used, _ := k.used(ctx)
 	now := k.deps.Clock.Now()
 	first := now
 	if k.records == nil {
@@ -159,6 +166,27 @@ func (k *Keeper) list(ctx context.Context) error {
 	}
 	k.deps.Feed.SetComplete(ctx, true)
 	return nil
+}
+
+// used says which images are in use. A runtime that does not answer for one pod lists its
+// containers all the same: it must not keep the images of all others.
+func (k *Keeper) used(ctx context.Context) (used Used, ok bool) {
+	unread := k.deps.Unread()
+	used, ok = k.deps.Used()
+	if !ok || !unread {
+		return used, ok
+	}
+	resp, err := k.deps.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		k.deps.Log.WarnContext(ctx, "containers not listed: it is not known which images are in use", "error", err.Error())
+		return nil, false
+	}
+	used = maps.Clone(used)
+	for _, c := range resp.GetContainers() {
+		used[c.GetImageRef()], used[c.GetImageId()], used[c.GetImage().GetImage()] = true, true, true
+	}
+	delete(used, "")
+	return used, true
 }
 
 // message lists images, largest first, as the node's status shows them.
@@ -253,7 +281,7 @@ func (k *Keeper) RemoveUnused(ctx context.Context) error {
 // ready brings the records up to date; it is not when it is not known what is in
 // use.
 func (k *Keeper) ready(ctx context.Context, cfg *kubeletconfig.Config) (bool, error) {
-	if _, ok := k.deps.Used(); !ok {
+	if _, ok := k.used(ctx); !ok {
 		return false, nil
 	}
 	if err := k.list(ctx); err != nil {
@@ -293,7 +321,7 @@ func (k *Keeper) pinSandbox(ctx context.Context) error {
 // have come to use it meanwhile.
 func (k *Keeper) remove(ctx context.Context, list []Record, reason string) (freed int64, failed error) {
 	for _, r := range list {
-		if used, ok := k.deps.Used(); !ok || used.normal().has(r.ID, r.Names) {
+		if used, ok := k.used(ctx); !ok || used.normal().has(r.ID, r.Names) {
 			continue
 		}
 		k.deps.Log.InfoContext(ctx, "removing image", "id", r.ID, "names", r.Names, "size", r.Size, "reason", reason)

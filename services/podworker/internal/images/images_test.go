@@ -167,9 +167,11 @@ type house struct {
 	feed  *kept
 	used  Used
 	known bool
-	disk  Disk
-	cfg   *kubeletconfig.Config
-	told  []string
+	// unread: there is a pod that could not be read.
+	unread bool
+	disk   Disk
+	cfg    *kubeletconfig.Config
+	told   []string
 }
 
 func newHouse(t *testing.T, images ...fakecri.Image) *house {
@@ -184,7 +186,7 @@ func newHouse(t *testing.T, images ...fakecri.Image) *house {
 	var err error
 	h.Keeper, err = New(Deps{
 		Runtime: runtimeapi.NewRuntimeServiceClient(h.rt.Conn(t)), Images: runtimeapi.NewImageServiceClient(h.rt.Conn(t)), Feed: h.feed, Config: func() *kubeletconfig.Config { return h.cfg },
-		Used: func() (Used, bool) { return h.used, h.known }, Disk: func(string) (Disk, error) { return h.disk, nil },
+		Used: func() (Used, bool) { return h.used, h.known }, Unread: func() bool { return h.unread }, Disk: func(string) (Disk, error) { return h.disk, nil },
 		Tell:  func(_ context.Context, reason, message string) { h.told = append(h.told, reason+": "+message) },
 		Clock: h.clock, Log: slog.New(slog.DiscardHandler),
 	})
@@ -314,6 +316,35 @@ func TestTheSandboxImage(t *testing.T) {
 		if got := fmt.Sprint(sandboxImage(map[string]string{"config": text})); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestPodsThatCouldNotBeRead: the runtime is asked which images their containers have, so that
+// others are removed; while it does not say it, none is.
+func TestPodsThatCouldNotBeRead(t *testing.T) {
+	h := newHouse(t, fakecri.Image{Ref: "docker.io/library/a:1", Size: uint64(mib)}, fakecri.Image{Ref: "docker.io/library/b:1", Size: uint64(mib)})
+	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "hung", Namespace: "default", Uid: "u"}}
+	made, err := h.deps.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.deps.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: made.GetPodSandboxId(), SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "docker.io/library/a:1"},
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.unread = true
+	if err := h.List(t.Context()); err != nil { // found at start: no minimal age
+		t.Fatal(err)
+	}
+	h.rt.Fail(fakecri.Match{Method: "ListContainers"}, 1, status.Error(codes.Unavailable, "not yet"))
+	if err := h.RemoveUnused(t.Context()); err != nil || h.names() != "a:1 b:1" {
+		t.Errorf("error %v, left %q, while it was not known what is in use", err, h.names())
+	}
+	if err := h.RemoveUnused(t.Context()); err != nil || h.names() != "a:1" || len(h.used) > 0 {
+		t.Errorf("error %v, left %q, in use %v", err, h.names(), h.used)
 	}
 }
 
