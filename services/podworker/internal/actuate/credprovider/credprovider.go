@@ -35,10 +35,12 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
 )
 
-// Bounds of one plugin run, and of what is kept of runs. A plugin may have an answer
-// kept for each image, and which images there are is for pods to say.
+// Bounds of one plugin run, of how many there are at a time, and of what is kept of runs. A
+// plugin may have an answer kept for each image, and which images there are is for pods to
+// say. All pods of a node may come at once, and podworker's memory is that of its plugins too.
 const (
 	maxRun     = time.Minute
+	maxRuns    = 8       // of one plugin at a time
 	maxAnswer  = 1 << 20 // bytes
 	maxMessage = 1 << 10 // bytes of standard error in an error
 	maxCached  = 1000    // answers
@@ -149,6 +151,8 @@ type Plugins struct {
 	loaded Config
 	all    []kubeletv1.CredentialProvider
 	cache  map[string]cached
+	// places has one for each run of a plugin, by provider.
+	places map[string]chan struct{}
 }
 
 type cached struct {
@@ -159,7 +163,7 @@ type cached struct {
 // New makes Plugins.
 func New(deps Deps) (*Plugins, error) {
 	p := &Plugins{
-		accounts: deps.Accounts, clock: deps.Clock, log: deps.Log, cache: map[string]cached{},
+		accounts: deps.Accounts, clock: deps.Clock, log: deps.Log, cache: map[string]cached{}, places: map[string]chan struct{}{},
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Credential provider plugins that failed.",
 		}, []string{"plugin_name"}),
@@ -229,15 +233,18 @@ func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.Creden
 	}
 	registry, _, _ := strings.Cut(repository, "/")
 	base := provider.Name + grant.key
-	p.mu.Lock()
-	for _, key := range []string{base + " " + image, base + " " + registry, base} {
-		if c, ok := p.cache[key]; ok && p.clock.Now().Before(c.expires) {
-			p.mu.Unlock()
-			return c.ring, nil
-		}
-		delete(p.cache, key)
+	keys := []string{base + " " + image, base + " " + registry, base}
+	if ring, ok := p.kept(keys); ok {
+		return ring, nil
 	}
-	p.mu.Unlock()
+	leave, err := p.enter(ctx, provider.Name)
+	if err != nil {
+		return pullauth.Keyring{}, err
+	}
+	defer leave()
+	if ring, ok := p.kept(keys); ok { // the answer to a run that was waited for
+		return ring, nil
+	}
 	resp, err := p.run(ctx, cfg, provider, image, *grant)
 	if err != nil {
 		return pullauth.Keyring{}, err
@@ -265,6 +272,39 @@ func (p *Plugins) ask(ctx context.Context, cfg Config, provider kubeletv1.Creden
 		p.keep(key, ring, keep)
 	}
 	return ring, nil
+}
+
+// kept is the answer that is kept under one of some keys.
+func (p *Plugins) kept(keys []string) (ring pullauth.Keyring, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range keys {
+		if c, ok := p.cache[key]; ok && p.clock.Now().Before(c.expires) {
+			return c.ring, true
+		}
+		delete(p.cache, key)
+	}
+	return ring, false
+}
+
+// enter waits for a place to run a plugin in, for as long as a run may take: one that hangs
+// costs its own credentials and holds up no pull for good.
+func (p *Plugins) enter(ctx context.Context, provider string) (leave func(), err error) {
+	p.mu.Lock()
+	places := p.places[provider]
+	if places == nil {
+		places = make(chan struct{}, maxRuns)
+		p.places[provider] = places
+	}
+	p.mu.Unlock()
+	within, cancel := context.WithTimeout(ctx, maxRun)
+	defer cancel()
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-within.Done():
+		return nil, fmt.Errorf("not run: %d runs have not ended: %w", maxRuns, within.Err())
+	}
 }
 
 // keep keeps an answer, and drops those whose time is over; when there are maxCached all

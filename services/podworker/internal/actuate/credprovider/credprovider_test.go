@@ -3,11 +3,15 @@
 package credprovider
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -133,6 +137,69 @@ func TestCaches(t *testing.T) {
 		if got := w.runs("cloud"); got != tc.runs+1 {
 			t.Errorf("%s: %d runs after the time was over, want %d", tc.key, got, tc.runs+1)
 		}
+	}
+}
+
+// TestManyPodsAtOnce: of a plugin no more runs are under way than have a place, and who has
+// waited for one takes the answer that has come meanwhile.
+func TestManyPodsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	gate, began := filepath.Join(w.dir, "gate"), filepath.Join(w.dir, "began")
+	pipe := func(path string) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() }) // only read
+		return f
+	}
+	for _, fifo := range []string{gate, began} {
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beginnings := pipe(began)
+	// A run tells that it has begun, and ends once the gate is open.
+	w.plugin("cloud", "echo >"+began+"\n: <"+gate+"\n"+says("Registry", "robot"))
+	cfg := w.configure("cloud")
+	var pods sync.WaitGroup
+	for i := range 5 * maxRuns {
+		pods.Go(func() {
+			if got := w.users(cfg, fmt.Sprintf("a.cloud.example/app%d:1", i)); got != "robot/s3" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+	if _, err := io.ReadFull(beginnings, make([]byte, maxRuns)); err != nil {
+		t.Fatal(err)
+	}
+	pipe(gate)
+	pods.Wait()
+	if got := w.runs("cloud"); got != maxRuns {
+		t.Errorf("%d runs, want %d", got, maxRuns)
+	}
+	if running := len(w.places["cloud"]); running != 0 {
+		t.Errorf("%d places are taken in the end", running)
+	}
+}
+
+// TestWithoutAPlace: a pull that is given up while it waits for a plugin's other runs runs none.
+func TestWithoutAPlace(t *testing.T) {
+	w := newWorld(t)
+	w.plugin("cloud", says("Image", "robot"))
+	cfg := w.configure("cloud")
+	for range maxRuns {
+		leave, err := w.enter(t.Context(), "cloud")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if auths := w.Keyring(ctx, cfg, w.who, "a.cloud.example/x:1", "a.cloud.example/x").Lookup("a.cloud.example/x"); len(auths) > 0 || w.runs("cloud") > 0 {
+		t.Errorf("%d credentials, %d runs", len(auths), w.runs("cloud"))
 	}
 }
 
