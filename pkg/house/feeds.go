@@ -72,6 +72,11 @@ var (
 	StatusNode       = define[*statusv1.NodeReport](Status, "node", NodeAPI)
 )
 
+// DockerConfig names the one item of config.secrets that is no object of the API server: a
+// Secret without a namespace that holds the node's own docker configuration, the file of
+// this name in the kubelet's root directory.
+const DockerConfig = "config.json"
+
 // feeds are all that are defined, in this order.
 var feeds []Feed
 

@@ -7,7 +7,8 @@
 // The desired pods, merged from the manifest folder, the manifest URL and the
 // API server (feed config.pods), the status of each at the API server
 // (config.statuses), what became of each source (config.sources),
-// the API objects the pods need (config.objects, config.secrets), the mirror
+// the API objects the pods need (config.objects, config.secrets, where the
+// node's own docker configuration is too), the mirror
 // pods as the API server has them (config.mirrors), the validated
 // KubeletConfiguration with its generation (config.kubelet), and the answers
 // that need the node credential: service-account tokens and reviews.

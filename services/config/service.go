@@ -145,6 +145,10 @@ func (s *Service) wire(cfg Config) error {
 	s.kit.Go("configuration", configurator.watch)
 	s.kit.Go("identity", s.identity.Run)
 	s.kit.Go("serving", s.serving.watch)
+	current, _ := s.configuration.get()
+	docker := &dockerConfig{path: filepath.Join(current.Node.RootDir, house.DockerConfig), feed: s.feeds.secrets, log: s.log}
+	docker.publish(context.Background()) // before readers are told that there is no more
+	s.kit.Go("docker configuration", docker.watch)
 	s.kit.Go("sources", s.sources.run)
 	s.kit.Go("merge", s.run)
 	s.kit.Waiting("sources of pods")

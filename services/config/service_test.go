@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -136,6 +137,33 @@ func TestManifestFolder(t *testing.T) {
 	if text := m.metrics(); !strings.Contains(text, `kubelet_desired_pods{static="true"} 1`) || !strings.Contains(text, `sextant_config_problems{source="file"} 1`) {
 		t.Error("metrics do not tell")
 	}
+}
+
+// TestDockerConfig: the node's own docker configuration, which docker makes root's alone, is
+// handed on as it is now.
+func TestDockerConfig(t *testing.T) {
+	m := newMachine(t, folder+standalone)
+	m.flags = []string{"--root-dir=" + m.dir}
+	m.start()
+	handed := func() (*configv1.Object, string) {
+		item := m.sec.Items()["Secret//"+house.DockerConfig]
+		secret := &v1.Secret{}
+		if err := secret.Unmarshal(item.GetObject()); err != nil {
+			t.Fatal(err)
+		}
+		return item, string(secret.Data[v1.DockerConfigJsonKey])
+	}
+	for _, text := range []string{`{"auths":{}}`, "nonsense"} { // which its reader judges
+		m.write(house.DockerConfig, text)
+		m.until("what is in it", func() bool { item, got := handed(); return got == text && item.GetError() == "" })
+	}
+	m.write(house.DockerConfig, strings.Repeat("x", maxDockerConfig+1))
+	m.until("an error", func() bool {
+		item, got := handed()
+		return got == "" && strings.Contains(item.GetError(), "longer than")
+	})
+	m.remove(house.DockerConfig)
+	m.until("none", func() bool { return len(m.sec.Items()) == 0 })
 }
 
 func TestDuplicateName(t *testing.T) {

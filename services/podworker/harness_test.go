@@ -213,7 +213,7 @@ func (n *node) live() {
 	j, _, err := journal.Open(store.Config{Path: filepath.Join(n.dir, "state", journal.FileName), Log: log})
 	n.must(err)
 	config := newCurrentConfig()
-	look := &lookups{in: in, config: config}
+	look := &lookups{in: in, rootDir: n.dir, config: config}
 	events := recorder{n}
 	n.metrics = prometheus.NewRegistry()
 	actuator, err := actuate.New(actuate.Config{

@@ -5,6 +5,9 @@ package podworker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -25,6 +29,7 @@ type lookups struct {
 	in *Inputs
 	// nodeName is used until the configuration tells.
 	nodeName string
+	rootDir  string
 	config   *currentConfig
 }
 
@@ -77,6 +82,23 @@ func (l *lookups) Secret(namespace, name string) (*v1.Secret, error) {
 		return nil, err
 	}
 	return o.secret, nil
+}
+
+// DockerConfig implements actuate.Lookups. config hands the file on, if there is one; while
+// it has not, the file itself has to do, where podworker may read it.
+func (l *lookups) DockerConfig() ([]byte, error) {
+	o, err := find(l.in.Secrets, "Secret", "", house.DockerConfig, "secret")
+	switch {
+	case errors.Is(err, errNotRead):
+		content, err := os.ReadFile(filepath.Join(l.rootDir, house.DockerConfig))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return content, err
+	case err != nil:
+		return nil, err
+	}
+	return o.secret.Data[v1.DockerConfigJsonKey], nil
 }
 
 // servicesKnown reports whether the Services there are can be relied upon. While

@@ -137,7 +137,7 @@ func (s *Service) wire() error {
 		return err
 	}
 	volumeClient := volumev1.NewVolumeServiceClient(volume)
-	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, config: s.config}
+	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, rootDir: s.cfg.RootDir, config: s.config}
 	actuator, err := actuate.New(
 		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
 		actuate.Deps{

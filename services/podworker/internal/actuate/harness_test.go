@@ -49,6 +49,7 @@ type facts struct {
 	objects  map[string]any // "ConfigMap/ns/name"
 	services []*v1.Service
 	node     NodeFacts
+	docker   []byte
 }
 
 func (f *facts) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
@@ -65,6 +66,7 @@ func (f *facts) Secret(namespace, name string) (*v1.Secret, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
 }
 
+func (f *facts) DockerConfig() ([]byte, error)          { return f.docker, nil }
 func (f *facts) Services(string) ([]*v1.Service, error) { return f.services, nil }
 func (f *facts) Node() NodeFacts                        { return f.node }
 

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -301,14 +299,13 @@ func (a *images) keyring(ctx context.Context, p *v1.Pod) pullauth.Keyring {
 
 // nodeKeyring is the node's own docker configuration, if it has one.
 func (a *images) nodeKeyring(ctx context.Context) pullauth.Keyring {
-	file := filepath.Join(a.cfg.rootDir(), "config.json")
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return pullauth.Keyring{}
+	content, err := a.deps.Lookups.DockerConfig()
+	var ring pullauth.Keyring
+	if err == nil && len(content) > 0 {
+		ring, err = pullauth.ParseConfig(content)
 	}
-	ring, err := pullauth.ParseConfig(content)
 	if err != nil {
-		a.log.WarnContext(ctx, "node's pull credentials not usable", "file", file, "error", err.Error())
+		a.log.WarnContext(ctx, "node's pull credentials not usable", "error", err.Error())
 	}
 	return ring
 }

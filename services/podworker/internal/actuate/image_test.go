@@ -193,6 +193,22 @@ func TestPullWithPlugin(t *testing.T) {
 	}
 }
 
+// TestTheNodesCredentials are for every pod; what cannot be read as such costs nothing else.
+func TestTheNodesCredentials(t *testing.T) {
+	n := start(t, false)
+	for config, user := range map[string]string{
+		"": "", "nonsense": "", `{"auths":{"r.example":{"auth":"cm9ib3Q6cA=="}}}`: "robot", `{"auths":{"other.example":{"auth":"cm9ib3Q6cA=="}}}`: "",
+	} {
+		n.facts.docker = []byte(config)
+		if _, err := n.ensure("r.example/app:1", v1.PullAlways); err != nil {
+			t.Fatal(err)
+		}
+		if got := request[*runtimeapi.PullImageRequest](n, "PullImage").GetAuth().GetUsername(); got != user {
+			t.Errorf("%s: pulled as %q, want %q", config, got, user)
+		}
+	}
+}
+
 func TestSerialPulls(t *testing.T) {
 	n := start(t, false)
 	n.conf.Origins = kubeletconfig.Origins{"serializeImagePulls": {File: "kubelet.yaml"}}

@@ -114,6 +114,9 @@ type Lookups interface {
 	// which apierrors.IsNotFound holds; any other error means "cannot tell now".
 	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
 	Secret(namespace, name string) (*v1.Secret, error)
+	// DockerConfig is the node's own docker configuration, with credentials for every pod;
+	// empty for none.
+	DockerConfig() ([]byte, error)
 	// Services of a namespace and of "default"; an error until they are known.
 	Services(namespace string) ([]*v1.Service, error)
 	// Node is what is known of this node now.
