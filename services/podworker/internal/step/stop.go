@@ -47,6 +47,7 @@ func (p *stops) stopSandboxes() bool {
 		all = false
 		a := Action{Kind: StopSandbox, ID: s.ID}
 		if f, failed := p.f.Failures[a.Key()]; p.backedOff(a.Key()) && failed {
+			p.unstopped(a.Key(), f)
 			p.waitFor("runtime", "stop-sandbox", f.Message, f.Retry)
 			continue
 		}
@@ -124,11 +125,20 @@ func (p *stops) stop(o *Instance, k *Kill, left time.Duration) {
 	}
 	if p.backedOff(a.Key()) {
 		f := p.f.Failures[a.Key()]
+		p.unstopped(a.Key(), f)
 		p.waitFor("runtime", "stop", f.Message, f.Retry)
 		return
 	}
 	a.Tell, k.Told = !k.Told, true
 	p.start(a)
+}
+
+// unstopped tells why a pod that ends does not: what is left of it could not be stopped, for
+// want of its network plugin for example.
+func (p *stops) unstopped(key Key, f Failure) {
+	if p.f.State == Terminating && !f.Away {
+		p.remind(string(key), f.Message, Event{Warning: true, Reason: "FailedKillPod", Message: "error killing pod: " + f.Message})
+	}
 }
 
 // turn reports whether a container may be stopped now: where all of a pod are,
