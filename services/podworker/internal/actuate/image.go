@@ -158,9 +158,11 @@ func (a *images) pull(ctx context.Context, cfg *kubeletconfig.Config, spec Image
 	ring.Add(keyring)
 	ring.Add(a.plugins.Keyring(ctx, providers(cfg), subjectOf(spec.Pod), wire.GetImage(), repository))
 	auths := ring.Lookup(repository)
-	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
-		Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID),
-	}}
+	// containerd takes the snapshotter from an annotation of these, CRI-O a policy from the namespace.
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID)},
+		Labels:   pod.SandboxLabels(spec.Pod), Annotations: pod.SandboxAnnotations(spec.Pod),
+	}
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
 	asked := a.deps.Clock.Now()
 	running := func() {}

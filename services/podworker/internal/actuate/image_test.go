@@ -5,6 +5,7 @@ package actuate
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 	"github.com/sextant-node/sextant/test/fakecri"
 
@@ -190,6 +192,25 @@ func TestPullWithPlugin(t *testing.T) {
 	}
 	if got := request[*runtimeapi.PullImageRequest](n, "PullImage").GetAuth().GetUsername(); got != "robot" {
 		t.Errorf("pulled as %q", got)
+	}
+}
+
+// TestThePodOfAPull: the runtime is told which pod an image is for, with its annotations, by
+// one of which containerd chooses the snapshotter (Kata Containers).
+func TestThePodOfAPull(t *testing.T) {
+	n := start(t, false)
+	p := web(func(p *v1.Pod) {
+		p.Labels, p.Annotations = map[string]string{"app": "web"}, map[string]string{"io.containerd.cri.runtime-handler": "kata"}
+	})
+	if _, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: "fake/sleep", Policy: v1.PullAlways}); err != nil {
+		t.Fatal(err)
+	}
+	sandbox := request[*runtimeapi.PullImageRequest](n, "PullImage").GetSandboxConfig()
+	if got := sandbox.GetMetadata(); got.GetName() != p.Name || got.GetNamespace() != p.Namespace || got.GetUid() != string(p.UID) {
+		t.Errorf("pulled for %v", got)
+	}
+	if !maps.Equal(sandbox.GetAnnotations(), pod.SandboxAnnotations(p)) || !maps.Equal(sandbox.GetLabels(), pod.SandboxLabels(p)) {
+		t.Errorf("pulled for a pod with %v and %v", sandbox.GetAnnotations(), sandbox.GetLabels())
 	}
 }
 
