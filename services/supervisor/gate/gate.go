@@ -32,6 +32,8 @@ const SystemBus = "/run/dbus/system_bus_socket"
 const (
 	// greeting is the time a client has to authenticate.
 	greeting = 10 * time.Second
+	// acceptAgain is the pause after a connection could not be accepted.
+	acceptAgain = 100 * time.Millisecond
 	// mostClients is how many may be connected at a time. A service has two
 	// connections, and a few more while it restarts.
 	mostClients = 32
@@ -84,7 +86,14 @@ func (g *Gate) run(ctx context.Context, listening func()) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("gate to the system bus: %w", err)
+			// For want of files or of memory: who is connected goes on, and others wait in the
+			// socket's queue.
+			g.warn("gate to the system bus", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptAgain):
+			}
+			continue
 		}
 		select {
 		case slots <- struct{}{}:

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -68,10 +69,15 @@ func answer(conn net.Conn, calls chan string) {
 // open runs a gate and returns its socket.
 func open(t *testing.T, uid int) (socket string, calls chan string) {
 	t.Helper()
+	return openSaying(t, uid, slog.DiscardHandler)
+}
+
+func openSaying(t *testing.T, uid int, log slog.Handler) (socket string, calls chan string) {
+	t.Helper()
 	busSocket, calls := bus(t)
 	socket = filepath.Join(t.TempDir(), "gate")
 	ctx, stop := context.WithCancel(t.Context())
-	g := &Gate{Socket: socket, UID: uint32(uid), Bus: busSocket, Policy: Slices{Root: pod.CgroupName{"demo"}}, Log: slog.New(slog.DiscardHandler)}
+	g := &Gate{Socket: socket, UID: uint32(uid), Bus: busSocket, Policy: Slices{Root: pod.CgroupName{"demo"}}, Log: slog.New(log)}
 	listening, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- g.run(ctx, func() { close(listening) }) }()
 	t.Cleanup(func() {
@@ -114,6 +120,61 @@ func TestGate(t *testing.T) {
 	}
 	if got := <-calls; got != "StopUnit" || len(calls) > 0 {
 		t.Errorf("the bus heard %s, and %d more calls", got, len(calls))
+	}
+}
+
+// lines are what was logged.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// TestShortOfFiles: who comes while the gate can open no file is served once it can again,
+// though others have stayed connected.
+func TestShortOfFiles(t *testing.T) {
+	said := make(lines, 100)
+	socket, _ := openSaying(t, os.Getuid(), slog.NewTextHandler(said, nil))
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	stays := dial()
+	if err := greet(bufio.NewReader(stays), stays); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	free, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err := errors.Join(err, unix.Close(free), unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+		t.Fatal(err)
+	}
+	enough := func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(enough)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 1, Max: limit.Max}); err != nil { // for the client's end
+		t.Fatal(err)
+	}
+	comes := dial()
+	select {
+	case line := <-said:
+		if !strings.Contains(line, unix.EMFILE.Error()) {
+			t.Errorf("said %q", line)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the gate does not say that it cannot accept")
+	}
+	enough()
+	if err := greet(bufio.NewReader(comes), comes); err != nil {
+		t.Error(err)
 	}
 }
 
