@@ -9,20 +9,25 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -260,6 +265,58 @@ func (d *deaf) Read(p []byte) (int, error) {
 	default:
 	}
 	return n, err
+}
+
+// TestAnothersPort: who takes the port of a bus that is away does not keep its clients
+// from the bus when that is back elsewhere.
+func TestAnothersPort(t *testing.T) {
+	l := newLab(t)
+	stop := l.start()
+	reader := l.client(house.Status)
+	l.until("connected", reader.Connected)
+	address, err := os.ReadFile(l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(strings.TrimSpace(string(address)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := os.ReadFile(bus.KeyFile(l.dir, house.Status))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	// It takes any key; this one tells the clients that it knows keys.
+	pair, err := nkeys.FromSeed(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, Nkeys: []*server.NkeyUser{{Nkey: public}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.Start()
+	defer func() { stranger.Shutdown(); stranger.WaitForShutdown() }()
+	l.until("connected to the stranger", func() bool { return stranger.NumClients() > 0 && reader.Connected() })
+	defer l.start()()
+
+	looks := listen(reader, house.PlegPods.Name)
+	owner := l.client(house.Pleg)
+	l.until("owner connected", owner.Connected)
+	l.until("an announcement", func() bool {
+		reader.Hello(&nodev1.HelloResponse{})
+		owner.Announce(t.Context(), house.PlegPods.Name, "a", feed.Revision{Epoch: "e", N: 1})
+		return stranger.NumClients() == 0 && heard(looks)()
+	})
 }
 
 // TestNothingIsMissedBeforeTheSubscriptionIsThere: what is announced after the look

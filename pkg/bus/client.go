@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,6 +47,8 @@ type ClientConfig struct {
 type Client struct {
 	cfg  ClientConfig
 	conn *nats.Conn
+	// dialled is the address of the present connection, or of the last one.
+	dialled atomic.Value
 
 	mu        sync.Mutex
 	listeners map[int]func(feed.Revision)
@@ -123,17 +126,36 @@ func (c *Client) connected(conn *nats.Conn) {
 // Dial implements nats.CustomDialer.
 func (c *Client) Dial(network, address string) (net.Conn, error) {
 	if c.cfg.URL == "" {
-		data, err := os.ReadFile(c.cfg.AddressFile)
-		if err != nil {
+		var err error
+		if address, err = c.address(); err != nil {
 			return nil, err
 		}
-		u, err := url.Parse(strings.TrimSpace(string(data)))
-		if err != nil {
-			return nil, err
-		}
-		address = u.Host
 	}
+	c.dialled.Store(address)
 	return net.DialTimeout(network, address, 2*time.Second)
+}
+
+// address is where the embedded server listens, or did before it went.
+func (c *Client) address() (string, error) {
+	data, err := os.ReadFile(c.cfg.AddressFile)
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(strings.TrimSpace(string(data)))
+	if err != nil {
+		return "", err
+	}
+	return u.Host, nil
+}
+
+// elsewhere reports whether the embedded server listens at another place than the one that
+// is connected to.
+func (c *Client) elsewhere() bool {
+	if c.cfg.URL != "" {
+		return false
+	}
+	address, err := c.address()
+	return err == nil && address != c.dialled.Load()
 }
 
 // Connected reports whether announcements travel now.
@@ -155,11 +177,20 @@ func (c *Client) Announce(_ context.Context, name, key string, revision feed.Rev
 	c.publish(subject(name, key), &feedv1.Announcement{Feed: name, Key: key, Revision: revision.Proto()})
 }
 
-// Hello publishes the service's heartbeat.
+// Hello publishes the service's heartbeat, on the bus of this node: any local user may
+// listen at the port of a bus that is away, and would keep who connects there.
 func (c *Client) Hello(hello proto.Message) {
-	if c.Connected() {
-		c.publish(HelloSubject(c.cfg.Service), hello)
+	if !c.Connected() {
+		return
 	}
+	if c.elsewhere() {
+		c.cfg.Log.Warn("bus", "error", "the server at "+fmt.Sprint(c.dialled.Load())+" is not the node's")
+		if err := c.conn.ForceReconnect(); err != nil {
+			c.cfg.Log.Debug("bus", "error", err.Error())
+		}
+		return
+	}
+	c.publish(HelloSubject(c.cfg.Service), hello)
 }
 
 func (c *Client) publish(subject string, m proto.Message) {
