@@ -343,6 +343,44 @@ func TestANewPodOfACachedObject(t *testing.T) {
 	m.until("the ConfigMap as it is", func() bool { return has("of-now") })
 }
 
+// TestOneListLater: of two pods with a claim of the same name, of which one list has the
+// first and the next one the second, the second is not made of the first one's claim.
+func TestOneListLater(t *testing.T) {
+	m, server := joined(t, "")
+	put := func(server *apitest.Server, uid, volume string) {
+		server.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"},
+			Spec:       v1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+		})
+		server.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}})
+		server.Put("pods", apiPod("db-0", uid, func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		}))
+	}
+	has := func(volume string) bool {
+		return strings.Contains(string(m.obj.Items()["PersistentVolumeClaim/ns/data"].GetObject()), volume)
+	}
+	put(server, "u1", "former")
+	m.start()
+	m.until("the claim", func() bool { return has("former") })
+
+	later := apitest.New(t)
+	put(later, "u2", "present")
+	release := later.Stall("get persistentvolumeclaims")
+	defer release()
+	later.Kubeconfig(t, m.dir)
+	m.until("the second pod", func() bool { return m.pods.Items()["u2"] != nil })
+	if err := m.obj.Pull(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if has("former") {
+		t.Error("the pod is given the volume of the one before it")
+	}
+	release()
+	m.until("the claim of now", func() bool { return has("present") })
+}
+
 // TestAPIServerGoes: what was heard stays complete, and the source tells.
 func TestAPIServerGoes(t *testing.T) {
 	m, server := joined(t, "")

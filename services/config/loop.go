@@ -70,7 +70,9 @@ func (s *Service) step(ctx context.Context) {
 }
 
 // holdObjects says which API objects the API server's pods of this life need, for as long as
-// something of before may not be true any more, and which those that have just come.
+// something of before may not be true any more, and which those that have just come. What
+// only pods needed that went in the same pass is forgotten: a pod that came in it needs the
+// object of that name that there is now, which may be another one.
 func (s *Service) holdObjects() {
 	l := &s.loop
 	current, _ := s.configuration.get()
@@ -86,6 +88,16 @@ func (s *Service) holdObjects() {
 		if l.published.Pods[uid] == nil {
 			arrived = append(arrived, l.direct[uid].refs)
 		}
+	}
+	staying := [][]refs.Ref{{{Kind: refs.Node, Name: current.Node.Name}}}
+	gone := false
+	for uid := range l.published.Pods {
+		d, stays := l.direct[uid]
+		staying = append(staying, d.refs)
+		gone = gone || !stays
+	}
+	if gone && len(arrived) > 0 && l.state.MirrorsKnown {
+		s.objects.Want(refs.Collect(current.Node.Name, staying, s.objects.Lookup), false)
 	}
 	s.objects.Fresh(refs.Collect(current.Node.Name, all, s.objects.Lookup))
 	s.objects.Arrived(refs.Collect(current.Node.Name, arrived, s.objects.Lookup))
