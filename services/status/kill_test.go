@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -182,4 +183,27 @@ func TestKillAnywhere(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNewMachineKilledBeforeItRegisters: a new machine was not registered yet when status
+// was killed. The Node there is of its name is still another machine's to it.
+func TestNewMachineKilledBeforeItRegisters(t *testing.T) {
+	if err := fault.Set("status.register=pause"); err != nil {
+		t.Fatal(err)
+	}
+	h := newHome(t, nil)
+	h.cluster.Away(true)
+	h.arm("")
+	h.eventually("a status without a Node", func() bool { return h.svc.node.last.get().Status != nil })
+	h.stopStatus()
+	devices := v1.ResourceList{"example.com/gpu": resource.MustParse("8")}
+	h.cluster.PutNode("n1", &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "former"}, Status: v1.NodeStatus{Capacity: devices, Allocatable: devices.DeepCopy()},
+	})
+	h.cluster.Away(false)
+	h.startStatus()
+	h.eventually("the node is ready", func() bool { return nodeReady(h.cluster.Node("n1")) })
+	if n := h.cluster.Node("n1").Status.Allocatable["example.com/gpu"]; !n.IsZero() {
+		t.Errorf("the new machine offers %s GPUs of the old one", n.String())
+	}
 }

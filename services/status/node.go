@@ -241,7 +241,7 @@ func (n *node) absent(now time.Time) (out []nodestatus.Away) {
 // publish gets each rendering (nodesync.Deps).
 func (n *node) publish(s nodesync.State) {
 	was := n.last.replace(s)
-	if err := n.journalStatus(was.Status, s); err != nil {
+	if err := n.journalStatus(was, s); err != nil {
 		n.log.Error("node status not journaled", service.KeyError, err.Error())
 	}
 	report := &statusv1.NodeReport{Name: s.Name, Standalone: s.Standalone, Registered: s.UID != "", Error: s.Err}
@@ -265,11 +265,17 @@ func (n *node) publish(s nodesync.State) {
 	}
 }
 
-func (n *node) journalStatus(was *v1.NodeStatus, s nodesync.State) error {
-	if was != nil && nodestatus.Same(*was, *s.Status) {
+func (n *node) journalStatus(was, s nodesync.State) error {
+	if !n.remembers(s) || n.remembers(was) && nodestatus.Same(*was.Status, *s.Status) {
 		return nil
 	}
 	return n.journal.PutNode(s.Name, s.Status)
+}
+
+// remembers reports whether a state is of a Node that is this machine's: what an earlier
+// process left says that there is one, and no status is left before it is registered.
+func (n *node) remembers(s nodesync.State) bool {
+	return s.Status != nil && (s.UID != "" || s.Standalone || n.earlier(s.Name) != nil)
 }
 
 // emit records an event about the Node; its UID is its name, as the kubelet has it.

@@ -327,7 +327,9 @@ func (s *Sync) register(ctx context.Context, facts Facts) error {
 		return nil
 	}
 	registration := facts.Registration
-	registration.Fresh = facts.Journaled == nil && s.rendered == nil
+	// However often it was rendered by now: a machine that waits for the API server, or for
+	// its own resources, is no less new.
+	registration.Fresh = facts.Journaled == nil
 	body, err := nodestatus.Patch(existing, nodestatus.Reconcile(existing, registration))
 	if err != nil {
 		return err

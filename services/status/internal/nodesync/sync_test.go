@@ -256,6 +256,43 @@ func TestTakesOver(t *testing.T) {
 	})
 }
 
+// TestNewMachine: a machine that remembers no Node takes one of its name over without the
+// devices that the former machine had, also when its own resources, or the API server, were
+// waited for.
+func TestNewMachine(t *testing.T) {
+	devices := v1.ResourceList{"example.com/gpu": resource.MustParse("8")}
+	before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "former"}, Status: v1.NodeStatus{Capacity: devices, Allocatable: devices}}
+	for name, wait := range map[string]func(r *rig){
+		"nothing": func(r *rig) { r.start() },
+		"its resources": func(r *rig) {
+			resources := r.facts.Input.Resources
+			r.change(func(f *Facts) { f.Settled, f.Input.Resources = false, nil })
+			r.start()
+			r.pass(3 * time.Second)
+			r.change(func(f *Facts) { f.Settled, f.Input.Resources = true, resources })
+		},
+		"the API server": func(r *rig) {
+			r.cluster.Away(true)
+			r.start()
+			r.pass(time.Minute)
+			r.cluster.Away(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				r.kill()
+				r.cluster = fakeapi.New()
+				r.cluster.PutNode("n1", before.DeepCopy())
+				wait(r)
+				r.pass(time.Minute)
+				if n := r.cluster.Node("n1"); r.ready() != v1.ConditionTrue || n.UID != "former" || !n.Status.Allocatable.Name("example.com/gpu", resource.DecimalSI).IsZero() {
+					t.Errorf("UID %s, allocatable %v", n.UID, n.Status.Allocatable)
+				}
+			})
+		})
+	}
+}
+
 func TestRegisterNodeFalse(t *testing.T) {
 	run(t, func(r *rig) {
 		r.kill()
