@@ -207,9 +207,25 @@ const leastRefresh = 10 * time.Second
 // tokenTTL is what a projection without expirationSeconds gets (API default).
 const tokenTTL = time.Hour
 
-// Token implements content.Objects. A token is replaced when four fifths of its life are
-// over, or after a day (the kubelet's rule). To a clock that is behind, its end is far
-// away: it is taken to live no longer than was asked for.
+// mostOverdue is the longest that a token which is to be replaced is not asked for again: as
+// often as a kubelet looks at a pod.
+const mostOverdue = time.Minute
+
+// renewal is how soon to ask for a token again that lives so much longer, of the life that
+// was asked for. It is replaced when four fifths of that are over, or after a day (the
+// kubelet's rule). One that is older could not be replaced. To a clock that is behind, its
+// end is far away: it is taken to live no longer than was asked for.
+func renewal(left, life time.Duration) time.Duration {
+	left = min(left, life)
+	wait := left - life/5
+	if wait <= 0 {
+		wait = min(left*4/5, mostOverdue)
+	}
+	return max(min(wait, 24*time.Hour), leastRefresh)
+}
+
+// Token implements content.Objects. The token may be one that an earlier call was answered
+// with.
 func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (string, time.Time, error) {
 	ttl := tokenTTL
 	if spec.ExpirationSeconds != nil {
@@ -220,7 +236,7 @@ func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (strin
 		return "", time.Time{}, err
 	}
 	now := l.now()
-	return token, now.Add(max(min(expires.Sub(now)*4/5, ttl*4/5, 24*time.Hour), leastRefresh)), nil
+	return token, now.Add(renewal(expires.Sub(now), ttl)), nil
 }
 
 // DriverToken implements demand.Objects.

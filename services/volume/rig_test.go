@@ -56,6 +56,10 @@ type tokens struct {
 	err   error
 	calls []*configv1.TokenRequest
 	now   func() time.Time
+	// keeps: the last token serves until four fifths of its life are over and, while the API
+	// server is away, after that.
+	keeps, away bool
+	kept        *configv1.TokenResponse
 }
 
 func (k *tokens) Token(_ context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
@@ -65,9 +69,20 @@ func (k *tokens) Token(_ context.Context, req *configv1.TokenRequest) (*configv1
 	if k.err != nil {
 		return nil, k.err
 	}
-	return &configv1.TokenResponse{
-		Token: fmt.Sprintf("token %d", len(k.calls)), ExpiresAt: timestamppb.New(k.now().Add(req.GetExpiration().AsDuration())),
-	}, nil
+	life := req.GetExpiration().AsDuration()
+	if k.keeps && k.kept != nil && (k.away || k.now().Before(k.kept.GetExpiresAt().AsTime().Add(-life/5))) {
+		return k.kept, nil
+	}
+	k.kept = &configv1.TokenResponse{Token: fmt.Sprintf("token %d", len(k.calls)), ExpiresAt: timestamppb.New(k.now().Add(life))}
+	return k.kept, nil
+}
+
+// keep has the last token kept, as config does, which cannot replace it while the API
+// server is away.
+func (k *tokens) keep(away bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.keeps, k.away = true, away
 }
 
 func (k *tokens) fail(err error) {

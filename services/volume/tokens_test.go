@@ -80,3 +80,43 @@ func TestTokens(t *testing.T) {
 		t.Error("a token that cannot be renewed made its volume go")
 	}
 }
+
+// TestTokenLookedAtBefore: a token is renewed when four fifths of its life are over, though
+// its volume was made sure of shortly before; one that could not be renewed then is asked for
+// again within a minute.
+func TestTokenLookedAtBefore(t *testing.T) {
+	const due = 8 * time.Minute
+	for name, test := range map[string]func(r *rig, clock *clocktesting.FakeClock){
+		"looked at": func(r *rig, clock *clocktesting.FakeClock) {
+			clock.Step(due - 10*time.Second)
+			r.configMap("c", map[string]string{"a": "2"})
+			r.Eventually("the change", func() bool { return r.read(r.path("u", "projected", "t", "a")) == "2" })
+			r.roundTrip("other")
+			clock.Step(10 * time.Second)
+		},
+		"not renewed": func(r *rig, clock *clocktesting.FakeClock) {
+			asked := len(r.tokens.asked())
+			r.tokens.keep(true)
+			clock.Step(due)
+			r.Eventually("it is asked for", func() bool { return len(r.tokens.asked()) > asked })
+			r.roundTrip("other")
+			r.tokens.keep(false)
+			clock.Step(time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, clock := newRig(t, nil), clocktesting.NewFakeClock(time.Now())
+			r.stop()
+			r.start(func(d *volume.Deps) { d.Clock = clock })
+			r.tokens.now = clock.Now
+			r.tokens.keep(false)
+			r.configMap("c", map[string]string{"a": "1"})
+			r.declare(of(t, "u", "- {name: t, projected: {sources: [{configMap: {name: c}}, {serviceAccountToken: {path: token, expirationSeconds: 600}}]}}\n"))
+			r.Eventually("the first token", func() bool { return r.volume("u", "t").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED })
+			token := func() string { return r.read(r.path("u", "projected", "t", "token")) }
+			had := token()
+			test(r, clock)
+			r.Eventually("a new token", func() bool { return token() != had })
+		})
+	}
+}
