@@ -62,22 +62,31 @@ func (f Folder) Write(files map[string]File, now time.Time) (changed bool, err e
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if current == "" || !same(filepath.Join(f.Path, current), files) {
-		if current, err = f.swap(files, now); err != nil {
-			return false, err
-		}
-		changed = true
+	if current != "" && same(filepath.Join(f.Path, current), files) {
+		return false, errors.Join(f.show(files), f.sweep(current, files))
 	}
-	return changed, errors.Join(f.own(f.Path), f.link(files), f.sweep(current, files))
+	if current, err = f.swap(files, now); err != nil {
+		return false, err
+	}
+	return true, f.sweep(current, files)
 }
 
-// swap writes a new data folder and makes it the current one.
+// show makes the names a user sees, in a folder that the user may enter.
+func (f Folder) show(files map[string]File) error {
+	return errors.Join(f.own(f.Path), f.link(files))
+}
+
+// swap writes a new data folder and makes it the current one. The names come before that:
+// what has a current one counts as written, whenever the process ends.
 func (f Folder) swap(files map[string]File, now time.Time) (name string, err error) {
 	fresh, err := os.MkdirTemp(f.Path, now.UTC().Format("..2006_01_02_15_04_05."))
 	if err != nil {
 		return "", err
 	}
-	if err := f.fill(fresh, files); err != nil {
+	if err = f.fill(fresh, files); err == nil {
+		err = f.show(files)
+	}
+	if err != nil {
 		return "", errors.Join(err, mounts.RemoveTree(fresh))
 	}
 	link := filepath.Join(f.Path, newLink)
@@ -165,7 +174,7 @@ func folders(files map[string]File) []string {
 	return all
 }
 
-// link makes the names a user sees.
+// link makes a link of each top-level name.
 func (f Folder) link(files map[string]File) error {
 	for top := range tops(files) {
 		name, target := filepath.Join(f.Path, top), path.Join(dataLink, top)

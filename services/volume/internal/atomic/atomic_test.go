@@ -126,6 +126,41 @@ func TestLayoutIsTheKubelets(t *testing.T) {
 	}
 }
 
+// TestWrittenIsWhole: at no moment does a folder count as written that lacks a name, or that
+// its owner may not enter yet: after a kill at that moment containers would be started.
+func TestWrittenIsWhole(t *testing.T) {
+	f := folder(t)
+	if err := os.Chmod(f.Path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	content := files{}
+	for i := range 200 {
+		content[fmt.Sprintf("f%03d", i)] = file("x")
+	}
+	done := make(chan error, 1)
+	go func() { _, err := f.Write(content, noon); done <- err }()
+	for ended := false; !ended && !atomic.Written(f.Path); {
+		select {
+		case err := <-done:
+			done <- err
+			ended = true
+		default:
+		}
+	}
+	missing := 0
+	for name := range content {
+		if _, err := os.Stat(filepath.Join(f.Path, name)); err != nil {
+			missing++
+		}
+	}
+	if info, err := os.Stat(f.Path); err != nil || info.Mode().Perm() != f.Mode || missing > 0 {
+		t.Errorf("it counts as written: %v, %v, %d names are missing", info, err, missing)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestEqualFilesChangeNothing(t *testing.T) {
 	f := folder(t)
 	content := files{"a": file("1"), "sub/b": file("2")}
