@@ -5,6 +5,7 @@ package volume_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -386,6 +387,36 @@ func TestADriverThatComesAndGoes(t *testing.T) {
 	s.driver.Stop() // which ends the call
 	s.serve()
 	s.gone("u")
+}
+
+// TestAnOrphan: a volume that another agent left staged, for its driver could not let go of
+// it, is unstaged when the driver can. It is not in use then any more, which lets it be
+// attached to another node.
+func TestAnOrphan(t *testing.T) {
+	s := newStorage(t)
+	s.stop()
+	dir := filepath.Join(s.root, "plugins/kubernetes.io/csi/csi.example/0123")
+	if err := os.MkdirAll(filepath.Join(dir, "globalmount"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	s.write(filepath.Join(dir, "vol_data.json"), `{"driverName":"csi.example","volumeHandle":"vol-9"}`)
+	if err := csidriver.Faults(s.data, "NodeUnstageVolume fail INTERNAL"); err != nil {
+		t.Fatal(err)
+	}
+	s.start(nil)
+	// Once at the start, once when the driver has registered, and again.
+	s.Eventually("it is asked for", func() bool { return strings.Count(s.calls(), "NodeUnstageVolume vol-9") > 2 })
+	if item, _ := s.node.Get("node"); !slices.Equal(item.GetInUse(), []string{"kubernetes.io/csi/csi.example^vol-9"}) {
+		t.Errorf("in use: %v", item.GetInUse())
+	}
+	if err := csidriver.Faults(s.data); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually("it is gone", func() bool {
+		item, ok := s.node.Get("node")
+		_, err := os.Stat(dir)
+		return ok && len(item.GetInUse()) == 0 && errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // TestExpansion is the node's part of KEP-1790: the claim says that it goes on

@@ -46,10 +46,11 @@ type madePlugins struct {
 	drivers  *csi.Drivers
 	csi      *csi.Manager
 	changed  signal.Signal
+	reapers  map[string]signal.Signal // by driver; see reap
 }
 
 func newPlugins(kit *service.Kit, root string, host Host, file *store.Store, now func() time.Time, observe csi.Observe) (*madePlugins, error) {
-	m := &madePlugins{kit: kit, layout: pod.Layout{Root: root}, changed: signal.New()}
+	m := &madePlugins{kit: kit, layout: pod.Layout{Root: root}, changed: signal.New(), reapers: map[string]signal.Signal{}}
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
@@ -126,7 +127,7 @@ func (m *madePlugins) run(node *nodeItem) func(context.Context) error {
 		}()
 		for {
 			node.publish(ctx)
-			m.reap(node.pods)
+			m.reap(ctx, node)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -139,13 +140,26 @@ func (m *madePlugins) run(node *nodeItem) func(context.Context) error {
 	}
 }
 
-// reap has drivers unstage what no pod uses.
-func (m *madePlugins) reap(pods *pods) {
+// reap has drivers unstage what no pod uses, and tries again those that did not: a volume
+// that is staged is in use, and is attached to no other node. Each has a goroutine of its own,
+// so that one that hangs holds up no other. Only run's goroutine calls it.
+func (m *madePlugins) reap(ctx context.Context, node *nodeItem) {
 	for _, d := range m.drivers.List() {
-		pods.background(func() {
-			if err := m.csi.Reap(context.Background(), d.Name); err != nil {
-				m.kit.Log.Warn("volumes that no pod uses are staged still", "driver", d.Name, "error", err.Error())
-			}
+		if wake, ok := m.reapers[d.Name]; ok {
+			wake.Send()
+			continue
+		}
+		wake := signal.New()
+		m.reapers[d.Name] = wake
+		node.pods.background(func() {
+			retries.Work(ctx, wake, func(context.Context) bool {
+				err := m.csi.Reap(context.Background(), d.Name)
+				if err != nil {
+					m.kit.Log.Warn("volumes that no pod uses are staged still", "driver", d.Name, "error", err.Error())
+				}
+				node.publish(ctx)
+				return err == nil
+			})
 		})
 	}
 }
