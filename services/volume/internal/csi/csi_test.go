@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -799,4 +800,34 @@ func TestNamesThatAreNotFolders(t *testing.T) {
 		r.refused(q, "is not the name of a folder")
 	}
 	r.want("")
+}
+
+// TestADeadSocketOfADriver: a driver that was killed left its registration socket. Its
+// successor registers at another path, and is the driver.
+func TestADeadSocketOfADriver(t *testing.T) {
+	r := newRig(t, all...)
+	r.drivers.Unregister(r.plugin())
+	dead := r.plugin()
+	dead.Socket = filepath.Join(t.TempDir(), "old-reg.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead.Socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := r.drivers.Register(t.Context(), dead); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.drivers.Register(t.Context(), r.plugin()); err == nil || !strings.Contains(err.Error(), "is registered at") {
+		t.Errorf("while the first one lives: %v", err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.drivers.Register(t.Context(), r.plugin()); err != nil {
+		t.Errorf("the successor is refused: %v", err)
+	}
+	r.drivers.Unregister(dead) // the socket is removed at last
+	if list := r.drivers.List(); len(list) != 1 || list[0].Socket != r.config.Registration {
+		t.Errorf("drivers: %+v", list)
+	}
 }

@@ -4,13 +4,17 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
@@ -138,7 +142,7 @@ func (d *Drivers) Register(ctx context.Context, p pluginregistration.Plugin) err
 	fresh.NodeID, fresh.MaxVolumes, fresh.Topology = info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments()
 	d.mu.Lock()
 	before := d.all[p.Name]
-	if before != nil && before.Socket != p.Socket && exists(before.Socket) {
+	if before != nil && before.Socket != p.Socket && listens(before.Socket) {
 		d.mu.Unlock()
 		return closing(fresh, fmt.Errorf("CSI driver %s is registered at %s already", p.Name, before.Socket))
 	}
@@ -228,6 +232,16 @@ func closing(d *driver, err error) error {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// listens reports whether somebody may be behind a socket. One that was killed leaves it.
+func listens(path string) bool {
+	conn, err := net.Dial("unix", path) // which does not wait: it is taken in by the kernel, or not
+	if err != nil {
+		return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
+	}
+	_ = conn.Close() // nothing was said
+	return true
 }
 
 // Unregister lets a driver go whose socket is gone (pluginregistration.Type).
