@@ -55,6 +55,8 @@ type home struct {
 	svc        *Service
 
 	static map[string]*v1.Pod // what the manifests say, by UID
+	// silent is since when the runtime does not answer; nil when it does.
+	silent *timestamppb.Timestamp
 	// unheard: config has not heard the API server, and lists what it once was told.
 	unheard bool
 	// unapart: config is of the former version, whose pods carry their status.
@@ -210,7 +212,11 @@ func (h *home) begin(s house.Service) {
 		runtime.SetComplete(context.Background(), true)
 		n.publish = func() {
 			publish()
-			state(&plegv1.RuntimeState{Name: "containerd", Version: "2", Responding: true, Since: since, Status: status})
+			answers := &plegv1.RuntimeState{Name: "containerd", Version: "2", Responding: true, Since: since, Status: status}
+			if h.silent != nil {
+				answers.Responding, answers.Since = false, h.silent
+			}
+			state(answers)
 		}
 	case house.Prober:
 		n.publish = publisher(h, kit, house.ProberVerdicts, func(p *testPod) *proberv1.PodVerdicts { return p.verdicts })

@@ -54,6 +54,7 @@ type node struct {
 	mu      sync.Mutex
 	away    map[string]time.Time // parts that do not answer
 	partial map[string]time.Time // sources that are not complete
+	runtime turn
 	events  int
 
 	read      string // whose journaled status was read
@@ -180,7 +181,9 @@ func (n *node) input(config *kubeletconfig.Config, name string) nodestatus.Input
 		down := end.GetStage() > podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING
 		in.ShuttingDown = &down
 	}
-	in.Runtime, _ = n.in.runtime.Get(runtimeKey)
+	if r, ok := n.in.runtime.Get(runtimeKey); ok {
+		in.Runtime = n.timed(r, time.Now())
+	}
 	in.Resources, _ = n.in.resources.Get(nodeKey)
 	in.VolumesInUse = n.in.inUse()
 	in.Images, _ = n.in.images.Get(imagesKey)
@@ -195,6 +198,25 @@ func (n *node) input(config *kubeletconfig.Config, name string) nodestatus.Input
 		n.age(in.Sources, time.Now())
 	}
 	return in
+}
+
+// turn is since when the runtime does, or does not, respond.
+type turn struct {
+	told time.Time // by pleg, on the wall clock of that moment
+	at   time.Time // the same on this process's clock, which nobody sets
+}
+
+// timed is the runtime with a time that steps of the wall clock do not touch: how long it is
+// silent is counted from what that clock said when it was heard of.
+func (n *node) timed(r *nodestatus.Runtime, now time.Time) *nodestatus.Runtime {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.runtime.at.IsZero() || !n.runtime.told.Equal(r.Since) {
+		n.runtime = turn{r.Since, now.Add(-max(0, now.Sub(r.Since)))}
+	}
+	out := *r
+	out.Since = n.runtime.at
+	return &out
 }
 
 // age tells each source that is not complete since when that was noticed.

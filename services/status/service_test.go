@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 	"github.com/sextant-node/sextant/test/fakeapi"
 )
 
@@ -487,5 +489,28 @@ func TestOtherCredentials(t *testing.T) {
 	defer cancel()
 	if err := other.Eventually(ctx, func() bool { return other.Lease("n1") != nil }); err != nil {
 		t.Error("the other API server was never talked to")
+	}
+}
+
+// TestSilenceOfAnotherClock: the runtime fell silent when the node's clock was two hours
+// ahead, and that was set right since: the node is not ready when the grace is over, not two
+// hours later.
+func TestSilenceOfAnotherClock(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	h.eventually("the node is ready", func() bool { return nodeReady(h.cluster.Node("n1")) })
+	h.mu.Lock()
+	h.silent = timestamppb.New(time.Now().Add(2 * time.Hour))
+	h.mu.Unlock()
+	h.refresh(house.Pleg)
+	var in nodestatus.Input
+	h.eventually("the silence is heard of", func() bool {
+		f, ok := h.svc.node.facts()
+		in = f.Input
+		return ok && in.Runtime != nil && !in.Runtime.Responding
+	})
+	in.Now, in.Old = time.Now().Add(time.Minute), h.cluster.Node("n1").Status
+	if n := (&v1.Node{Status: nodestatus.Render(in)}); nodeReady(n) {
+		t.Error("the node is ready a minute after its runtime fell silent")
 	}
 }
