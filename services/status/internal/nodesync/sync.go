@@ -358,8 +358,11 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	// report that is due anyway.
 	same := bytes.Equal(news, s.ignored)
 	if same && s.written.IsZero() {
-		// An earlier process wrote it: others see how old it is.
-		s.written = nodestatus.Heartbeat(s.node.Status)
+		// An earlier process wrote it: others see how old it is. What it wrote by a clock that
+		// was ahead is of no age, and is written again now.
+		if at := nodestatus.Heartbeat(s.node.Status); !at.After(now) {
+			s.written = at
+		}
 		s.reportIn = jitter(facts.Report)
 	}
 	if same && now.Sub(s.written) < s.reportIn {

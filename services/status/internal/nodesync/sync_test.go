@@ -559,3 +559,26 @@ func TestHeartbeatOfBefore(t *testing.T) {
 		}
 	})
 }
+
+// TestHeartbeatOfAnotherClock: a clock that was ahead was set right between two processes. The
+// Node is reported at once, and as often as ever.
+func TestHeartbeatOfAnotherClock(t *testing.T) {
+	run(t, func(r *rig) {
+		r.pass(time.Minute)
+		r.kill()
+		n := r.cluster.Node("n1")
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(time.Now().Add(12 * time.Hour))
+		}
+		r.cluster.PutNode("n1", n)
+		status := n.Status
+		r.change(func(f *Facts) { f.Journaled = &status })
+		r.start()
+		before := len(r.cluster.Requests("patch", "nodes/status"))
+		r.pass(time.Hour)
+		// At the start, at most seven and a half minutes later, and then every five.
+		if n := len(r.cluster.Requests("patch", "nodes/status")) - before; n < 10 || n > 14 {
+			t.Errorf("%d reports in an hour", n)
+		}
+	})
+}
