@@ -73,7 +73,7 @@ func newInputs(kit *service.Kit, fileLabel func(*v1.SELinuxOptions) (string, err
 	return in, nil
 }
 
-// gate reports whether a feature gate is on.
+// gate reports whether a feature gate is known to be on.
 func (in *inputs) gate(name string) bool {
 	conf, ok := in.kubelet.Get("kubelet")
 	return ok && conf.Gate(name)
@@ -302,7 +302,13 @@ func (l lookups) NodeName() string {
 }
 
 // Gate implements demand.Objects.
-func (l lookups) Gate(name string) bool { return l.gate(name) }
+func (l lookups) Gate(name string) (bool, error) {
+	conf, ok := l.kubelet.Get("kubelet")
+	if !ok {
+		return false, content.ErrWait
+	}
+	return conf.Gate(name), nil
+}
 
 // FileLabel implements demand.Objects.
 func (l lookups) FileLabel(o *v1.SELinuxOptions) (string, error) { return l.fileLabel(o) }

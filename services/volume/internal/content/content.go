@@ -40,8 +40,9 @@ type Objects interface {
 	// Certificate is the key and the certificate chain of a source of a volume, both
 	// PEM, and when to look again.
 	Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error)
-	// Gate reports whether a feature gate is on.
-	Gate(name string) bool
+	// Gate reports whether a feature gate is on. The error wraps ErrWait while that is not
+	// known.
+	Gate(name string) (bool, error)
 	// Allocatable is the node's, for resource fields without a limit.
 	Allocatable() (v1.ResourceList, error)
 }

@@ -35,7 +35,7 @@ type objects struct {
 	gates      string
 }
 
-func (o objects) Gate(name string) bool { return strings.Contains(o.gates, name) }
+func (o objects) Gate(name string) (bool, error) { return strings.Contains(o.gates, name), nil }
 
 func (o objects) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error) {
 	if err, ok := o.failures["Certificate"]; ok {

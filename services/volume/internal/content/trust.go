@@ -17,8 +17,8 @@ import (
 // trustBundle puts the trust anchors of ClusterTrustBundles in (KEP-3257). Those that are
 // optional and are not there leave an empty file.
 func (b *builder) trustBundle(s *v1.ClusterTrustBundleProjection, defaultMode int32) error {
-	if !b.objects.Gate("ClusterTrustBundleProjection") {
-		return errors.New("clusterTrustBundle: the feature gate ClusterTrustBundleProjection is off")
+	if err := b.gated("clusterTrustBundle", "ClusterTrustBundleProjection"); err != nil {
+		return err
 	}
 	text, err := b.objects.TrustBundle(s)
 	if errors.Is(err, ErrAbsent) && s.Optional != nil && *s.Optional {
@@ -41,8 +41,8 @@ func (b *builder) trustBundle(s *v1.ClusterTrustBundleProjection, defaultMode in
 
 // certificate puts a key and the certificate that was issued for it in (KEP-4317).
 func (b *builder) certificate(source int, s *v1.PodCertificateProjection, defaultMode int32) error {
-	if !b.objects.Gate("PodCertificateRequest") {
-		return errors.New("podCertificate: the feature gate PodCertificateRequest is off")
+	if err := b.gated("podCertificate", "PodCertificateRequest"); err != nil {
+		return err
 	}
 	key, chain, refresh, err := b.objects.Certificate(b.pod, b.volume, source, s)
 	if err != nil {
@@ -59,6 +59,18 @@ func (b *builder) certificate(source int, s *v1.PodCertificateProjection, defaul
 		if err := b.put(f.path, b.own(f.data, defaultMode)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// gated says that a source is not to be had, if its feature gate is not on.
+func (b *builder) gated(source, gate string) error {
+	on, err := b.objects.Gate(gate)
+	if err != nil {
+		return fmt.Errorf("%s: feature gate %s: %w", source, gate, err)
+	}
+	if !on {
+		return fmt.Errorf("%s: the feature gate %s is off", source, gate)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ type Objects interface {
 	// NodeName is this node's.
 	NodeName() string
 	// Gate reports whether a feature gate is on.
-	Gate(name string) bool
+	Gate(name string) (bool, error)
 	// FileLabel is the SELinux label of files for processes with these options; empty
 	// without options, and on a node without SELinux.
 	FileLabel(*v1.SELinuxOptions) (string, error)

@@ -26,7 +26,7 @@ type given struct {
 
 func (g *given) Driver(string) (*storagev1.CSIDriver, error) { return g.driver, nil }
 func (g *given) NodeName() string                            { return "n1" }
-func (g *given) Gate(name string) bool                       { return name == "SELinuxMount" && g.all }
+func (g *given) Gate(name string) (bool, error)              { return name == "SELinuxMount" && g.all, nil }
 func (g *given) Node() (*v1.Node, error)                     { return g.node, nil }
 
 // FileLabel is the level; this node has no level "bad".

@@ -19,8 +19,10 @@ func Label(p *v1.Pod, v *v1.Volume, exclusive bool, o Objects) (string, error) {
 	if c := p.Spec.SecurityContext; c != nil && c.SELinuxChangePolicy != nil && *c.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
 		return "", nil
 	}
-	if !exclusive && !o.Gate("SELinuxMount") {
-		return "", nil
+	if !exclusive {
+		if on, err := o.Gate("SELinuxMount"); err != nil || !on {
+			return "", err
+		}
 	}
 	var labels []string
 	for kind, c := range pod.Containers(p) {

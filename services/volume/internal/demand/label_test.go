@@ -3,6 +3,7 @@
 package demand
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -75,5 +76,24 @@ func TestLabels(t *testing.T) {
 				judge("inline", a, err)
 			}
 		})
+	}
+}
+
+// ungated is given by a node that does not know its configuration yet.
+type ungated struct{ *given }
+
+var errNotYet = errors.New("not yet")
+
+func (ungated) Gate(string) (bool, error) { return false, errNotYet }
+
+// TestLabelByAGateThatIsNotKnown: a volume is not mounted without a label that it may be to
+// have.
+func TestLabelByAGateThatIsNotKnown(t *testing.T) {
+	p, v := subject(nil), &v1.Volume{Name: "data"}
+	if label, err := Label(p, v, false, ungated{&given{}}); !errors.Is(err, errNotYet) {
+		t.Errorf("label %q, %v", label, err)
+	}
+	if _, err := Label(p, v, true, ungated{&given{}}); err != nil {
+		t.Errorf("of one pod alone: %v", err)
 	}
 }

@@ -361,7 +361,7 @@ func (o objects) Driver(string) (*storagev1.CSIDriver, error) {
 }
 
 func (objects) NodeName() string                             { return "n" }
-func (objects) Gate(string) bool                             { return false }
+func (objects) Gate(string) (bool, error)                    { return false, nil }
 func (objects) FileLabel(*v1.SELinuxOptions) (string, error) { return "", nil }
 func (objects) Allocatable() (v1.ResourceList, error)        { return v1.ResourceList{}, nil }
 func (objects) AllocatableOnce() (v1.ResourceList, error)    { return v1.ResourceList{}, nil }
