@@ -269,10 +269,29 @@ func (in *Inputs) sourcesComplete() bool {
 	return true
 }
 
+// podsSaid reports whether it is known what pods there are to run, as far as can be: every
+// source was read, or config says why it cannot be. Then the node runs what it ran before,
+// and images that something else may need are pulled when it comes.
+func (in *Inputs) podsSaid() bool {
+	if in.Pods.Listed() {
+		return in.Pods.Complete()
+	}
+	if !in.Pods.Synced() || !in.Sources.Complete() {
+		return false
+	}
+	for name, s := range in.Sources.Items() {
+		if !s.GetComplete() && s.GetError() == "" || !in.reachedSource(name) {
+			return false
+		}
+	}
+	return true
+}
+
 // usedImages are those that containers of the runtime were made from, and those of pods
-// that may get one yet, which ended ones do not; not known until both feeds are complete.
+// that may get one yet, which ended ones do not; not known until pleg has listed all, and
+// config said what there is.
 func (in *Inputs) usedImages(ended map[types.UID]bool) (images.Used, bool) {
-	if !in.Records.Complete() || !in.Pods.Complete() {
+	if !in.Records.Complete() || !in.podsSaid() {
 		return nil, false
 	}
 	used := images.Used{}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/pod"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
@@ -102,6 +104,26 @@ func (nowhere) Set(context.Context, string, *podworkerv1.Images) (feed.Revision,
 	return feed.Revision{}, nil
 }
 func (nowhere) SetComplete(context.Context, bool) {}
+
+// TestImagesWithoutTheAPIServer: a node that was started without its API server knows which
+// images it uses, once config has said that it cannot be reached.
+func TestImagesWithoutTheAPIServer(t *testing.T) {
+	n := newNode(t)
+	n.pods.SetComplete(context.Background(), false)
+	n.set(n.sources.Set(context.Background(), pod.SourceAPI, &configv1.Source{Name: pod.SourceAPI}))
+	n.live()
+	n.desire(static("one"))
+	n.until("a static pod runs", func() bool { return n.settled(static("one").UID) })
+	if _, known := n.loop.usedImages(); known {
+		t.Error("known before the API server was heard")
+	}
+	n.desire(web("kept"))
+	n.set(n.sources.Set(context.Background(), pod.SourceAPI, &configv1.Source{Name: pod.SourceAPI, Error: "connection refused"}))
+	n.until("the pod of before runs", func() bool { return n.settled(web("kept").UID) })
+	if used, known := n.loop.usedImages(); !known || !used["fake/sleep"] {
+		t.Errorf("known %v: no image is removed, and pods are evicted in their place", known)
+	}
+}
 
 // TestImagesOfEndedPods are removed once the runtime has no container of them, though the API
 // server has the pods still. Those of a pod that is to start stay.
