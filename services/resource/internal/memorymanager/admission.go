@@ -253,7 +253,7 @@ func (a *Admission) reuse(p *v1.Pod, c *v1.Container, mask topology.Mask, need t
 	}
 }
 
-// ErrNoNodes: no NUMA nodes have so much memory, in the kubelet's words.
+// ErrNoNodes says that no NUMA nodes have so much memory, in the words of the kubelet.
 var ErrNoNodes = errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
 
 // Fits reports whether blocks fit beside those of others: the nodes have so much left, and
