@@ -70,11 +70,11 @@ func TestALocalVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.configMap("cm", map[string]string{"a": "2"})
-	r.Eventually("the change", func() bool { return r.read(r.path("u", "configmap", "cm", "a")) == "2" })
+	r.becomes("the change", r.path("u", "configmap", "cm", "a"), "2")
 	r.stop()
 	r.start(nil)
 	r.configMap("cm", map[string]string{"a": "3"})
-	r.Eventually("the change after a restart", func() bool { return r.read(r.path("u", "configmap", "cm", "a")) == "3" })
+	r.becomes("the change after a restart", r.path("u", "configmap", "cm", "a"), "3")
 	r.stop() // when all that goes on has come to its end
 	r.start(nil)
 	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {

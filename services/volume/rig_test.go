@@ -4,7 +4,9 @@ package volume_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -257,6 +259,19 @@ func (r *rig) read(path string) string {
 		r.Fatal(err)
 	}
 	return string(text)
+}
+
+// becomes waits for what a file of a volume is to hold. It is away for who is on the way to it
+// when a volume is written anew, as with a kubelet.
+func (r *rig) becomes(what, path, want string) {
+	r.Helper()
+	r.Eventually(what, func() bool {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.Fatal(err)
+		}
+		return string(text) == want
+	})
 }
 
 func (r *rig) write(path, text string) {

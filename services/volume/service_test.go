@@ -193,7 +193,7 @@ func TestAnUpdatedPodUpdatesItsFiles(t *testing.T) {
 	r.ready("u")
 	p.Labels["v"] = "2"
 	r.declare(p)
-	r.Eventually("the new label", func() bool { return r.read(r.path("u", "downward-api", "d", "labels")) == `v="2"` })
+	r.becomes("the new label", r.path("u", "downward-api", "d", "labels"), `v="2"`)
 }
 
 func TestWhatIsMissingIsSaid(t *testing.T) {

@@ -90,7 +90,7 @@ func TestTokenLookedAtBefore(t *testing.T) {
 		"looked at": func(r *rig, clock *clocktesting.FakeClock) {
 			clock.Step(due - 10*time.Second)
 			r.configMap("c", map[string]string{"a": "2"})
-			r.Eventually("the change", func() bool { return r.read(r.path("u", "projected", "t", "a")) == "2" })
+			r.becomes("the change", r.path("u", "projected", "t", "a"), "2")
 			r.roundTrip("other")
 			clock.Step(10 * time.Second)
 		},
