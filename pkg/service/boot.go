@@ -15,7 +15,7 @@ import (
 // the clock is set.
 const StartedHeader = "Sextant-Started"
 
-// SinceBoot is how long ago the machine booted, by a clock that nobody sets.
+// SinceBoot is how long ago the machine booted, by CLOCK_BOOTTIME, which steps of the wall clock do not change.
 func SinceBoot() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

@@ -275,16 +275,34 @@ func TestOfflineStart(t *testing.T) {
 	m.until("serving", func() bool { return m.health() == "HEALTH_SERVING " && m.obj.Complete() })
 }
 
+// theConfigMap returns functions that change the ConfigMap which pods with withRefs name, and
+// that report whether config.objects has it with a value.
+func theConfigMap(m *machine, server *apitest.Server) (put func(string), has func(string) bool) {
+	put = func(value string) {
+		server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"k": value}})
+	}
+	has = func(value string) bool {
+		return strings.Contains(string(m.obj.Items()["ConfigMap/ns/m"].GetObject()), value)
+	}
+	return put, has
+}
+
+// aNewPod binds another pod with the same references, and returns when config.pods has it and
+// config.objects is read as it was published before that.
+func aNewPod(t *testing.T, m *machine, server *apitest.Server) {
+	t.Helper()
+	server.Put("pods", apiPod("app-2", "u2", withRefs))
+	m.until("the new pod", func() bool { return m.pods.Items()["u2"] != nil })
+	if err := m.obj.Pull(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestANewPodOfAKeptObject: a pod that came while config was away is not made of what its
 // ConfigMap was before, which is kept for a pod of then.
 func TestANewPodOfAKeptObject(t *testing.T) {
 	m, server := joined(t, "")
-	put := func(value string) {
-		server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"k": value}})
-	}
-	has := func(value string) bool {
-		return strings.Contains(string(m.obj.Items()["ConfigMap/ns/m"].GetObject()), value)
-	}
+	put, has := theConfigMap(m, server)
 	put("of-then")
 	server.Put("pods", apiPod("app", "u1", withRefs))
 	stop := m.start()
@@ -301,12 +319,7 @@ func TestANewPodOfAKeptObject(t *testing.T) {
 	if !has("of-then") {
 		t.Error("the pod of then has to wait")
 	}
-	server.Put("pods", apiPod("app-2", "u2", withRefs))
-	m.until("the new pod", func() bool { return m.pods.Items()["u2"] != nil })
-	// What is told before the pod is here with the next answer.
-	if err := m.obj.Pull(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	aNewPod(t, m, server)
 	if has("of-then") {
 		t.Error("the new pod would be made of what the ConfigMap was before")
 	}
@@ -320,23 +333,13 @@ func TestANewPodOfAKeptObject(t *testing.T) {
 // not made of what one was up to a minute ago, which another pod has.
 func TestANewPodOfACachedObject(t *testing.T) {
 	m, server := joined(t, "configMapAndSecretChangeDetectionStrategy: Cache\n")
-	put := func(value string) {
-		server.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"k": value}})
-	}
-	has := func(value string) bool {
-		return strings.Contains(string(m.obj.Items()["ConfigMap/ns/m"].GetObject()), value)
-	}
+	put, has := theConfigMap(m, server)
 	put("of-then")
 	server.Put("pods", apiPod("app", "u1", withRefs))
 	m.start()
 	m.until("the ConfigMap", func() bool { return has("of-then") })
 	put("of-now")
-	server.Put("pods", apiPod("app-2", "u2", withRefs))
-	m.until("the new pod", func() bool { return m.pods.Items()["u2"] != nil })
-	// What is told before the pod is here with the next answer.
-	if err := m.obj.Pull(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	aNewPod(t, m, server)
 	if has("of-then") {
 		t.Error("the new pod would be made of what the ConfigMap was before")
 	}

@@ -203,7 +203,7 @@ func (n *node) input(config *kubeletconfig.Config, name string) nodestatus.Input
 // turn is since when the runtime does, or does not, respond.
 type turn struct {
 	told time.Time // by pleg, on the wall clock of that moment
-	at   time.Time // the same on this process's clock, which nobody sets
+	at   time.Time // the same by this process's monotonic clock
 }
 
 // timed is the runtime with a time that steps of the wall clock do not touch: how long it is

@@ -62,7 +62,7 @@ type item struct {
 	object Object // nil when never read or absent
 	told   *configv1.Object
 	read   bool               // the API server has said what it is, or that it is not, in this process
-	held   bool               // nothing is told of it until it is read: see Manager.Fresh and Arrived
+	held   bool               // its object is not published until it has been read again: see Manager.Fresh and Arrived
 	since  time.Time          // when it was first asked for
 	left   time.Time          // when the last pod that needs it had gone; zero: one does
 	cancel context.CancelFunc // of the goroutine that follows it

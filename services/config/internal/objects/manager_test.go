@@ -301,7 +301,7 @@ func TestArrived(t *testing.T) {
 	m, told := newManager()
 	server.Put("configmaps", configMap("m", "one"))
 	m.Want(set(refMap, refSecret), false)
-	m.Arrived(set(refMap)) // nobody to ask
+	m.Arrived(set(refMap)) // there is no API server yet
 	connect(t, m, server, time.Hour)
 	told.has(t, refMap, "one")
 	told.absent(t, refSecret)

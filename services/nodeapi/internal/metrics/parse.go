@@ -27,8 +27,8 @@ import (
 type Scrape struct {
 	Service string
 	Up      bool
-	// Started is when the process did, by a clock that nobody sets; zero if it does not
-	// tell.
+	// Started is when the process started, by the monotonic clock since the boot; zero if
+	// the service does not report it.
 	Started  time.Time
 	Families map[string]*dto.MetricFamily
 }
