@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/restart"
@@ -25,11 +26,12 @@ func (w *worker) gather() step.Input {
 	}
 	in.Config.SourcesComplete = in.Config.PodsComplete && l.in.sourcesComplete()
 	unheard := l.in.unheard() // before the pod is looked up, which is of then or later
+	allotted := w.fresh.allotment()
 	desired, dropped := l.in.desired(w.uid, w.spec.source)
 	in.Config.PodsComplete = in.Config.PodsComplete || dropped
 	if desired != nil {
 		allocated := *desired
-		allocated.Pod = w.allocated(desired.Pod)
+		allocated.Pod = w.allocated(desired.Pod, allotted.item)
 		in.Desired = &allocated
 		w.accept(&allocated)
 		if pod.IsTerminalPhase(desired.Pod.Status.Phase) {
@@ -44,7 +46,7 @@ func (w *worker) gather() step.Input {
 	in.Observed = w.fresh.observed()
 	w.spec.named(w.fresh.current())
 	in.Volumes = w.fresh.volumes()
-	in.Resources = w.fresh.resources(w.facts.State, desired)
+	in.Resources = w.fresh.resources(allotted, w.facts.State, desired)
 	in.Verdicts, _ = l.in.Verdicts.Get(string(w.uid))
 	in.Network = step.Network{Message: "runtime network not ready: status is not known yet"}
 	if state, ok := l.in.Runtime.Get("runtime"); ok {
@@ -163,11 +165,24 @@ func (f *freshness) volumes() step.Volumes {
 	return v
 }
 
+// allotment is what resource.pods says of the pod at one time: what is allocated and the
+// number of it belong together.
+type allotment struct {
+	at               feed.Revision
+	complete, listed bool
+	item             *resourcev1.PodAllocation
+}
+
+func (f *freshness) allotment() (a allotment) {
+	a.at, a.complete, _, _ = f.in.Allocations.State() // before the item, which is of then or later
+	a.item, a.listed = f.in.Allocations.Get(string(f.uid))
+	return a
+}
+
 // resources is what the pod holds. It was admitted once it is syncing.
-func (f *freshness) resources(state step.State, desired *step.Desired) step.Resources {
-	revision, complete, _, _ := f.in.Allocations.State()
-	item, listed := f.in.Allocations.Get(string(f.uid))
-	passed := func(kind step.Kind) bool { return f.commands[kind].Passed(revision, complete) }
+func (f *freshness) resources(a allotment, state step.State, desired *step.Desired) step.Resources {
+	item, listed, complete := a.item, a.listed, a.complete
+	passed := func(kind step.Kind) bool { return f.commands[kind].Passed(a.at, complete) }
 	r := step.Resources{
 		Held: !passed(step.Admit) || listed && !item.GetReleasing() && item.GetUnready() == "",
 		Read: passed(step.Admit) && listed,

@@ -10,6 +10,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
@@ -90,8 +91,7 @@ func (w *worker) accept(d *step.Desired) {
 // allocated is the pod with the resources it is allocated: as resource says, or while
 // resource does not say it, those of the specification accepted last. A pod that was not
 // admitted has what it asks for.
-func (w *worker) allocated(p *v1.Pod) *v1.Pod {
-	item, _ := w.l.in.Allocations.Get(string(w.uid))
+func (w *worker) allocated(p *v1.Pod, item *resourcev1.PodAllocation) *v1.Pod {
 	sizes, err := item.GetSizes(), error(nil)
 	if len(sizes) == 0 {
 		if w.facts.Admitted == nil || w.spec.accepted == nil {
@@ -112,7 +112,7 @@ func (w *worker) allocated(p *v1.Pod) *v1.Pod {
 // pod is the pod as far as it is known.
 func (w *worker) pod() *v1.Pod {
 	if d, _ := w.l.in.desired(w.uid, w.spec.source); d != nil {
-		return w.allocated(d.Pod)
+		return w.allocated(d.Pod, w.fresh.allotment().item)
 	}
 	if w.spec.accepted != nil {
 		return w.spec.accepted
