@@ -65,12 +65,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		journal:  journal,
 		dirty:    signal.NewKeys(),
 		done:     make(chan finished, 256),
-		known:    map[string]*v1.Pod{}, plan: schedule.New(),
-		turns: turns.New[*question](turns.Limits{Share: cmp.Or(cfg.Share, 8), Extra: cmp.Or(cfg.Parallel, 256)}),
+		known:    map[string]*v1.Pod{}, turns: turns.New[*question](turns.Limits{Share: cmp.Or(cfg.Share, 8), Extra: cmp.Or(cfg.Parallel, 256)}),
 	}
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.plan = schedule.New(s.now())
 	if s.pods, err = service.Replica(kit, house.ConfigPods, decodePod); err != nil {
 		return nil, err
 	}

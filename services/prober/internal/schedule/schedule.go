@@ -88,6 +88,7 @@ type Schedule struct {
 	pods  map[string]map[Key]*probe // by UID
 	queue queue
 	found int // probes that were found running
+	began time.Time
 }
 
 type probe struct {
@@ -104,8 +105,10 @@ type probe struct {
 	inFlight bool
 }
 
-// New makes an empty schedule.
-func New() *Schedule { return &Schedule{pods: map[string]map[Key]*probe{}} }
+// New makes an empty schedule of a prober that began at a time.
+func New(began time.Time) *Schedule {
+	return &Schedule{pods: map[string]map[Key]*probe{}, began: began}
+}
 
 // Restore sets verdicts of an earlier life, before any Update.
 func (s *Schedule) Restore(key Key, v Verdict) {
@@ -186,12 +189,26 @@ func (s *Schedule) firstDue(t Target, now time.Time, phases map[string]float64) 
 		_, phase = math.Modf(float64(s.found) * golden)
 		phases[t.Question()] = phase
 	}
-	return now.Add(time.Duration(phase * float64(period-min(period/4, beginning))))
+	return now.Add(time.Duration(phase * float64(period-s.late(now, period))))
 }
 
-// beginning is how long prober may take from its start to its first probe, so that
-// no probe comes later than a period after that start.
-const beginning = time.Second
+// late is how much of the period after its start prober has needed to begin, or may yet, so
+// that no probe comes later than a period after that start: pleg, which says what runs, may
+// start at the same time. A part of the period is left in any case.
+func (s *Schedule) late(now time.Time, period time.Duration) time.Duration {
+	late := min(period/4, beginning)
+	if took := now.Sub(s.began); took < starting {
+		late = max(late, min(took, period*3/4))
+	}
+	return late
+}
+
+const (
+	// beginning is how long prober needs at least.
+	beginning = time.Second
+	// starting is how long after its start what it finds running was waiting for it.
+	starting = time.Minute
+)
 
 // golden spreads whole numbers more evenly over a circle than chance does: its
 // multiples leave no two points much nearer to each other than the mean.

@@ -62,14 +62,14 @@ func equalInts(t *testing.T, what string, got []int, want ...int) {
 }
 
 func TestRhythm(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	readiness := target(schedule.Readiness, "1", epoch, func(p *v1.Probe) { p.InitialDelaySeconds = 5 })
 	s.Update("u", []schedule.Target{readiness}, epoch)
 	equalInts(t, "readiness", run(s, 0, 30, always(schedule.Success))[schedule.Readiness], 5, 15, 25)
 }
 
 func TestThresholds(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	s.Update("u", []schedule.Target{target(schedule.Readiness, "1", epoch, func(p *v1.Probe) { p.SuccessThreshold = 2 })}, epoch)
 	run(s, 0, 1, always(schedule.Success))
 	if got := result(s, schedule.Readiness); got != schedule.Unknown {
@@ -91,7 +91,7 @@ func TestThresholds(t *testing.T) {
 }
 
 func TestLivenessIsHeldUntilTheNextContainer(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	s.Update("u", []schedule.Target{target(schedule.Liveness, "1", epoch, nil)}, epoch)
 	equalInts(t, "first container", run(s, 0, 100, always(schedule.Failure))[schedule.Liveness], 0, 10, 20)
 	if got := result(s, schedule.Liveness); got != schedule.Failure {
@@ -106,7 +106,7 @@ func TestLivenessIsHeldUntilTheNextContainer(t *testing.T) {
 }
 
 func TestLateResultDoesNotJudgeTheSuccessor(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	first := target(schedule.Liveness, "1", epoch, func(p *v1.Probe) { p.FailureThreshold = 1 })
 	s.Update("u", []schedule.Target{first}, epoch)
 	launched := s.Due(epoch)
@@ -132,7 +132,7 @@ func TestStartupHoldsTheOthersBack(t *testing.T) {
 
 func startupHoldsTheOthersBack(t *testing.T, targets []schedule.Target) {
 	t.Helper()
-	s := schedule.New()
+	s := schedule.New(epoch)
 	s.Update("u", targets, epoch)
 	launched := run(s, 0, 25, func(second int, t schedule.Target) schedule.Result {
 		if t.Kind == schedule.Startup && second < 20 {
@@ -146,7 +146,7 @@ func startupHoldsTheOthersBack(t *testing.T, targets []schedule.Target) {
 }
 
 func TestRestoredVerdictsStayAndCauseNoBurst(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	for _, kind := range []schedule.Kind{schedule.Liveness, schedule.Readiness} {
 		s.Restore(schedule.Key{UID: "u", Container: "c", Kind: kind}, schedule.Verdict{ContainerID: "1", Result: schedule.Success, Since: epoch})
 	}
@@ -159,7 +159,7 @@ func TestRestoredVerdictsStayAndCauseNoBurst(t *testing.T) {
 		t.Errorf("other container: %v, want none", got)
 	}
 	starts := map[int]int{}
-	spread := schedule.New()
+	spread := schedule.New(epoch)
 	for i := range 500 {
 		key := schedule.Key{UID: string(rune('a'+i%26)) + time.Duration(i).String(), Container: "c", Kind: schedule.Liveness}
 		spread.Restore(key, schedule.Verdict{ContainerID: "1", Result: schedule.Success})
@@ -182,7 +182,7 @@ func TestRestoredVerdictsStayAndCauseNoBurst(t *testing.T) {
 // bursts: in no second more than twice the mean.
 func TestFiveHundredPods(t *testing.T) {
 	const pods, period, delay = 500, 60, 5
-	restarted, s := schedule.New(), schedule.New()
+	restarted, s := schedule.New(epoch), schedule.New(epoch)
 	for i := range pods {
 		one := target(schedule.Readiness, "1", epoch.Add(time.Duration(i)*period*time.Second/pods), func(p *v1.Probe) {
 			p.PeriodSeconds, p.InitialDelaySeconds = period, delay
@@ -216,7 +216,7 @@ func TestFiveHundredPods(t *testing.T) {
 }
 
 func TestAHeldVerdictStaysHeldAfterARestart(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	s.Restore(schedule.Key{UID: "u", Container: "c", Kind: schedule.Liveness}, schedule.Verdict{ContainerID: "1", Result: schedule.Failure})
 	s.Update("u", []schedule.Target{target(schedule.Liveness, "1", epoch, nil)}, epoch)
 	equalInts(t, "liveness", run(s, 0, 60, always(schedule.Success))[schedule.Liveness])
@@ -263,7 +263,7 @@ func FuzzSchedule(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		s := schedule.New()
+		s := schedule.New(epoch)
 		now := epoch
 		flying := map[schedule.Key]schedule.Target{}
 		started := map[string]bool{}
@@ -319,12 +319,12 @@ func FuzzSchedule(f *testing.F) {
 // says when a container started.
 func TestTheClockIsSet(t *testing.T) {
 	delayed := func(p *v1.Probe) { p.InitialDelaySeconds = 5 }
-	s := schedule.New()
+	s := schedule.New(epoch)
 	s.Update("u", []schedule.Target{target(schedule.Readiness, "1", epoch.Add(time.Hour), delayed)}, epoch)
 	if due, _ := s.Next(); due.Sub(epoch) != 5*time.Second {
 		t.Errorf("of a container that starts in an hour the first probe is due after %s, want 5 s", due.Sub(epoch))
 	}
-	s = schedule.New()
+	s = schedule.New(epoch)
 	now := time.Now() // with a reading of the monotonic clock
 	s.Update("u", []schedule.Target{target(schedule.Readiness, "1", now.Round(0), delayed)}, now)
 	for range 2 {
@@ -341,7 +341,7 @@ func TestTheClockIsSet(t *testing.T) {
 // TestVerdictNamesItsContainer: each verdict carries the id of the container that was
 // probed, and one of the former container is none of its successor.
 func TestVerdictNamesItsContainer(t *testing.T) {
-	s := schedule.New()
+	s := schedule.New(epoch)
 	once := func(p *v1.Probe) { p.FailureThreshold = 1 }
 	for i, id := range []string{"1", "2", "3"} {
 		now := epoch.Add(time.Duration(i) * time.Minute)
@@ -371,7 +371,7 @@ func TestVerdictNamesItsContainer(t *testing.T) {
 // are.
 func TestOnePodOfMany(t *testing.T) {
 	cost := func(pods int) time.Duration {
-		s := schedule.New()
+		s := schedule.New(epoch)
 		targets := func(uid string, id int) []schedule.Target {
 			one := target(schedule.Readiness, strconv.Itoa(id), epoch, nil)
 			one.UID = uid
@@ -396,5 +396,26 @@ func TestOnePodOfMany(t *testing.T) {
 	t.Logf("100 changes beside 10 pods %s, beside 10000 %s", few, many)
 	if many > 30*few {
 		t.Errorf("100 changes beside 10 pods take %s, beside 10000 %s", few, many)
+	}
+}
+
+// TestFoundLate: probes of containers that prober is told of late, for pleg has started as
+// well, come within a period of prober's start all the same, and not all at once.
+func TestFoundLate(t *testing.T) {
+	for _, took := range []time.Duration{0, time.Second, 1500 * time.Millisecond} {
+		s, now := schedule.New(epoch), epoch.Add(took)
+		for i := range 100 {
+			one := target(schedule.Liveness, "1", epoch.Add(-time.Hour), func(p *v1.Probe) { p.PeriodSeconds = 2 })
+			one.UID = strconv.Itoa(i)
+			s.Restore(one.Key, schedule.Verdict{ContainerID: "1", Result: schedule.Success})
+			s.Update(one.UID, []schedule.Target{one}, now)
+		}
+		if n := len(s.Due(now.Add(100 * time.Millisecond))); n > 25 {
+			t.Errorf("found after %s: %d of 100 probes come at once", took, n)
+		}
+		rest := len(s.Due(epoch.Add(2 * time.Second)))
+		if left := len(s.Due(epoch.Add(time.Hour))); left > 0 {
+			t.Errorf("found after %s: %d probes come later than a period after the start, %d in time", took, left, rest)
+		}
 	}
 }
