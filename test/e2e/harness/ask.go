@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -29,15 +31,24 @@ func Memory(t testing.TB) int64 {
 	return kib << 10
 }
 
+// answerIn is how long an answer is waited for: no packet says that the network of a pod
+// has gone with it.
+const answerIn = 10 * time.Second
+
 // Ask tells a pod of the hello image what to take. The node may end it before it has
 // answered, which is no error.
 func Ask(ctx context.Context, pod *corev1.Pod, path string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.Status.PodIP+":8080"+path, nil)
+	limited, cancel := context.WithTimeout(ctx, answerIn)
+	defer cancel()
+	asked := false
+	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { asked = true }})
+	req, err := http.NewRequestWithContext(traced, http.MethodGet, "http://"+pod.Status.PodIP+":8080"+path, nil)
 	if err != nil {
 		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+	ended := errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)
+	if ended || err != nil && asked && limited.Err() != nil && ctx.Err() == nil {
 		return nil
 	}
 	if err != nil {
