@@ -32,6 +32,11 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	w.flights[key] = f
 	actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
 	act := w.prepare(a)
+	if a.WhenCalm {
+		act = w.l.calm.later(act)
+	} else if a.Kind.Changes() {
+		w.l.calm.stir()
+	}
 	before, _ := w.fresh.position(a.Kind)
 	w.l.metrics.actions.WithLabelValues(string(a.Kind)).Inc()
 	w.l.log.Debug("action begins", "action", a.String(), service.KeyUID, string(w.uid))
@@ -79,6 +84,9 @@ func (w *worker) land(ctx context.Context, f *flight, out outcome, err error, be
 		w.emit(ctx, e)
 	}
 	if a.Kind.Changes() {
+		if !a.WhenCalm {
+			w.l.calm.stir()
+		}
 		w.fresh.changed(a, out.ID, err == nil)
 		w.refresh(ctx)
 	}

@@ -69,6 +69,8 @@ type node struct {
 	// logind is what the node connects to; nil for nothing. boot is the boot ID.
 	logind func(ctx context.Context) (host, error)
 	boot   string
+	// calm is after how much calm removals begin.
+	calm time.Duration
 
 	pleg    *plegStandIn
 	calls   calls // to the stand-ins
@@ -237,7 +239,7 @@ func (n *node) live() {
 		sandboxes:  witnessedSandboxes{actuator, n.witness},
 		containers: &witnessedContainers{Containers: actuator, w: n.witness, failed: map[string]time.Time{}},
 		volume:     witnessedVolumes{volumeStandIn{n}, n.witness}, resource: witnessedResources{resourceStandIn{n}, n.witness},
-		states: n.states, events: events, clock: n.clock, metrics: m, log: log, end: end, serving: func() {}, waiting: func(string) {}, beat: func() {},
+		states: n.states, events: events, clock: n.clock, calm: newCalm(n.clock, n.calm, calmAtMost), metrics: m, log: log, end: end, serving: func() {}, waiting: func(string) {}, beat: func() {},
 	})
 	n.loop = l
 	n.must(n.metrics.Register(census{l}))

@@ -33,8 +33,10 @@ type loopDeps struct {
 	states     *feed.Owner[*podworkerv1.PodState]
 	events     actuate.Recorder
 	clock      clock.WithTicker
-	metrics    *metrics
-	log        *slog.Logger
+	// calm has removals wait that nobody waits for.
+	calm    *calm
+	metrics *metrics
+	log     *slog.Logger
 	// end is the end of the node.
 	end *nodeEnd
 	// serving is called once the feed is complete, waiting with what is missing,

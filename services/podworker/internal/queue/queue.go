@@ -27,17 +27,31 @@ type Rules struct {
 // Queue has callers wait for their turn. Make it with New.
 type Queue struct {
 	clock clock.WithDelayedExecution
+	hold  func() time.Duration // nil: none is held back
+	most  time.Duration
 
 	mu      sync.Mutex
 	rules   Rules
 	running int
 	last    time.Time // when one began
-	waiting list.List // of chan struct{}
+	waiting list.List // of waiter
 	lender  clock.Timer
+}
+
+// waiter waits since a time for its turn to be closed.
+type waiter struct {
+	turn  chan struct{}
+	since time.Time
 }
 
 // New makes an empty queue.
 func New(c clock.WithDelayedExecution) *Queue { return &Queue{clock: c} }
+
+// NewHeld makes an empty queue in which none begins for as long as hold says, but waits for
+// most at the most. hold is asked again after that; it must not call the queue.
+func NewHeld(c clock.WithDelayedExecution, hold func() time.Duration, most time.Duration) *Queue {
+	return &Queue{clock: c, hold: hold, most: most}
+}
 
 // noticeable is how long a wait is before it is reported.
 const noticeable = time.Second
@@ -56,7 +70,7 @@ func (q *Queue) Enter(ctx context.Context, rules Rules) error {
 	q.mu.Lock()
 	q.rules = rules
 	turn := make(chan struct{})
-	e := q.waiting.PushBack(turn)
+	e := q.waiting.PushBack(waiter{turn, q.clock.Now()})
 	q.admit()
 	q.mu.Unlock()
 	if q.wait(ctx, turn) {
@@ -113,19 +127,26 @@ func (q *Queue) Load() (running, waiting int) {
 	return q.running, q.waiting.Len()
 }
 
+// never is the delay of one that waits for the end of another.
+const never = time.Duration(-1)
+
 // admit starts those that may begin, and is called again when the next one may for having
 // waited.
 func (q *Queue) admit() {
-	for q.waiting.Len() > 0 && q.free() {
-		close(q.waiting.Remove(q.waiting.Front()).(chan struct{}))
+	delay := never
+	for q.waiting.Len() > 0 {
+		if delay = q.delay(); delay != 0 {
+			break
+		}
+		close(q.waiting.Remove(q.waiting.Front()).(waiter).turn)
 		q.running++
 		q.last = q.clock.Now()
 	}
-	if q.waiting.Len() == 0 || q.rules.Patience == 0 || q.lender != nil {
+	if q.waiting.Len() == 0 || delay == never || q.lender != nil {
 		return
 	}
 	// In a goroutine: a stepped clock calls back while it is held.
-	q.lender = q.clock.AfterFunc(q.rules.Patience-q.clock.Since(q.last), func() { go q.lend() })
+	q.lender = q.clock.AfterFunc(delay, func() { go q.lend() })
 }
 
 func (q *Queue) lend() {
@@ -135,7 +156,18 @@ func (q *Queue) lend() {
 	q.admit()
 }
 
-func (q *Queue) free() bool {
-	return q.rules.Limit == 0 || q.running < q.rules.Limit ||
-		q.rules.Patience > 0 && q.clock.Since(q.last) >= q.rules.Patience
+// delay is how long the first that waits has to wait though none ends.
+func (q *Queue) delay() time.Duration {
+	var delay time.Duration
+	if q.rules.Limit > 0 && q.running >= q.rules.Limit {
+		if q.rules.Patience == 0 {
+			return never
+		}
+		delay = max(q.rules.Patience-q.clock.Since(q.last), 0)
+	}
+	if q.hold == nil {
+		return delay
+	}
+	left := q.most - q.clock.Since(q.waiting.Front().Value.(waiter).since)
+	return max(delay, min(q.hold(), left))
 }

@@ -139,3 +139,28 @@ func TestALongWaitIsTold(t *testing.T) {
 		}
 	})
 }
+
+// TestHeldBack: none begins while it is held back, and none is held back for ever.
+func TestHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold, rules := time.Second, Rules{Limit: 1}
+		r := &rig{Queue: NewHeld(clock.RealClock{}, func() time.Duration { return hold }, time.Minute)}
+		r.enter(t, rules, "a")
+		<-time.After(10 * time.Second)
+		r.want(t)
+		r.enter(t, rules, "b")
+		<-time.After(50*time.Second - 1)
+		r.want(t)
+		<-time.After(1)
+		r.want(t, "a")
+		r.Leave()
+		r.want(t, "a") // b has waited for less
+		hold = 0
+		<-time.After(time.Second)
+		r.want(t, "a", "b")
+		r.enter(t, rules, "c")
+		r.want(t, "a", "b")
+		r.Leave()
+		r.want(t, "a", "b", "c")
+	})
+}

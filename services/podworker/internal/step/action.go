@@ -82,6 +82,8 @@ type Action struct {
 	Tell bool
 	// KeepLogs of a container that is removed.
 	KeepLogs bool
+	// WhenCalm: nobody waits for the removal, and what others wait for goes first.
+	WhenCalm bool
 	// Changes an Update makes.
 	Changes []Change
 	// CPUs of a Pin, as a list.
@@ -130,6 +132,13 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " container=%s", a.Container)
 		if a.KeepLogs {
 			b.WriteString(" keep-logs")
+		}
+		if a.WhenCalm {
+			b.WriteString(" when-calm")
+		}
+	case RemoveSandbox:
+		if a.WhenCalm {
+			b.WriteString(" when-calm")
 		}
 	case Admit:
 		if a.Running {

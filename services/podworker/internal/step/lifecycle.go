@@ -3,6 +3,8 @@
 package step
 
 import (
+	"k8s.io/utils/ptr"
+
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -202,6 +204,7 @@ func (p *planner) released() {
 	if p.resurfaced() {
 		return
 	}
+	p.recall()
 	cause := p.f.Termination.Cause
 	again := cause == Removed || cause == Orphan || p.rewritten() ||
 		cause == NodeDown && !p.in.Shutdown.Active && pod.IsStatic(p.pod)
@@ -219,6 +222,7 @@ func (p *planner) released() {
 
 // rejected: a pod of the API server only waits for config to drop it.
 func (p *planner) rejected() {
+	p.recall()
 	switch {
 	case p.quell():
 	case p.in.Desired == nil && p.in.Config.PodsComplete, p.rewritten():
@@ -267,12 +271,15 @@ func (p *planner) depart() {
 		p.wait("pleg", "observe", "what the runtime has of this pod is not known")
 		return
 	}
+	// Somebody waits for a pod that is listed, and user IDs, which go with its folder, may
+	// be scarce.
+	calm := p.in.Desired == nil && (p.pod == nil || ptr.Deref(p.pod.Spec.HostUsers, true))
 	for _, c := range p.in.Observed.Containers {
-		p.remove(Action{Kind: Remove, ID: c.ID, Container: c.Name})
+		p.discard(Action{Kind: Remove, ID: c.ID, Container: c.Name, WhenCalm: calm && !p.in.Excess[c.ID]})
 	}
 	if len(p.in.Observed.Containers) == 0 {
 		for _, s := range p.in.Observed.Sandboxes {
-			p.remove(Action{Kind: RemoveSandbox, ID: s.ID})
+			p.discard(Action{Kind: RemoveSandbox, ID: s.ID, WhenCalm: calm})
 		}
 	}
 	if len(p.in.Observed.Containers)+len(p.in.Observed.Sandboxes) > 0 {
@@ -280,6 +287,27 @@ func (p *planner) depart() {
 		return
 	}
 	p.leave()
+}
+
+// discard removes something dead, at once if the removal that is under way waits for a
+// calm node and this one does not.
+func (p *planner) discard(a Action) {
+	if !a.WhenCalm && p.in.Flights[a.Key()].Action.WhenCalm {
+		p.cancel(a.Key())
+	}
+	p.remove(a)
+}
+
+// recall cancels removals that wait for a calm node, once the pod is listed again.
+func (p *planner) recall() {
+	if p.in.Desired == nil {
+		return
+	}
+	for key, f := range p.in.Flights {
+		if f.Action.WhenCalm {
+			p.cancel(key)
+		}
+	}
 }
 
 // leave cleans the disk and forgets the pod.
