@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		short(map[string]string{
 			"single": "4", "pods": "8,16", "rounds": "1", "idle": "5s", "settle": "2s", "recovery": "1", "budget": "3",
+			"fake": "8,16", "real": "4,8", "churn": "5s", "scrapes": "2",
 		})
 	}
 	harness.Main(m)
@@ -60,7 +61,7 @@ func short(values map[string]string) {
 }
 
 func TestBench(t *testing.T) {
-	run := &figures.Run{When: time.Now(), Commit: harness.The(t).Commit(), Pods: sizes(t), Rounds: *rounds, Single: *single, Idle: *idle}
+	run := &figures.Run{When: time.Now(), Commit: harness.The(t).Commit(), Pods: sizes(t, "pods", *pods), Rounds: *rounds, Single: *single, Idle: *idle}
 	cp := harness.StartControlPlane(t)
 	audit := cp.Audit(t)
 	rt := harness.StartRuntime(t, harness.V2)
@@ -93,13 +94,13 @@ func TestBench(t *testing.T) {
 	report(t, run)
 }
 
-// sizes are those of -pods.
-func sizes(t *testing.T) (all []int) {
+// sizes are the numbers of pods of a flag.
+func sizes(t *testing.T, name, list string) (all []int) {
 	t.Helper()
-	for text := range strings.SplitSeq(*pods, ",") {
+	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			t.Fatalf("-pods: %q is no number of pods", text)
+			t.Fatalf("-%s: %q is no number of pods", name, text)
 		}
 		all = append(all, n)
 	}

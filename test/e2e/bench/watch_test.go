@@ -85,7 +85,7 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 // patience is how long a pod may take before the benchmark gives up.
-const patience = 3 * time.Minute
+const patience = 10 * time.Minute
 
 // await waits until all names are in one of the maps, and returns when the last
 // one came.
