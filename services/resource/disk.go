@@ -124,6 +124,12 @@ func (r *readings) ofSystems(ctx context.Context) *fileSystems {
 	return r.systems.get(r.now, func(at time.Time) *fileSystems { return r.readFileSystems(ctx, at) })
 }
 
+// ofSystemsNow is ofSystems without one that was made before: no pod is evicted for want of
+// what podworker has freed since.
+func (r *readings) ofSystemsNow(ctx context.Context) *fileSystems {
+	return r.systems.anew(r.now, func(at time.Time) *fileSystems { return r.readFileSystems(ctx, at) })
+}
+
 func (r *readings) ofFiles(now *settings) []*resourcev1.PodFiles {
 	return r.files.get(r.now, func(time.Time) []*resourcev1.PodFiles { return r.readFiles(now) })
 }

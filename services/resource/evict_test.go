@@ -31,6 +31,7 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/resource"
 	"github.com/sextant-node/sextant/services/resource/internal/gauge"
+	"github.com/sextant-node/sextant/services/resource/internal/machine"
 	"github.com/sextant-node/sextant/test/measure"
 	"github.com/sextant-node/sextant/test/standin"
 )
@@ -286,6 +287,50 @@ func TestReclaimBeforeEviction(t *testing.T) {
 	}
 	s.after(2 * time.Minute)
 	s.evicted("idle")
+}
+
+// TestAReclaimThatWasEnough: no pod goes when podworker has freed what was missing on the
+// disk of images, however soon after the node was looked at.
+func TestAReclaimThatWasEnough(t *testing.T) {
+	s := newStrained(t)
+	available := func(dir string) int64 {
+		disk, err := machine.DiskOf(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return disk.Available
+	}
+	full, freed := "/dev/shm", s.images
+	if available(full) > available(freed) {
+		full, freed = freed, full
+	}
+	threshold := func(bytes int64) {
+		s.configure(func(c *kubeletconfig.Config) {
+			c.Kubelet.EvictionHard = map[string]string{"imagefs.available": fmt.Sprint(bytes)}
+		})
+	}
+	threshold(1)
+	s.answers()
+	s.Eventually("the node's item", func() bool { _, ok := s.node.Get("node"); return ok })
+	s.admit(burstable("writer", "1"), false)
+	images := func(dir string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.images, s.layers["writer"] = dir, 1<<50
+	}
+	images(full)
+	s.ahead.Add(int64(10 * time.Second)) // what was read before is read anew
+	threshold((available(full) + available(freed)) / 2)
+	var wanted *resourcev1.Reclaim
+	s.Eventually("a request", func() bool { n, _ := s.node.Get("node"); wanted = n.GetReclaim(); return wanted != nil })
+	images(freed)
+	standin.Set(s.House, s.worker, "node", &podworkerv1.NodeState{Reclaimed: wanted.GetTime()})
+	s.Eventually("the request is over", func() bool { n, _ := s.node.Get("node"); return n.GetReclaim() == nil })
+	now := standin.Read(s.House, house.ResourcePods)
+	s.Eventually("what that pass has decided", now.Complete)
+	if item, ok := now.Get("writer"); !ok || item.GetEviction() != nil {
+		t.Errorf("enough was freed: %v", item)
+	}
 }
 
 // TestLimitsOfLocalStorage: pods over limits of their own go, all at once, whatever the

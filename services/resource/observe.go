@@ -64,7 +64,7 @@ func (e *evictor) observe(ctx context.Context, now *settings, at time.Time) map[
 		note(eviction.PIDAvailable, most-processes, most)
 	}
 	if about(now, "imagefs.") || about(now, "containerfs.") || e.layout != eviction.Single {
-		systems := e.readings.ofSystems(ctx)
+		systems := e.readings.ofSystemsNow(ctx)
 		for prefix, fs := range map[string]*resourcev1.FileSystem{"imagefs.": systems.usage.GetImage(), "containerfs.": systems.usage.GetContainer()} {
 			note(prefix+"available", int64(fs.GetAvailable()), int64(fs.GetCapacity()))
 			note(prefix+"inodesFree", int64(fs.GetInodesFree()), int64(fs.GetInodes()))
