@@ -168,7 +168,7 @@ func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 			used[name] = sum
 		}
 	}
-	requests := pod.Requests(p)
+	requests := pod.Requests(unclaimed(p))
 	for _, name := range inOrder(requests) {
 		want, has := requests[name], node.Allocatable[name]
 		if _, known := node.Allocatable[name]; !known || want.IsZero() {
@@ -182,6 +182,26 @@ func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 		}
 	}
 	return short
+}
+
+// unclaimed is p without the extended resources that it has by a claim (KEP-5004): they are
+// no devices of a plugin, whatever the node has, or had, of that name.
+func unclaimed(p *v1.Pod) *v1.Pod {
+	status := p.Status.ExtendedResourceClaimStatus
+	if status == nil {
+		return p
+	}
+	p = p.DeepCopy()
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			for _, m := range status.RequestMappings {
+				if m.ContainerName == list[i].Name {
+					delete(list[i].Resources.Requests, v1.ResourceName(m.ResourceName))
+				}
+			}
+		}
+	}
+	return p
 }
 
 // Request is what a pod requests of a resource: CPU in thousandths. It is one of "pods".

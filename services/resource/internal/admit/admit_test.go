@@ -55,6 +55,12 @@ func asks(list string) string {
 	return "spec: {containers: [{name: c, resources: {requests: {" + list + "}}}]}"
 }
 
+// byClaim is a pod whose container c requests a device that a container has by a claim.
+func byClaim(container string) string {
+	return asks("example.com/gpu: 1") + "\nstatus: {extendedResourceClaimStatus: {resourceClaimName: x, requestMappings: [{containerName: " +
+		container + ", resourceName: example.com/gpu, requestName: r}]}}"
+}
+
 func TestJudge(t *testing.T) {
 	taint := func(effect v1.TaintEffect) func(*admit.Node) {
 		return func(n *admit.Node) { n.Taints = []v1.Taint{{Key: "k", Value: "v", Effect: effect}} }
@@ -113,6 +119,8 @@ func TestJudge(t *testing.T) {
 		{name: "huge pages", pod: asks("hugepages-2Mi: 6Mi"), reason: "OutOfhugepages-2Mi"},
 		{name: "extended", pod: asks("example.com/gpu: 1"), others: []string{asks("example.com/gpu: 1")}, reason: "OutOfexample.com/gpu", says: "requested: 1, used: 1, capacity: 1"},
 		{name: "extended, not the node's", pod: asks("other.com/fpga: 1")},
+		{name: "extended, by a claim", pod: byClaim("c"), others: []string{asks("example.com/gpu: 1")}},
+		{name: "extended, another container's claim", pod: byClaim("d"), others: []string{asks("example.com/gpu: 1")}, reason: "OutOfexample.com/gpu"},
 		{name: "pods", pod: "spec: {}", others: []string{"", "", ""}, reason: "OutOfpods", says: "pods, requested: 1, used: 3, capacity: 3"},
 		{name: "overhead counts", pod: "spec: {overhead: {cpu: 500m}, containers: [{name: c, resources: {requests: {cpu: 4}}}]}", reason: "OutOfcpu", says: "requested: 4500"},
 		{name: "init containers count", pod: "spec: {initContainers: [{name: i, resources: {requests: {cpu: 5}}}]}", reason: "OutOfcpu"},
