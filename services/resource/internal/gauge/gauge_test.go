@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/gauge"
+	"github.com/sextant-node/sextant/test/stallfs"
 )
 
 // write makes a file of a made-up machine.
@@ -129,5 +131,28 @@ func TestDisks(t *testing.T) {
 	}
 	if disks[1].GetFileSystem().GetCapacity() == 0 || disks[1].GetReads() != 0 {
 		t.Error(disks[1])
+	}
+}
+
+// TestAFileSystemThatDoesNotAnswer is not asked, though it is called like a disk.
+func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "remote"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	remote := stallfs.MountAt(t, filepath.Join(root, "remote"))
+	remote.Stall()
+	write(t, root, "proc/self/mountinfo", "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /remote rw - fuse /dev/fuse rw,user_id=0\n")
+	read := make(chan []*resourcev1.Disk, 1)
+	go func() { read <- gauge.Host{Root: root, Version: 1}.NewReader().Disks() }()
+	select {
+	case disks := <-read:
+		if len(disks) != 1 || disks[0].GetDevice() != "/dev/sda1" {
+			t.Error(disks)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the reading hangs with it")
+		remote.Go()
+		<-read
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,6 +121,14 @@ func FileSystemOf(dir string) (*resourcev1.FileSystem, error) {
 	}, nil
 }
 
+// onDisks are the types of file systems that the kernel answers for by itself, as a kubelet
+// looks at them. Others may have a name below /dev as well: those of FUSE, whose server may
+// not answer, and those of clusters.
+var onDisks = []string{
+	"btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fat", "hfs", "hfsplus", "iso9660", "jfs", "msdos", "ntfs", "reiserfs", "squashfs",
+	"udf", "vfat", "xfs",
+}
+
 // Disks are the block devices that are mounted, each once: at its first mount.
 // Network file systems are not asked: one that hangs would hang this.
 func (r *Reader) Disks() []*resourcev1.Disk {
@@ -136,7 +145,7 @@ func (r *Reader) Disks() []*resourcev1.Disk {
 		// proc_pid_mountinfo(5): optional fields end with a dash
 		before, after, ok := strings.Cut(lines.Text(), " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(rest) < 2 || !strings.HasPrefix(rest[1], "/dev/") || known[rest[1]] {
+		if !ok || len(fields) < 5 || len(rest) < 2 || !slices.Contains(onDisks, rest[0]) || !strings.HasPrefix(rest[1], "/dev/") || known[rest[1]] {
 			continue
 		}
 		known[rest[1]] = true
