@@ -90,7 +90,8 @@ type Type struct {
 	// take as long as it needs; other plugins are registered meanwhile. It is called again
 	// for a plugin whose socket was made again, and for one that could not be notified.
 	Register func(context.Context, Plugin) error
-	// Unregister is called when a registered plugin's socket is gone.
+	// Unregister is called when a registered plugin's socket is gone, or another plugin
+	// registers at it.
 	Unregister func(Plugin)
 }
 
@@ -119,6 +120,10 @@ type socket struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when no call to it is left
 	tried  chan struct{} // closed after the first try
+	// in is the plugin that was taken in, whether or not it could be told; nil for none. A
+	// socket that takes the place of another begins with that one's. Its goroutine has it,
+	// until done.
+	in *Plugin
 }
 
 // New makes a registry; Run works.
@@ -223,6 +228,7 @@ func (r *Registry) scan(ctx context.Context, notify *fsnotify.Watcher, watching 
 			defer close(s.done)
 			if before != nil {
 				<-before.done
+				s.in = before.in
 			}
 			r.keep(talk, path, s)
 			r.mu.Lock()
@@ -241,17 +247,17 @@ func (r *Registry) keep(ctx context.Context, path string, s *socket) {
 	tried := sync.OnceFunc(func() { close(s.tried) })
 	defer tried()
 	said := ""
-	var in *Plugin // taken in, whether or not it could be told
 	defer func() {
-		if in != nil && r.wentAway(s) {
-			r.cfg.Types[in.Type].Unregister(*in)
+		if s.in != nil && r.wentAway(s) {
+			r.cfg.Types[s.in.Type].Unregister(*s.in)
+			s.in = nil
 		}
 	}()
 	for failures := 1; ; failures++ {
 		p, err := r.register(ctx, path)
 		tried()
-		if p != nil {
-			in = p
+		if p != nil || err == nil {
+			r.take(s, p)
 		}
 		if err == nil {
 			<-ctx.Done()
@@ -267,6 +273,15 @@ func (r *Registry) keep(ctx context.Context, path string, s *socket) {
 		if !retries.Wait(ctx, failures) {
 			return
 		}
+	}
+}
+
+// take notes the plugin that answered at a socket; nil for one that is not of our types. It
+// takes the place of the plugin that was there before, and another one is let go.
+func (r *Registry) take(s *socket, p *Plugin) {
+	before := s.in
+	if s.in = p; before != nil && (p == nil || p.Type != before.Type || p.Name != before.Name) {
+		r.cfg.Types[before.Type].Unregister(*before)
 	}
 }
 

@@ -143,6 +143,51 @@ func TestAPluginComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestAPluginWhoseSocketIsMadeAgain is let go with the new socket, whether or not anybody has
+// answered there, and when another plugin does.
+func TestAPluginWhoseSocketIsMadeAgain(t *testing.T) {
+	dir, apart := t.TempDir(), t.TempDir()
+	o := run(t, dir)
+	path, fresh := filepath.Join(dir, "reg.sock"), filepath.Join(apart, "reg.sock")
+	replace := func() {
+		if err := os.Rename(fresh, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := serve(t, path, &registration.PluginInfo{Type: registration.CSIPlugin, Name: "a"})
+	take(t, "the plugin", o.came)
+	a.status(t)
+	b := serve(t, fresh, &registration.PluginInfo{Type: registration.CSIPlugin, Name: "b"})
+	replace()
+	if p := take(t, "the other plugin", o.came); p.Name != "b" {
+		t.Errorf("%+v", p)
+	}
+	if p := take(t, "the first one's end", o.went); p.Name != "a" {
+		t.Errorf("%+v", p)
+	}
+	b.status(t)
+	silent, err := net.Listen("unix", fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	replace()
+	asked, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { asked.Close() })
+	if len(o.went) != 0 {
+		t.Error("let go while it may be starting again")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if p := take(t, "the other one's end", o.went); p.Name != "b" {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestARestartAsksAnew(t *testing.T) {
 	dir := t.TempDir()
 	sub := filepath.Join(dir, "below")
