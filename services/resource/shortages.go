@@ -130,7 +130,7 @@ func (s *shortages) keep(now time.Time, h eviction.History) error {
 	case next.Conditions == nil && next.Thresholds == nil && next.Left.IsZero():
 		s.last = nil
 		return s.table.Delete(shortageKey)
-	case s.last != nil && len(next.Thresholds) == 0 && reflect.DeepEqual(s.last.Conditions, next.Conditions):
+	case s.last != nil && len(next.Thresholds)+len(s.last.Thresholds) == 0 && reflect.DeepEqual(s.last.Conditions, next.Conditions):
 		return nil // a condition that waits for its end says the same at each pass
 	}
 	return s.put(next)
