@@ -298,12 +298,13 @@ func rejected(reason, message string) *resourcev1.AdmitResponse {
 	return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: reason, Message: message}
 }
 
-// settle counts an answer that refuses: the pod is owed nothing any more. Callers hold
-// ledger.mu.
+// settle counts an answer that refuses: the pod is owed nothing any more, and what plugins
+// prefer for it is forgotten, for nobody releases it. Callers hold ledger.mu.
 func (a *admission) settle(uid string, answer *resourcev1.AdmitResponse) {
 	if answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED {
 		a.ledger.debts.settle(uid)
 		a.ledger.awaited.over(uid)
+		a.devices.forget(uid)
 		a.count(answer)
 	}
 }

@@ -3,11 +3,13 @@
 package resource_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
+	"github.com/sextant-node/sextant/test/deviceplugin"
 )
 
 // onlyOne gives the node to one pod at a time.
@@ -55,5 +57,21 @@ func TestWhatWasChosenIsHeld(t *testing.T) {
 	r.Eventually("released", func() bool { _, ok := r.pods.Get("first"); return !ok })
 	if got := decision(r.admit(burstable("second", "1"), false)); got == refused {
 		t.Error("what a released pod had is not free")
+	}
+}
+
+// TestNothingIsKeptOfARefusedPod: nobody releases it. What a plugin preferred for it is asked
+// again when it comes again.
+func TestNothingIsKeptOfARefusedPod(t *testing.T) {
+	r := newRig(t, func(d *resource.Deps) { d.Allocators = []allocate.Allocator{onlyOne{}} })
+	r.settle()
+	p := deviceplugin.Start(t, filepath.Join(r.machine, "device-plugins"), gpu, deviceplugin.Devices("a", "b"), deviceplugin.Prefers)
+	r.counts("2", "2")
+	r.decided(burstable("first", "1"), "admitted")
+	for times := range 2 {
+		r.decided(wanting("second", 1), "rejected Taken")
+		if n := p.Asked(); n != times+1 {
+			t.Errorf("the plugin was asked %d times when the pod had come %d times", n, times+1)
+		}
 	}
 }
