@@ -103,8 +103,10 @@ func (r *Resource) hints(nodes topology.Mask, free []Device, reusable sets.Set[s
 		}
 		usable, covered := 0, true
 		for id := range reusable {
-			covered = covered && r.Devices[id].near(mask.Has)
-			usable++
+			if d := r.Devices[id]; d.NUMA { // of others nothing is known, and none is left out for them
+				covered = covered && d.near(mask.Has)
+				usable++
+			}
 		}
 		for _, d := range free {
 			if d.near(mask.Has) {
