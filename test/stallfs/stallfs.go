@@ -130,7 +130,7 @@ func (n *node) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
 
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	n.fs.wait()
-	out.Bsize, out.Frsize, out.Blocks, out.Bfree, out.Bavail = 4096, 4096, 1024, 512, 512
+	out.Bsize, out.Frsize, out.Blocks, out.Bfree, out.Bavail = 1<<20, 4096, 1024, 512, 512 // a remote one is best read in large pieces
 	return 0
 }
 

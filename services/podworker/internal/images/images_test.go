@@ -24,6 +24,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/test/fakecri"
+	"github.com/sextant-node/sextant/test/stallfs"
 )
 
 const (
@@ -411,6 +412,11 @@ func TestStatFS(t *testing.T) {
 	}
 	if _, err := StatFS(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a path that is not there was measured")
+	}
+	// One that is best read in large pieces is not larger for that.
+	d, err = StatFS(stallfs.Mount(t).Dir)
+	if want := (Disk{Capacity: 1024 * 4096, Available: 512 * 4096}); err != nil || d != want {
+		t.Errorf("%+v, %v, want %+v", d, err, want)
 	}
 }
 

@@ -20,7 +20,11 @@ func StatFS(path string) (Disk, error) {
 		err := unix.Statfs(path, &s)
 		switch {
 		case err == nil:
-			return Disk{Capacity: int64(s.Blocks) * s.Bsize, Available: int64(s.Bavail) * s.Bsize}, nil
+			size := s.Frsize // what blocks are counted in; Bsize is what is best read at a time (statfs(2))
+			if size == 0 {
+				size = s.Bsize
+			}
+			return Disk{Capacity: int64(s.Blocks) * size, Available: int64(s.Bavail) * size}, nil
 		case !errors.Is(err, fs.ErrPermission) || path == "/" || path == ".":
 			return Disk{}, fmt.Errorf("statfs %s: %w", path, err)
 		}

@@ -164,8 +164,12 @@ func DiskOf(dir string) (Disk, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Disk{}, fmt.Errorf("disk of %s: %w", dir, err)
 	}
+	size := st.Frsize // what blocks are counted in; Bsize is what is best read at a time (statfs(2))
+	if size == 0 {
+		size = st.Bsize
+	}
 	return Disk{
-		Bytes: int64(st.Blocks) * st.Bsize, Available: int64(st.Bavail) * st.Bsize,
+		Bytes: int64(st.Blocks) * size, Available: int64(st.Bavail) * size,
 		Inodes: int64(st.Files), InodesFree: int64(st.Ffree),
 	}, nil
 }

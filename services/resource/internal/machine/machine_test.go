@@ -17,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
+	"github.com/sextant-node/sextant/test/stallfs"
 )
 
 // host lays out a machine's files in a folder.
@@ -150,6 +151,14 @@ func TestThisMachine(t *testing.T) {
 	}
 	if _, err := machine.DiskOf("/no/such/folder"); err == nil || !strings.Contains(err.Error(), "/no/such/folder") {
 		t.Errorf("no folder: %v", err)
+	}
+}
+
+// TestADiskThatIsBestReadInLargePieces is not larger for that.
+func TestADiskThatIsBestReadInLargePieces(t *testing.T) {
+	disk, err := machine.DiskOf(stallfs.Mount(t).Dir)
+	if want := (machine.Disk{Bytes: 1024 * 4096, Available: 512 * 4096}); err != nil || disk != want {
+		t.Errorf("%+v, %v, want %+v", disk, err, want)
 	}
 }
 
