@@ -63,6 +63,7 @@ func (l *relister) run(ctx context.Context) error {
 func (l *relister) relistOnce(ctx context.Context) error {
 	listCtx, cancel := context.WithTimeout(ctx, l.cfg.Call)
 	defer cancel()
+	since := l.pods.readers.mark()
 	sandboxes, err := l.runtime.ListPodSandbox(listCtx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return err
@@ -72,15 +73,15 @@ func (l *relister) relistOnce(ctx context.Context) error {
 		return err
 	}
 	listed := record.Group(sandboxes.GetItems(), containers.GetContainers())
-	var differ []string
+	differ := map[string]question{}
 	for uid, listing := range listed {
 		if l.pods.readers.differs(uid, listing.Fingerprint()) {
-			differ = append(differ, uid)
+			differ[uid] = given(listing, since)
 		}
 	}
 	for _, uid := range l.pods.records.Keys() {
 		if listed[uid] == nil {
-			differ = append(differ, uid) // read it: the list may be older than a refresh
+			differ[uid] = given(&record.Listing{}, since)
 		}
 	}
 	l.readAll(ctx, differ)
@@ -102,17 +103,17 @@ const patience = time.Second
 
 // readAll reads pods in parallel and waits for all of them; each has published
 // its record, or its error, then.
-func (l *relister) readAll(ctx context.Context, uids []string) {
+func (l *relister) readAll(ctx context.Context, pods map[string]question) {
 	places := make(chan struct{}, l.cfg.Parallel)
 	var all sync.WaitGroup
-	for _, uid := range uids {
+	for uid, q := range pods {
 		places <- struct{}{}
 		leave := sync.OnceFunc(func() { <-places })
 		late := time.AfterFunc(patience, leave)
 		all.Go(func() {
 			defer leave()
 			defer late.Stop()
-			if _, _, err := l.pods.read(ctx, uid, listed()); err != nil && ctx.Err() == nil {
+			if _, _, err := l.pods.read(ctx, uid, q); err != nil && ctx.Err() == nil {
 				l.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 			}
 		})

@@ -43,8 +43,12 @@ func inventoryOf(l *record.Listing) inventory {
 // and needs either a last reading or that of is all there may be.
 type question struct {
 	list, all bool
-	of        inventory
-	removed   map[string]bool
+	// given is a list that was made when so many readings had ended (readers.mark). It
+	// serves by itself alone, and not if a reading of the pod has ended since.
+	given   *record.Listing
+	since   uint64
+	of      inventory
+	removed map[string]bool
 	// changed are containers that an event named. Of the others, those that had exited
 	// have not changed.
 	changed map[string]bool
@@ -58,6 +62,13 @@ func newQuestion() question {
 func listed() question {
 	q := newQuestion()
 	q.list = true
+	return q
+}
+
+// given is the question about what a list shows.
+func given(l *record.Listing, since uint64) question {
+	q := newQuestion()
+	q.given, q.since = l, since
 	return q
 }
 
@@ -97,6 +108,9 @@ func noticed(event *runtimeapi.ContainerEventResponse) question {
 func (q *question) join(other question) {
 	q.list = q.list || other.list
 	q.all = q.all || other.all
+	if other.given != nil && (q.given == nil || other.since > q.since) {
+		q.given, q.since = other.given, other.since
+	}
 	q.of.add(other.of)
 	maps.Copy(q.removed, other.removed)
 	maps.Copy(q.changed, other.changed)
@@ -105,7 +119,10 @@ func (q *question) join(other question) {
 // listing is what to ask about, given what the last reading found, nil without one, and
 // which containers had exited then. nil: the runtime has to list.
 func (q *question) listing(found *inventory, exited map[string]*runtimeapi.ContainerStatus) *record.Listing {
-	if q.list || found == nil && !q.all {
+	if q.given != nil && !q.list && !q.all && len(q.of.sandboxes)+len(q.of.containers) == 0 {
+		return q.given
+	}
+	if q.list || q.given != nil || found == nil && !q.all {
 		return nil
 	}
 	if found != nil {

@@ -59,6 +59,7 @@ func (r *podReader) readOn(uid string, p *reader) {
 		ctx, cancel := context.WithTimeout(r.life, r.call)
 		next.record, next.revision, next.err = r.readOnce(ctx, uid, p, next.question)
 		cancel()
+		r.readers.end(p)
 		close(next.done)
 	}
 }

@@ -15,8 +15,9 @@ import (
 // one, and remembers what was read last. Requests during a reading wait for the next
 // one, which they share: a burst of events is two readings.
 type readers struct {
-	mu   sync.Mutex
-	pods map[string]*reader
+	mu    sync.Mutex
+	pods  map[string]*reader
+	ended uint64 // readings
 }
 
 type reader struct {
@@ -24,6 +25,7 @@ type reader struct {
 	next        *reading // asked for, not begun
 	notice      *notice  // what the next reading answers beside what it is asked for
 	running     bool
+	ended       uint64 // the last reading, as they were counted
 	fingerprint uint64
 	failing     bool
 
@@ -104,7 +106,28 @@ func (r *readers) begin(p *reader) *reading {
 		next.question.join(p.notice.question)
 		p.notice.taken, p.notice = true, nil
 	}
+	if next != nil {
+		if q := &next.question; q.given != nil && p.ended > q.since {
+			q.given, q.list = nil, true
+		}
+	}
 	return next
+}
+
+// end notes that a reading has ended.
+func (r *readers) end(p *reader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended++
+	p.ended = r.ended
+}
+
+// mark counts the readings that have ended. A list that is made then is newer than all
+// that they found; it may be older than what a reading finds that is under way.
+func (r *readers) mark() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
 }
 
 // differs reports whether a pod must be read: it looks different from the last
