@@ -102,6 +102,7 @@ func newCrowd(t *testing.T, cp *harness.ControlPlane, host *harness.Runtime, aud
 	t.Helper()
 	most := slices.Max(sizes)
 	o := harness.NodeOptions{Runtime: host, ControlPlane: cp, Name: fmt.Sprintf("dense-%d", most), Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
+		c.ClusterDNS, c.ClusterDomain = []string{"10.96.0.10"}, "cluster.local"
 		c.MaxPods = int32(most + 200)
 		if socket != "" {
 			c.ContainerRuntimeEndpoint = "unix://" + socket
@@ -227,7 +228,7 @@ func (c *crowd) kills(t *testing.T) {
 		name := "kill-" + string(service)
 		c.pod(t, name)
 		serves := 0.0
-		harness.Eventually(t, time.Minute, string(service)+" to serve again", func(ctx context.Context) error {
+		harness.Eventually(t, patience, string(service)+" to serve again", func(ctx context.Context) error {
 			rows, err := c.n.Services(ctx)
 			for _, r := range rows {
 				if r.Service == string(service) && r.Health == "serving" && r.PID != before {
