@@ -31,7 +31,7 @@ func (w *worker) prepare(a step.Action) act {
 	case step.Admit:
 		return l.admit(s.pod, a.Running)
 	case step.Declare:
-		return declare(l.volume, s.pod, desired)
+		return declare(l.volume, s.pod, s.print)
 	case step.Withdraw:
 		return func(ctx context.Context) (outcome, error) {
 			resp, err := l.volume.Withdraw(ctx, &volumev1.WithdrawRequest{Uid: string(w.uid)})
@@ -127,11 +127,7 @@ func (l *ledger) admit(p *v1.Pod, running bool) act {
 	}
 }
 
-func declare(v volumes, p *v1.Pod, desired *step.Desired) act {
-	print := uint64(1)
-	if desired != nil {
-		print = desired.Fingerprint
-	}
+func declare(v volumes, p *v1.Pod, print uint64) act {
 	return func(ctx context.Context) (outcome, error) {
 		raw, err := p.Marshal()
 		if err != nil {

@@ -30,10 +30,8 @@ func (w *worker) gather() step.Input {
 	desired, dropped := l.in.desired(w.uid, w.spec.source)
 	in.Config.PodsComplete = in.Config.PodsComplete || dropped
 	if desired != nil {
-		allocated := *desired
-		allocated.Pod = w.allocated(desired.Pod, allotted.item)
-		in.Desired = &allocated
-		w.accept(&allocated)
+		in.Desired = w.allocated(desired, allotted.item)
+		w.accept(in.Desired)
 		if pod.IsTerminalPhase(desired.Pod.Status.Phase) {
 			w.fresh.finished()
 		}

@@ -84,6 +84,7 @@ type node struct {
 	busy      bool     // a pod's cgroup is not empty, and is not released
 	releasing []string // UIDs of pods that resource was asked to release
 	full      bool     // resource has no room for a resize
+	declared  *v1.Pod  // as volume was told of it last
 	given     []*resourcev1.ContainerAllocation
 	shared    string
 	edit      func(*kubeletconfig.Config) // of the configuration; nil for none

@@ -169,7 +169,7 @@ func (w *worker) terminationMessages(ctx context.Context) []*podworkerv1.Contain
 
 // emit tells a decision as a Kubernetes Event.
 func (w *worker) emit(ctx context.Context, e step.Event) {
-	p := w.pod()
+	p, _ := w.pod()
 	kind := "Normal"
 	if e.Warning {
 		kind = "Warning"

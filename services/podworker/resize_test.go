@@ -47,6 +47,13 @@ func (n *node) resized(p *v1.Pod, allocation uint64) {
 	})
 }
 
+// volumesKnow is the memory limit that volume was told of last.
+func (n *node) volumesKnow() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.declared.Spec.Containers[0].Resources.Limits.Memory().String()
+}
+
 // spec is the specification a pod is run by.
 func (n *node) spec(p *v1.Pod) *v1.Pod {
 	n.t.Helper()
@@ -80,6 +87,8 @@ func TestAResizeChangesARunningContainer(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 	n.until("told", func() bool { return n.heard("ResizeCompleted") })
+	// A volume of the downward API shows it.
+	n.until("volume is told", func() bool { return n.volumesKnow() == "128Mi" })
 }
 
 // TestADeferredResizeChangesNothing: the pod goes on as it is allocated, says why,
@@ -92,7 +101,7 @@ func TestADeferredResizeChangesNothing(t *testing.T) {
 	p := sized("a", "1", "64Mi", 1)
 	n.desire(p)
 	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
-	n.desire(sized("a", "9", "64Mi", 2))
+	n.desire(sized("a", "9", "128Mi", 2))
 	n.until("told", func() bool { return n.state(p.UID).GetResize() != nil && n.settled(p.UID) })
 	want := &podworkerv1.Resize{PendingReason: "Deferred", PendingMessage: "no room", PendingGeneration: 2}
 	if got := n.state(p.UID).GetResize(); !proto.Equal(got, want) {
@@ -110,6 +119,9 @@ func TestADeferredResizeChangesNothing(t *testing.T) {
 	}
 	if n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}) != 0 {
 		t.Error("something was changed")
+	}
+	if limit := n.volumesKnow(); limit != "64Mi" {
+		t.Errorf("volume was told of a memory limit of %s", limit)
 	}
 }
 

@@ -25,10 +25,12 @@ type specification struct {
 	accepted *v1.Pod
 	id       uint64
 	packed   []byte
-	// sized is the pod that config lists with the resources that are allocated.
+	// sized is the pod that config lists with the resources that are allocated; print is
+	// that pod's fingerprint.
 	sized struct {
 		from, pod *v1.Pod
 		sizes     string
+		print     uint64
 	}
 }
 
@@ -59,11 +61,6 @@ func (s *specification) restore(uid types.UID, record journal.Record) error {
 func (s *specification) accept(d *step.Desired) (changed bool, err error) {
 	s.source = d.Source
 	id := d.Fingerprint
-	if d.Pod == s.sized.pod && d.Pod != s.sized.from {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(s.sized.sizes))
-		id ^= h.Sum64()
-	}
 	if at := d.Pod.DeletionTimestamp; at != nil {
 		id ^= uint64(at.Unix())
 		if g := d.Pod.DeletionGracePeriodSeconds; g != nil {
@@ -85,17 +82,23 @@ func (s *specification) accept(d *step.Desired) (changed bool, err error) {
 	return true, nil
 }
 
-// withSizes is a pod that config lists with other resources.
-func (s *specification) withSizes(p *v1.Pod, sizes []byte) (*v1.Pod, error) {
-	if s.sized.from == p && s.sized.sizes == string(sizes) {
-		return s.sized.pod, nil
+// withSizes is a pod that config lists with other resources, on which volumes depend too.
+func (s *specification) withSizes(d *step.Desired, sizes []byte) (*step.Desired, error) {
+	if s.sized.from != d.Pod || s.sized.sizes != string(sizes) {
+		spec := &v1.PodSpec{}
+		if err := spec.Unmarshal(sizes); err != nil {
+			return d, err
+		}
+		s.sized.from, s.sized.sizes, s.sized.pod, s.sized.print = d.Pod, string(sizes), pod.WithSizes(d.Pod, spec), d.Fingerprint
+		if s.sized.pod != d.Pod {
+			h := fnv.New64a()
+			_, _ = h.Write(sizes)
+			s.sized.print = max(d.Fingerprint^h.Sum64(), 1)
+		}
 	}
-	spec := &v1.PodSpec{}
-	if err := spec.Unmarshal(sizes); err != nil {
-		return p, err
-	}
-	s.sized.from, s.sized.sizes, s.sized.pod = p, string(sizes), pod.WithSizes(p, spec)
-	return s.sized.pod, nil
+	sized := *d
+	sized.Pod, sized.Fingerprint = s.sized.pod, s.sized.print
+	return &sized, nil
 }
 
 // static reports whether the pod is known to be a static one.

@@ -21,13 +21,15 @@ type specs struct {
 	lookups *lookups
 	uid     types.UID
 	pod     *v1.Pod
+	print   uint64 // of the pod
 	facts   *step.Facts
 	// record is nil when the runtime has nothing of the pod.
 	record *observe.Record
 }
 
 func (w *worker) specs() *specs {
-	s := &specs{in: w.l.in, lookups: w.l.lookups, uid: w.uid, pod: w.pod(), facts: &w.facts}
+	s := &specs{in: w.l.in, lookups: w.l.lookups, uid: w.uid, facts: &w.facts}
+	s.pod, s.print = w.pod()
 	s.record, _ = w.fresh.current()
 	return s
 }

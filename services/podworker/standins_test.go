@@ -24,6 +24,9 @@ func (v volumeStandIn) Declare(ctx context.Context, req *volumev1.DeclareRequest
 	if err := p.Unmarshal(req.GetPod()); err != nil {
 		return nil, err
 	}
+	v.n.mu.Lock()
+	v.n.declared = p
+	v.n.mu.Unlock()
 	revision, err := v.n.volumes.Set(ctx, string(p.UID), &volumev1.PodVolumes{Uid: string(p.UID), Ready: true})
 	return &volumev1.DeclareResponse{Revision: revision.Proto()}, err
 }

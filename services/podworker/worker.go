@@ -91,17 +91,17 @@ func (w *worker) accept(d *step.Desired) {
 // allocated is the pod with the resources it is allocated: as resource says, or while
 // resource does not say it, those of the specification accepted last. A pod that was not
 // admitted has what it asks for.
-func (w *worker) allocated(p *v1.Pod, item *resourcev1.PodAllocation) *v1.Pod {
+func (w *worker) allocated(d *step.Desired, item *resourcev1.PodAllocation) *step.Desired {
 	sizes, err := item.GetSizes(), error(nil)
 	if len(sizes) == 0 {
 		if w.facts.Admitted == nil || w.spec.accepted == nil {
-			return p
+			return d
 		}
 		sizes, err = pod.Sizes(w.spec.accepted).Marshal()
 	}
-	sized := p
+	sized := d
 	if err == nil {
-		sized, err = w.spec.withSizes(p, sizes)
+		sized, err = w.spec.withSizes(d, sizes)
 	}
 	if err != nil {
 		w.l.log.Error("allocation is of no use", service.KeyUID, string(w.uid), service.KeyError, err.Error())
@@ -109,18 +109,19 @@ func (w *worker) allocated(p *v1.Pod, item *resourcev1.PodAllocation) *v1.Pod {
 	return sized
 }
 
-// pod is the pod as far as it is known.
-func (w *worker) pod() *v1.Pod {
+// pod is the pod as far as it is known, and its fingerprint, 1 when config does not list it.
+func (w *worker) pod() (p *v1.Pod, print uint64) {
 	if d, _ := w.l.in.desired(w.uid, w.spec.source); d != nil {
-		return w.allocated(d.Pod, w.fresh.allotment().item)
+		d = w.allocated(d, w.fresh.allotment().item)
+		return d.Pod, d.Fingerprint
 	}
 	if w.spec.accepted != nil {
-		return w.spec.accepted
+		return w.spec.accepted, 1
 	}
 	if w.spec.identity != nil {
-		return w.spec.identity
+		return w.spec.identity, 1
 	}
-	p := &v1.Pod{}
+	p = &v1.Pod{}
 	p.UID = w.uid
-	return p
+	return p, 1
 }
