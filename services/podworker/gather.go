@@ -28,7 +28,9 @@ func (w *worker) gather() step.Input {
 	unheard := l.in.unheard() // before the pod is looked up, which is of then or later
 	allotted := w.fresh.allotment()
 	desired, dropped := l.in.desired(w.uid, w.spec.source)
-	in.Config.PodsComplete = in.Config.PodsComplete || dropped
+	if dropped { // its own source was read without it: what others list does not matter
+		in.Config.PodsComplete, in.Config.SourcesComplete = true, true
+	}
 	if desired != nil {
 		in.Desired = w.allocated(desired, allotted.item)
 		w.accept(in.Desired)

@@ -135,6 +135,30 @@ func (n *node) rewritten(p *v1.Pod) {
 	}))
 }
 
+// TestAManifestIsMendedWhileItsPodWaits: while the API server is away the pod of a manifest,
+// perhaps the API server itself, waits for its admission; that of the mended manifest takes
+// its place, and nothing is left of the former.
+func TestAManifestIsMendedWhileItsPodWaits(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.apiAway()
+	n.answer = func(p *v1.Pod, _ bool) *resourcev1.AdmitResponse {
+		if p.UID == "one" {
+			return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_NOT_YET, Message: "no room yet"}
+		}
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_ADMITTED}
+	}
+	n.live()
+	n.desire(static("one"))
+	n.until("waits", func() bool { return len(n.admissions()) > 0 })
+	n.desire(static("two"))
+	n.forget("one")
+	n.readManifests()
+	n.pass("the mended one runs", time.Second, func() bool {
+		return n.settled("two") && n.running("a") && n.state("one") == nil
+	})
+}
+
 // TestOtherSourcesAreNotJudged: that the folder was read says nothing of pods of
 // the API server.
 // TestAUIDThatIsNoName: nothing is made, or removed, for a pod whose UID leads out of
