@@ -831,3 +831,29 @@ func TestADeadSocketOfADriver(t *testing.T) {
 		t.Errorf("drivers: %+v", list)
 	}
 }
+
+// TestADriverIsDialledAgainSoon: one that was away for long is called soon after it is back.
+func TestADriverIsDialledAgainSoon(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "csi.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	driver, err := new(Drivers).open(Info{Name: "csi.example", Endpoint: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(driver, nil) //nolint:errcheck // nothing to lose in it
+	driver.conn.Connect()
+	if err := listener.SetDeadline(time.Now().Add(8 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 { // with gRPC's own pauses the sixth comes after more than 12 seconds
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatalf("attempt %d: %v", i, err)
+		}
+		_ = conn.Close() // it is not well yet
+	}
+}

@@ -19,6 +19,7 @@ import (
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,6 +32,13 @@ import (
 
 // callLimit is how long a driver may take for a call (the kubelet's).
 const callLimit = 2 * time.Minute
+
+// reconnect is when a driver that went away is dialled again: soon, for it is not registered
+// again where its own container alone was restarted. A socket that nobody serves costs little.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 20 * time.Second,
+}
 
 // Info is a registered driver, as the journal keeps it.
 type Info struct {
@@ -108,7 +116,7 @@ func (d *Drivers) announce(name string) {
 
 // open makes a client; nothing is dialled yet.
 func (d *Drivers) open(info Info) (*driver, error) {
-	conn, err := grpc.NewClient("unix:"+info.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("unix:"+info.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(reconnect),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			ctx, cancel := context.WithTimeout(ctx, callLimit)
 			defer cancel()
