@@ -29,9 +29,10 @@ func (s *Service) launch(ctx context.Context) {
 			q.targets = append(q.targets, t)
 			continue
 		}
-		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.ip}
+		host := cmp.Or(p.Status.HostIP, s.cfg.NodeIP)
+		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.primary(cmp.Or(host, s.host))}
 		if p.Spec.HostNetwork && subject.PodIP == "" {
-			if subject.PodIP = cmp.Or(p.Status.HostIP, s.cfg.NodeIP); subject.PodIP == "" {
+			if subject.PodIP = host; subject.PodIP == "" {
 				subject.PodIP = ownAddress(ctx)
 			}
 		}

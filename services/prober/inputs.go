@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 )
@@ -16,7 +17,7 @@ import (
 // observed is a pod's record, decoded once.
 type observed struct {
 	containers []*runtimeapi.ContainerStatus
-	ip         string
+	ips        []string // in the runtime's order
 	// unread: the runtime has not answered for this pod since pleg started.
 	unread bool
 }
@@ -28,7 +29,7 @@ func decodePod(_ string, desired *configv1.DesiredPod) (*v1.Pod, error) {
 	if err := p.Unmarshal(desired.GetPod()); err != nil {
 		return nil, err
 	}
-	if data := desired.GetMirror(); p.Spec.HostNetwork && p.Status.HostIP == "" && len(data) > 0 {
+	if data := desired.GetMirror(); p.Status.HostIP == "" && len(data) > 0 {
 		mirror := &v1.Pod{}
 		if err := mirror.Unmarshal(data); err != nil {
 			return nil, fmt.Errorf("mirror: %w", err)
@@ -52,9 +53,25 @@ func decodeRecord(_ string, r *plegv1.PodRecord) (*observed, error) {
 		if err := proto.Unmarshal(data, s); err != nil {
 			return nil, fmt.Errorf("sandbox: %w", err)
 		}
-		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && o.ip == "" {
-			o.ip = s.GetNetwork().GetIp()
+		if n := s.GetNetwork(); s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && len(o.ips) == 0 && n.GetIp() != "" {
+			o.ips = []string{n.GetIp()}
+			for _, more := range n.GetAdditionalIps() {
+				o.ips = append(o.ips, more.GetIp())
+			}
 		}
 	}
 	return o, nil
+}
+
+// primary is the address that the pod's status has as its own: the first of the family of
+// its host's, of which the runtime knows nothing; the runtime's first for no host, "" for none.
+func (o *observed) primary(hostIP string) string {
+	ips := o.ips
+	if hostIP != "" {
+		ips = podstatus.SortIPs(ips, []string{hostIP})
+	}
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
 }

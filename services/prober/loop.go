@@ -3,6 +3,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -96,6 +97,7 @@ func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 		var targets []schedule.Target
 		if wanted {
 			s.known[uid] = p
+			s.host = cmp.Or(p.Status.HostIP, s.host)
 			if seen {
 				targets = schedule.Targets(p, record.containers)
 			}

@@ -258,12 +258,18 @@ func (r *rig) observe(uid string, containers ...*runtimeapi.ContainerStatus) {
 	r.observeAt(uid, "127.0.0.1", containers...)
 }
 
-// observeAt is observe with the address of the pod, empty on the host's network.
-func (r *rig) observeAt(uid, ip string, containers ...*runtimeapi.ContainerStatus) {
+// observeAt is observe with the address of the pod, empty on the host's network, or more
+// than one with commas between.
+func (r *rig) observeAt(uid, ips string, containers ...*runtimeapi.ContainerStatus) {
 	r.Helper()
 	record := &plegv1.PodRecord{Uid: uid}
+	first, more, _ := strings.Cut(ips, ",")
+	network := &runtimeapi.PodSandboxNetworkStatus{Ip: first}
+	for _, ip := range strings.FieldsFunc(more, func(c rune) bool { return c == ',' }) {
+		network.AdditionalIps = append(network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
+	}
 	all := []proto.Message{
-		&runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: ip}},
+		&runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY, Network: network},
 	}
 	for _, c := range containers {
 		c.StartedAt, c.State = r.now().UnixNano(), runtimeapi.ContainerState_CONTAINER_RUNNING

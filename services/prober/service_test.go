@@ -14,6 +14,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -438,4 +440,37 @@ func TestPodsOnTheHostsNetwork(t *testing.T) {
 	if at := <-asked; at != own {
 		t.Errorf("a pod without a mirror is probed at %s, and the node has %s", at, own)
 	}
+}
+
+// TestPodsOfTwoFamilies: a pod is probed at the address that its status has, of the family of
+// the node's, whatever the runtime names first. What the node's is may be known from another
+// pod alone; until then it is what the runtime names first.
+func TestPodsOfTwoFamilies(t *testing.T) {
+	r := newRig(t) // whose application has an IPv4 address alone
+	r.pods.SetComplete(t.Context(), true)
+	r.records.SetComplete(t.Context(), true)
+	probed := func(uid, host, ips string, want proberv1.Result) {
+		t.Helper()
+		c := v1.Container{Name: "c", StartupProbe: r.probe(uid)}
+		c.StartupProbe.TimeoutSeconds = 1 // a machine may drop what has no way
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)}}
+		p.Spec.Containers, p.Status.HostIP = []v1.Container{c}, host
+		data, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		standin.Set(r.House, r.pods, uid, &configv1.DesiredPod{Pod: data, Source: "api"})
+		r.observeAt(uid, ips, &runtimeapi.ContainerStatus{Id: "c-" + uid, Metadata: &runtimeapi.ContainerMetadata{Name: "c"}})
+		r.Eventually(uid+" was probed", func() bool { return r.verdict(uid, startup).GetResult() != undecided })
+		if got := r.verdict(uid, startup).GetResult(); got != want {
+			t.Errorf("%s: %v, want %v", uid, got, want)
+		}
+		if asked := r.app.asked(uid); (asked > 0) != (want == success) {
+			t.Errorf("%s: its IPv4 address was asked %d times", uid, asked)
+		}
+	}
+	probed("unknown", "", "127.0.0.1,2001:db8::1", success)
+	r.host("proxy", "192.0.2.1", v1.Container{Name: "c"})
+	probed("four", "", "2001:db8::1,127.0.0.1", success)
+	probed("six", "2001:db8::2", "127.0.0.1,2001:db8::1", failure)
 }

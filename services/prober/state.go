@@ -51,6 +51,9 @@ type Service struct {
 
 	// What follows belongs to the loop.
 	known map[string]*v1.Pod // pods whose series and verdicts exist
+	// host is the node's address as the status of a pod had it last: a pod gets its status
+	// later than it comes, which is no change of the pod unless it is on the host's network.
+	host  string
 	plan  *schedule.Schedule
 	turns *turns.Turns[*question]
 	// complete: every pod of config and pleg was looked at once.
