@@ -108,15 +108,16 @@ func (m *merger) accepted(match func(*Pod) bool) []claim {
 func (m *merger) claimed(source string, e Entry, from *v1.Pod) *Pod {
 	was, known := m.was.Pods[from.UID]
 	known = known && was.Source == source && was.Origin == e.Origin
-	if known && was.from == from && !e.Rewritten.After(was.Begun) {
+	again := known && !e.Rewritten.IsZero() && !e.Rewritten.Equal(was.rewritten)
+	if known && was.from == from && !again {
 		return was
 	}
 	seen, begun := m.now, e.Rewritten
 	switch {
 	case known:
-		seen = was.Seen
-		if was.Begun.After(begun) {
-			begun = was.Begun
+		seen, begun = was.Seen, was.Begun
+		if again {
+			begun = after(was.Begun, e.Rewritten)
 		}
 	case source != pod.SourceAPI && m.heard(source):
 		begun = m.now
@@ -126,7 +127,17 @@ func (m *merger) claimed(source string, e Entry, from *v1.Pod) *Pod {
 	maps.Copy(p.Annotations, from.Annotations)
 	p.Annotations[pod.ConfigSourceAnnotation] = source
 	p.Annotations[pod.ConfigSeenAnnotation] = seen.Format(time.RFC3339Nano)
-	return &Pod{Pod: &p, Source: source, Origin: e.Origin, Seen: seen, Begun: begun, from: from}
+	return &Pod{Pod: &p, Source: source, Origin: e.Origin, Seen: seen, Begun: begun, from: from, rewritten: e.Rewritten}
+}
+
+// after is the time at, or right after before where the clock was set back between the two:
+// that a manifest was written again is known by a later beginning, in other processes too.
+func after(before, at time.Time) time.Time {
+	before, at = before.Round(0), at.Round(0) // what others read of them
+	if !at.After(before) {
+		return before.Add(1)
+	}
+	return at
 }
 
 // heard reports whether a source was read whole before this.

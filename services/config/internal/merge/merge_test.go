@@ -204,6 +204,31 @@ func render(was, next State) string {
 	return b.String()
 }
 
+// TestWrittenAgainAfterTheClockWasSetBack: a manifest that is removed and written again begins
+// anew, later than before in the eyes of whoever reads it, and once.
+func TestWrittenAgainAfterTheClockWasSetBack(t *testing.T) {
+	raw := map[string]*v1.Pod{}
+	read := func(was State, now int, rewritten time.Time) (next State, begun time.Time) {
+		next = Next(was, []Listing{{Source: pod.SourceFile, Heard: true, Entries: []Entry{
+			{Origin: "a.yaml", Rewritten: rewritten, Pods: []*v1.Pod{give(raw, "a.yaml", "web:u1")}},
+		}}}, at(now))
+		return next, next.Pods["u1"].Begun
+	}
+	state, _ := read(State{}, 100, time.Time{})
+	state, first := read(state, 200, at(200))
+	state, second := read(state, 150, at(150))
+	if !second.After(first) {
+		t.Errorf("written again, it began at %v, and at %v before", second, first)
+	}
+	state, third := read(restarted(state), 160, at(160))
+	if !third.After(second) {
+		t.Errorf("written again after a restart, it began at %v, and at %v before", third, second)
+	}
+	if next, begun := read(state, 170, at(160)); !begun.Equal(third) || len(Compare(state, next).Changed) > 0 {
+		t.Errorf("nothing was written, and it began at %v", begun)
+	}
+}
+
 func TestAnnotations(t *testing.T) {
 	given := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: "web", Namespace: "ns", UID: "u", Annotations: map[string]string{pod.ConfigSourceAnnotation: pod.SourceFile, "a": "b"},

@@ -63,8 +63,10 @@ type Pod struct {
 	// Mirror is the API server's mirror pod of a static pod, or nil.
 	Mirror *v1.Pod
 
-	// from is what the source gave, to know it again.
-	from *v1.Pod
+	// from is what the source gave, and rewritten when that was written again, to know them
+	// again.
+	from      *v1.Pod
+	rewritten time.Time
 }
 
 // Listed reports whether the API server has listed the pod since the process started;

@@ -185,11 +185,13 @@ func (v view) calledFinished() bool {
 // again since the pod was taken up: what there is of it belongs to the former.
 func (v view) rewritten() bool {
 	d := v.in.Desired
-	since := v.f.Begun
-	if since.IsZero() {
-		since = v.f.StartedAt // config did not tell then
+	if d == nil || !pod.IsStatic(d.Pod) || d.Begun.IsZero() {
+		return false
 	}
-	return d != nil && pod.IsStatic(d.Pod) && d.Begun.After(since)
+	if v.f.Begun.IsZero() { // config did not tell then; a start that lies ahead is of before the clock was set back
+		return d.Begun.After(v.f.StartedAt) || v.f.StartedAt.After(v.in.Now)
+	}
+	return d.Begun.After(v.f.Begun)
 }
 
 // attempt is the restart count of the next instance.
