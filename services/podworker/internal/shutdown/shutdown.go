@@ -171,6 +171,7 @@ func Step(in Input) Plan {
 // end goes on to the next group whose pods have not gone.
 func end(in Input, p *Plan) {
 	s := &p.State
+	s.GroupSince = notAhead(s.GroupSince, in.Now)
 	for s.Group < len(in.Groups) {
 		over := s.GroupSince.Add(in.Groups[s.Group].Period)
 		if !gone(in, s.Group) && in.Now.Before(over) {
@@ -189,8 +190,18 @@ func gone(in Input, group int) bool {
 	return in.Known && !slices.ContainsFunc(in.Pods, func(pod Pod) bool { return !pod.Gone && Of(in.Groups, pod.Priority) == group })
 }
 
+// notAhead is a time that a wait is counted from; now where the clock was set back since.
+// The machine, which goes by no clock that is set, does not wait until it is there again.
+func notAhead(since, now time.Time) time.Time {
+	if since.After(now) {
+		return now
+	}
+	return since
+}
+
 // report waits until all that ended was told, for a while.
 func report(in Input, p *Plan) {
+	p.State.EndedAt = notAhead(p.State.EndedAt, in.Now)
 	over := p.State.EndedAt.Add(ReportTime)
 	untold := !in.Known || slices.ContainsFunc(in.Pods, func(pod Pod) bool { return pod.Gone && !pod.Told })
 	if untold && in.Now.Before(over) {
