@@ -60,6 +60,8 @@ func (p *planner) unlisted() {
 	switch {
 	case !p.in.Config.SourcesComplete:
 		p.wait("config", "sources", "not every source of pods has been read")
+	case p.pod != nil:
+		p.end(Removed, nil) // it was listed, and may run: it has its grace
 	default:
 		p.end(Orphan, nil)
 	}
