@@ -12,10 +12,12 @@ import (
 )
 
 // Ending implements endings. Pods that were refused, and those that wait to be
-// taken up, have nothing to end.
+// taken up, have nothing to end. What an API server that is away may list besides is not
+// waited for.
 func (l *loop) Ending() (pods []shutdown.Pod, known bool) {
 	c := l.config.Config()
 	standalone := c != nil && c.Node.KubeConfig == "" && c.Node.BootstrapKubeConfig == ""
+	said := l.in.podsSaid() && l.in.Records.Listed()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, w := range l.workers {
@@ -34,7 +36,7 @@ func (l *loop) Ending() (pods []shutdown.Pod, known bool) {
 			UID: uid, Priority: s.priority, Gone: s.state == step.Released, Told: local || l.in.reportedEnd(uid),
 		})
 	}
-	return pods, l.complete
+	return pods, l.complete || said && l.seenLocked()
 }
 
 // reportedEnd reports whether the API server has the pod as finished.

@@ -176,14 +176,7 @@ func (l *loop) settle() {
 		return
 	}
 	l.mu.Lock()
-	ready := !l.complete && l.ctx != nil && len(l.restored) == 0
-	for _, w := range l.workers {
-		ready = ready && w.published
-	}
-	for uid := range l.in.Pods.Items() {
-		_, ok := l.workers[types.UID(uid)]
-		ready = ready && ok
-	}
+	ready := !l.complete && l.seenLocked()
 	l.complete = l.complete || ready
 	ctx := l.ctx
 	l.mu.Unlock()
@@ -194,6 +187,20 @@ func (l *loop) settle() {
 	l.states.SetComplete(ctx, true)
 	l.serving()
 	l.completed.Send() // not in the replica's goroutine: the disk may hang
+}
+
+// seenLocked reports whether every pod that config lists now, or that an earlier process had,
+// has been looked at.
+func (l *loop) seenLocked() bool {
+	seen := l.ctx != nil && len(l.restored) == 0
+	for _, w := range l.workers {
+		seen = seen && w.published
+	}
+	for uid := range l.in.Pods.Items() {
+		_, ok := l.workers[types.UID(uid)]
+		seen = seen && ok
+	}
+	return seen
 }
 
 // retire ends a worker whose pod is forgotten.

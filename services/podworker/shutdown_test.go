@@ -149,6 +149,26 @@ func TestShutdown(t *testing.T) {
 	n.until("taken up", func() bool { return n.settled(again.UID) })
 }
 
+// TestShutdownWithoutTheAPIServer: podworker was started while the API server is away. Critical
+// pods have their turn all the same once the others have ended, and then the machine is let go.
+func TestShutdownWithoutTheAPIServer(t *testing.T) {
+	t.Parallel()
+	n, m := goingDown(t)
+	first, second := web("first"), web("second", critical)
+	n.desire(first)
+	n.desire(second)
+	n.until("both run", func() bool { return n.settled(first.UID) && n.settled(second.UID) })
+	n.die()
+	n.apiAway()
+	n.live()
+	n.until("both run again", func() bool { return n.settled(first.UID) && n.settled(second.UID) })
+	n.await(m, "the machine to be held", func() bool { return len(m.Held()) == 1 })
+	m.Shutdown(true)
+	n.until("both have ended", func() bool { return n.lifecycle(first.UID, released) && n.lifecycle(second.UID, released) })
+	n.until("statuses are awaited", func() bool { return n.stage() == stageReporting })
+	n.pass("the machine is let go", time.Second, func() bool { return n.stage() == stageEnded })
+}
+
 // TestShutdownSurvivesKill: podworker is killed while pods end.
 func TestShutdownSurvivesKill(t *testing.T) {
 	t.Parallel()
