@@ -68,7 +68,8 @@ type Machine struct {
 	mu      sync.Mutex
 	locks   map[*os.File]string // who, by the end that is read
 	reloads int
-	own     *os.File // of the gate's own orders
+	own     *os.File        // of the gate's own orders
+	units   map[string]bool // whether they run
 	changed chan struct{}
 }
 

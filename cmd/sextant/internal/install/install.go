@@ -26,7 +26,13 @@ type Request struct {
 	// Migrate makes kubelet.service Sextant as well.
 	Migrate bool
 	Out     io.Writer
+
+	// root is the machine's root folder; empty for /.
+	root string
 }
+
+// at is where a path of the machine is.
+func (r *Request) at(path string) string { return filepath.Join("/", r.root, path) }
 
 const (
 	// mounts is the mount namespace of the machine's first process.
@@ -83,7 +89,7 @@ func enter() error {
 
 // onMachine installs what the machine does not have yet.
 func (r *Request) onMachine(ctx context.Context, pack *os.File) error {
-	before, err := os.ReadFile(installed)
+	before, err := os.ReadFile(r.at(installed))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -91,7 +97,7 @@ func (r *Request) onMachine(ctx context.Context, pack *os.File) error {
 	switch {
 	case former == r.Version:
 		fmt.Fprintf(r.Out, "version %s is installed already\n", former)
-	case exists("/usr/bin/dpkg") && exists("/var/lib/dpkg/status"):
+	case exists(r.at("/usr/bin/dpkg")) && exists(r.at("/var/lib/dpkg/status")):
 		err = r.byDpkg(ctx, pack)
 	default:
 		err = r.byHand(ctx, pack, former)
@@ -99,12 +105,12 @@ func (r *Request) onMachine(ctx context.Context, pack *os.File) error {
 	if err != nil || !r.Migrate {
 		return err
 	}
-	return r.command(ctx, "/usr/bin/sextant", "migrate")
+	return r.command(ctx, r.at("/usr/bin/sextant"), "migrate")
 }
 
 // byDpkg leaves a package to the machine's dpkg.
 func (r *Request) byDpkg(ctx context.Context, pack *os.File) error {
-	dir, err := os.MkdirTemp("/run", "sextant-install-")
+	dir, err := os.MkdirTemp(r.at("/run"), "sextant-install-")
 	if err != nil {
 		return err
 	}
@@ -117,13 +123,13 @@ func (r *Request) byDpkg(ctx context.Context, pack *os.File) error {
 	if err := write(file, io.NewSectionReader(pack, 0, info.Size()), 0o600); err != nil {
 		return err
 	}
-	return r.command(ctx, "/usr/bin/dpkg", "--install", file)
+	return r.command(ctx, r.at("/usr/bin/dpkg"), "--install", file)
 }
 
 // byHand unpacks a package on a machine without dpkg, and runs its script.
 func (r *Request) byHand(ctx context.Context, pack *os.File, former string) error {
 	fmt.Fprintln(r.Out, "there is no dpkg here: the package is unpacked, and no package manager knows of it")
-	if err := unpack(pack, "/", func(path string) bool { return path == defaults }); err != nil {
+	if err := unpack(pack, r.at("/"), func(path string) bool { return path == defaults }); err != nil {
 		return err
 	}
 	text, err := deb.File(pack, deb.Control, "/postinst")
