@@ -4,6 +4,7 @@ package check
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -109,29 +110,44 @@ func TestFlexVolume(t *testing.T) {
 	}
 }
 
-// TestRunningAgent: a process called kubelet that has a kubelet's arguments, and no other.
+// TestRunningAgent: a process called kubelet that has a kubelet's arguments, and no other;
+// of a pod none, whatever it calls itself.
 func TestRunningAgent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give a process away")
+	}
+	const system, own = "/system.slice/kubelet.service", "pid:[1]"
 	proc := t.TempDir()
-	process := func(pid, exe string, args ...string) {
+	in := func(space, cgroup, pid, exe string, args ...string) {
 		t.Helper()
 		dir := filepath.Join(proc, pid)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cmdline"), []byte(strings.Join(args, "\x00")+"\x00"), 0o644); err != nil {
-			t.Fatal(err)
+		for name, text := range map[string]string{"cmdline": strings.Join(args, "\x00") + "\x00", "cgroup": "0::" + cgroup + "\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := os.Symlink(exe, filepath.Join(dir, "exe")); err != nil {
+		if err := errors.Join(os.Symlink(exe, filepath.Join(dir, "exe")), os.Symlink(space, filepath.Join(dir, "ns/pid"))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	process("1", "/sbin/init", "/sbin/init")
-	process("20", "/usr/bin/vi", "vi", "kubelet")
-	process("30", "/usr/bin/sextant", "kubelet", "start", "podworker")
+	in(own, "/user.slice", "self", "/usr/bin/sextant", "sextant", "migrate")
+	in(own, "/init.scope", "1", "/sbin/init", "/sbin/init")
+	in(own, "/user.slice", "20", "/usr/bin/vi", "vi", "kubelet")
+	in(own, system, "30", "/usr/bin/sextant", "kubelet", "start", "podworker")
+	in("pid:[2]", "/kubepods.slice/kubepods-podx.slice/cri-containerd-y.scope", "31", "/bin/sh", "kubelet", "--image-credential-provider-bin-dir=/proc/31/root")
+	in("pid:[3]", "/docker/z", "32", "/usr/bin/kubelet", "kubelet", "--config=/proc/32/root/config.yaml")
+	in(own, "/kubepods/besteffort/podx/y", "33", "/bin/sh", "kubelet", "--config=/proc/33/root/config.yaml")
+	in(own, system, "34", "/bin/sh", "kubelet", "--config=/home/u/config.yaml")
+	if err := os.Chown(filepath.Join(proc, "34"), 1000, -1); err != nil {
+		t.Fatal(err)
+	}
 	if agent, _ := runningAgent(proc); agent.PID != 0 {
 		t.Errorf("process %d is no kubelet", agent.PID)
 	}
-	process("40", "/usr/bin/kubelet", "/usr/bin/kubelet", "--config=/x", "--v=2")
+	in(own, system, "40", "/usr/bin/kubelet", "/usr/bin/kubelet", "--config=/x", "--v=2")
 	agent, args := runningAgent(proc)
 	if d := cmp.Diff([]string{"--config=/x", "--v=2"}, args); d != "" || agent != (Agent{PID: 40}) {
 		t.Errorf("%+v (-want +got):\n%s", agent, d)

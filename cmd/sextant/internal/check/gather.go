@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -110,7 +111,9 @@ func problems(err error) (all []string) {
 	return all
 }
 
-// runningAgent finds the process called kubelet, and its flags.
+// runningAgent finds the process called kubelet that is root's and the machine's own, and
+// its flags. Any process can call itself so: what a pod says must not become the flags of
+// root's agent.
 func runningAgent(proc string) (Agent, []string) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -126,13 +129,32 @@ func runningAgent(proc string) (Agent, []string) {
 			continue
 		}
 		args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-		if filepath.Base(args[0]) != "kubelet" || len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+		if filepath.Base(args[0]) != "kubelet" || len(args) > 1 && !strings.HasPrefix(args[1], "-") || !ofMachine(proc, e.Name()) {
 			continue
 		}
 		exe, _ := os.Readlink(filepath.Join(proc, e.Name(), "exe")) // only for its name
 		return Agent{PID: pid, Sextant: strings.HasSuffix(exe, "/sextant")}, args[1:]
 	}
 	return Agent{}, nil
+}
+
+// ofMachine reports whether a process is this user's, root's, in the machine's PID
+// namespace and in no pod's cgroup: a pod with the machine's processes has one, below
+// whatever the machine itself is in.
+func ofMachine(proc, pid string) bool {
+	info, err := os.Stat(filepath.Join(proc, pid))
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		return false
+	}
+	space := func(of string) string {
+		to, _ := os.Readlink(filepath.Join(proc, of, "ns/pid")) // none of a process that has ended
+		return to
+	}
+	pods := func(of string) int {
+		text, _ := os.ReadFile(filepath.Join(proc, of, "cgroup")) // likewise
+		return strings.Count(string(text), "kubepods")
+	}
+	return space(pid) == space("self") && pods(pid) <= pods("1")
 }
 
 // KubeadmArgs are the flags that kubeadm's unit of the kubelet has, as sextant-prepare has
