@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -83,13 +84,22 @@ func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	conf, known := m.configuration(args)
-	if !known {
+	return m.begin(ctx, out, change, args, source)
+}
+
+// begin checks the node, if it gets Sextant, and makes the change, which it watches where
+// the kubelet's configuration says what to watch.
+func (m *migrateFlags) begin(ctx context.Context, out io.Writer, change *migrate.Change, args []string, source string) error {
+	conf, err := configuration(args)
+	switch {
+	case notYet(err):
 		fmt.Fprintf(out, "there is no configuration of a kubelet here yet (%s): kubeadm join writes it and starts %s\n", source, migrate.Unit)
 		return change.Run(ctx)
-	}
-	if !m.back {
-		if err := p.step("node checked", func() (string, error) { return m.check(ctx, args) }); err != nil {
+	case m.back && err != nil: // the kubelet may understand it all the same
+		fmt.Fprintf(out, "the node is not watched: %s cannot be used: %s\n", source, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return change.Run(ctx)
+	case !m.back:
+		if err := change.Step("node checked", func() (string, error) { return m.check(ctx, args) }); err != nil {
 			return err
 		}
 		if change.Args, err = pinned(args); err != nil {
@@ -99,19 +109,29 @@ func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
 			fmt.Fprintln(out, "the kubelet's flags are not those in kubeadm's files: they are kept in a drop-in of sextant-prepare.service")
 		}
 	}
+	if conf == nil { // --force
+		return change.Run(ctx)
+	}
 	change.Joined = true
 	change.Node = nodeOf(conf)
 	return m.watched(ctx, out, change)
 }
 
-// configuration is that of the kubelet; unknown where its files are not there yet.
-func (m *migrateFlags) configuration(args []string) (*kubeletconfig.Config, bool) {
+// configuration is that of the kubelet. The error is why Sextant cannot use it.
+func configuration(args []string) (*kubeletconfig.Config, error) {
 	flags, err := kubeletconfig.ParseFlags(args)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	conf, _, err := serve.LoadConfig(flags)
-	return conf, err == nil
+	return conf, err
+}
+
+// notYet reports whether a configuration cannot be used only because files of it are not
+// there, as on a node that has not joined a cluster.
+func notYet(err error) bool {
+	problems := kubeletconfig.Problems(err)
+	return len(problems) > 0 && !slices.ContainsFunc(problems, func(p *kubeletconfig.Problem) bool { return !errors.Is(p, fs.ErrNotExist) })
 }
 
 // check is `sextant check`; what blocks is an error.
