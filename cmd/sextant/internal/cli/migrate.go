@@ -61,12 +61,16 @@ func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	files := migrate.HostFiles()
+	unfinished, err := files.Unfinished()
+	if err != nil {
+		return err
+	}
 	switch {
 	case !util.IsRunningSystemd():
 		return errors.New("systemd does not run this machine: run sextant up in the place of the kubelet")
 	case !m.back && !files.Installed():
 		return fmt.Errorf("the package is not installed: %s is missing (apt install ./sextant_VERSION_ARCH.deb)", files.Package)
-	case m.back != files.Sextant():
+	case m.back != files.Sextant() && unfinished == nil:
 		to := map[bool]migrate.Agent{false: migrate.Sextant, true: migrate.Kubelet}[m.back]
 		fmt.Fprintf(out, "%s is %s already\n", migrate.Unit, to)
 		return nil
@@ -80,10 +84,14 @@ func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
 			args = plan.Kubelet
 		}
 	}
-	_, args, source, err := check.FindArgs(args)
+	agent, args, source, err := check.FindArgs(args)
 	if err != nil {
 		return err
 	}
+	if unfinished != nil && agent.PID == 0 && len(unfinished.Args) > 0 {
+		args, source = unfinished.Args, "the flags of the agent that an earlier change ended"
+	}
+	change.Ran = args
 	return m.begin(ctx, out, change, args, source)
 }
 

@@ -40,7 +40,7 @@ func TestMigrateChecks(t *testing.T) {
 			dir, ended := t.TempDir(), false
 			m := &migrateFlags{up: upFlags{run: dir, state: dir, uidBase: 64200}, back: tt.back}
 			change := &migrate.Change{
-				Files: migrate.Files{Etc: filepath.Join(dir, "etc"), Package: filepath.Join(dir, "package")}, To: migrate.Sextant,
+				Files: migrate.Files{Etc: filepath.Join(dir, "etc"), Package: filepath.Join(dir, "package"), Mark: filepath.Join(dir, "mark")}, To: migrate.Sextant,
 				Step: func(name string, do func() (string, error)) error {
 					_, err := do()
 					ended = ended || !machine.Active(migrate.Unit)

@@ -38,6 +38,8 @@ type Change struct {
 	Joined bool
 	// Args are flags for Sextant that are not in kubeadm's files; nil where they are.
 	Args []string
+	// Ran are the flags of the agent that the node has.
+	Ran []string
 	// Limit is how long the node may take to be as it was.
 	Limit time.Duration
 	// Step runs a step and says how it went.
@@ -50,13 +52,24 @@ const undoLimit = 2 * time.Minute
 // ErrUndone is in the error of a change that failed and went back.
 var ErrUndone = errors.New("the node has its former agent again")
 
-// Run makes the change. Where no agent runs, only the unit files change. An agent that does
-// not get the node Ready, and a signal, make it go back.
+// Run makes the change. Where no agent runs, only the unit files change, but for a node
+// whose agent an earlier change ended, which was killed then. An agent that does not get
+// the node Ready, and a signal, make it go back.
 func (c *Change) Run(ctx context.Context) error {
 	runs, err := c.runs(ctx)
 	if err != nil {
 		return err
 	}
+	unfinished, err := c.Files.Unfinished()
+	if err != nil {
+		return err
+	}
+	if runs {
+		if err := c.Files.begin(c.Ran); err != nil {
+			return err
+		}
+	}
+	runs = runs || unfinished != nil
 	var before Seen
 	if c.Joined {
 		before = c.Node.See(ctx)
@@ -67,14 +80,14 @@ func (c *Change) Run(ctx context.Context) error {
 		err = c.Step("node as before", func() (string, error) { return c.await(ctx, before, began) })
 	}
 	if err == nil {
-		return nil
+		return c.Files.finish()
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	if _, back := c.switchTo(undo, c.To.other(), runs); back != nil {
 		return errors.Join(err, fmt.Errorf("and back to %s: %w", c.To.other(), back))
 	}
-	return fmt.Errorf("%w; %w: %s", err, ErrUndone, c.To.other())
+	return errors.Join(fmt.Errorf("%w; %w: %s", err, ErrUndone, c.To.other()), c.Files.finish())
 }
 
 // runs reports whether the node has an agent that systemd runs.

@@ -6,7 +6,7 @@
 // It owns the files below /etc/systemd/system that make kubelet.service Sextant. They are
 // links to what the package has in /usr/lib/sextant/kubelet, so that an upgrade changes
 // them, and one file with flags where those of the kubelet that ran are not kubeadm's.
-// [Change.Run] goes back by itself when the node does not get Ready in time. It keeps
-// nothing: killed at any moment, it leaves a node that the same call, or the one back,
-// brings to its end.
+// [Change.Run] goes back by itself when the node does not get Ready in time. It keeps no more
+// than a mark, for as long as it runs: killed at any moment, it leaves a node that the same
+// call, or the one back, brings to its end.
 package migrate

@@ -20,11 +20,13 @@ type Files struct {
 	// Etc is systemd's folder for the administrator, Package the one with the package's
 	// files for Unit.
 	Etc, Package string
+	// Mark is the file of a change that has not come to its end.
+	Mark string
 }
 
 // HostFiles are those of the machine.
 func HostFiles() Files {
-	return Files{Etc: "/etc/systemd/system", Package: "/usr/lib/sextant/kubelet"}
+	return Files{Etc: "/etc/systemd/system", Package: "/usr/lib/sextant/kubelet", Mark: "/run/sextant-migrate.json"}
 }
 
 const (

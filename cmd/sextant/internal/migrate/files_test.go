@@ -15,7 +15,7 @@ import (
 func files(t *testing.T) Files {
 	t.Helper()
 	dir := t.TempDir()
-	f := Files{Etc: filepath.Join(dir, "etc"), Package: filepath.Join(dir, "package")}
+	f := Files{Etc: filepath.Join(dir, "etc"), Package: filepath.Join(dir, "package"), Mark: filepath.Join(dir, "mark")}
 	for _, folder := range []string{f.Etc + "/kubelet.service.d", f.Package} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/sextant-node/sextant/services/supervisor"
+	"github.com/sextant-node/sextant/test/fakelogind"
+)
+
+// machine is one with a kubelet, which runs or does not, and a change of it.
+func machine(t *testing.T, runs bool) (*fakelogind.Machine, *Change) {
+	t.Helper()
+	m := fakelogind.Start(t, false)
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", m.Address())
+	m.Unit(Unit, runs)
+	m.Unit(supervisor.Slice, false)
+	return m, &Change{Files: files(t), To: Sextant, Ran: []string{"--v=2"}, Step: plain}
+}
+
+func plain(_ string, do func() (string, error)) error {
+	_, err := do()
+	return err
+}
+
+// killed runs a change that is killed before a step.
+func killed(ctx context.Context, c *Change, at string) (was bool) {
+	defer func() { was = recover() != nil }()
+	step := c.Step
+	defer func() { c.Step = step }()
+	c.Step = func(name string, do func() (string, error)) error {
+		if name == at {
+			panic("killed")
+		}
+		return step(name, do)
+	}
+	_ = c.Run(ctx) // it does not return
+	return false
+}
+
+// TestKilledChange: a change that is killed before any of its steps, and begun again in
+// either direction, leaves the node with an agent that runs, and no mark.
+func TestKilledChange(t *testing.T) {
+	for _, at := range []string{"former agent stopped", Unit + " changed", Unit + " started"} {
+		for _, again := range []Agent{Sextant, Kubelet} {
+			t.Run(at+", then "+string(again), func(t *testing.T) {
+				m, c := machine(t, true)
+				if !killed(t.Context(), c, at) {
+					t.Fatal("it was not killed")
+				}
+				if u, err := c.Files.Unfinished(); err != nil || u == nil || !slices.Equal(u.Args, c.Ran) {
+					t.Errorf("the change that was killed: %+v, %v", u, err)
+				}
+				c.To = again
+				if err := c.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if u, err := c.Files.Unfinished(); !m.Active(Unit) || c.Files.Sextant() != (again == Sextant) || u != nil || err != nil {
+					t.Errorf("an agent runs: %t; it is Sextant: %t; unfinished: %+v, %v", m.Active(Unit), c.Files.Sextant(), u, err)
+				}
+			})
+		}
+	}
+}
+
+// TestNoAgent: where none runs, none is started.
+func TestNoAgent(t *testing.T) {
+	m, c := machine(t, false)
+	if err := c.Run(t.Context()); err != nil || m.Active(Unit) || !c.Files.Sextant() {
+		t.Errorf("%v; an agent runs: %t; it is Sextant: %t", err, m.Active(Unit), c.Files.Sextant())
+	}
+}
+
+// TestUndone: a change that fails goes back, which is the end of it.
+func TestUndone(t *testing.T) {
+	m, c := machine(t, true)
+	failed := false
+	c.Step = func(name string, do func() (string, error)) error {
+		if name == Unit+" started" && !failed {
+			failed = true
+			return errors.New("it does not start")
+		}
+		return plain(name, do)
+	}
+	err := c.Run(t.Context())
+	if u, markErr := c.Files.Unfinished(); !errors.Is(err, ErrUndone) || !m.Active(Unit) || c.Files.Sextant() || u != nil || markErr != nil {
+		t.Errorf("%v; an agent runs: %t; it is Sextant: %t; unfinished: %+v, %v", err, m.Active(Unit), c.Files.Sextant(), u, markErr)
+	}
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrate
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/sextant-node/sextant/pkg/file"
+)
+
+// Unfinished is a change that has begun and has not come to its end: the node is to have an
+// agent, though none may run. It is a file that a reboot removes, as that starts the agent.
+type Unfinished struct {
+	// Args are the flags of the agent that ran, which no process says any more.
+	Args []string `json:"args,omitempty"`
+}
+
+// Unfinished is the change that has not come to its end, nil for none.
+func (f Files) Unfinished() (*Unfinished, error) {
+	data, err := os.ReadFile(f.Mark)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	u := &Unfinished{}
+	_ = json.Unmarshal(data, u) // damaged, it tells at least that there is one
+	return u, nil
+}
+
+// begin notes that a change begins.
+func (f Files) begin(args []string) error {
+	data, err := json.Marshal(Unfinished{Args: args})
+	if err != nil {
+		return err
+	}
+	return file.Replace(f.Mark, append(data, '\n'), 0o600)
+}
+
+// finish notes that a change has come to its end, there or back.
+func (f Files) finish() error {
+	if err := os.Remove(f.Mark); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
