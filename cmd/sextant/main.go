@@ -19,8 +19,18 @@ import (
 	"github.com/sextant-node/sextant/cmd/sextant/internal/cli"
 )
 
+// ends are the signals that end the program in order. A terminal that goes away is one, or it
+// would end the program wherever it is; what nohup starts goes on.
+func ends() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	root, exitCode := cli.Root(os.Args[1:]...), cli.ExitCode
 	if cli.CalledKubelet(os.Args) {
 		root = cli.Kubelet()

@@ -28,6 +28,7 @@ the node's state.`,
 			if err := needRoot("down", "it ends processes of other users"); err != nil {
 				return err
 			}
+			toTheEnd()
 			plan, err := supervisor.ReadPlan(n.paths.Run)
 			if errors.Is(err, supervisor.ErrNoNode) && purge {
 				return nil // purged already

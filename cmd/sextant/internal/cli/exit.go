@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -101,6 +102,10 @@ func notRunning() error {
 func silent(s house.Service, err error) error {
 	return notWell("%s does not answer (sextant status says why): %s", s, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
+
+// toTheEnd is for verbs that change the node step by step: what nobody reads any more, as
+// after Ctrl-C in a pipe to tee, ends none of them. Without it the kernel would (SIGPIPE).
+func toTheEnd() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // usageErrors gives the errors of flags and arguments of all verbs their exit code.
 func usageErrors(c *cobra.Command) {

@@ -60,6 +60,7 @@ func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
 	if err := needRoot("migrate", "it changes kubelet.service"); err != nil {
 		return err
 	}
+	toTheEnd()
 	files := migrate.HostFiles()
 	unfinished, err := files.Unfinished()
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/sextant-node/sextant/services/supervisor"
 )
 
-// progress prints a line for each step: its name, its result, its duration, a remark.
+// progress prints a line for each step: its name, its result, its duration, a remark. A step
+// that is done is done, whether or not its line is read.
 type progress struct {
 	out   io.Writer
 	start time.Time
@@ -35,11 +36,11 @@ func (p *progress) step(name string, do func() (string, error)) error {
 	if err != nil {
 		mark, remark = "FAILED", ""
 	}
-	_, printErr := fmt.Fprintf(p.out, "%-26s %-7s %6.1f s  %s\n", name, mark, time.Since(began).Seconds(), remark)
+	fmt.Fprintf(p.out, "%-26s %-7s %6.1f s  %s\n", name, mark, time.Since(began).Seconds(), remark)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return printErr
+	return nil
 }
 
 // apiPatience is how long `up` waits for an API server that does not answer. The node

@@ -3,7 +3,9 @@
 package cli
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -50,3 +52,20 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// TestStepThatNobodyReads: a step is what was done, not what was said of it.
+func TestStepThatNobodyReads(t *testing.T) {
+	p := &progress{out: lost{}, start: time.Now()}
+	if err := p.step("done", func() (string, error) { return "", nil }); err != nil {
+		t.Errorf("a step that is done: %v", err)
+	}
+	failed := errors.New("failed")
+	if err := p.step("failed", func() (string, error) { return "", failed }); !errors.Is(err, failed) {
+		t.Errorf("a step that failed: %v", err)
+	}
+}
+
+// lost is a terminal that has gone.
+type lost struct{}
+
+func (lost) Write([]byte) (int, error) { return 0, errors.New("input/output error") }

@@ -51,6 +51,7 @@ Neither affects the pods.`,
 			if err := needRoot("upgrade", "it switches programs of root and restarts services"); err != nil {
 				return err
 			}
+			toTheEnd()
 			if u.all {
 				return u.every(c.Context(), c.OutOrStdout(), args[len(args)-1])
 			}
@@ -84,6 +85,7 @@ func rollbackCommand() *cobra.Command {
 			if err := needRoot("rollback", "it switches programs of root and restarts services"); err != nil {
 				return err
 			}
+			toTheEnd()
 			if u.all {
 				return u.everyBack(c.Context(), c.OutOrStdout())
 			}
