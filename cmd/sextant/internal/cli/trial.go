@@ -76,6 +76,9 @@ func (u *upgradeFlags) every(ctx context.Context, out io.Writer, version string)
 			return fmt.Errorf("%w; the services after it keep their version", err)
 		}
 		all = append(all, err)
+		if ctx.Err() != nil {
+			break // unwatched, none is switched
+		}
 	}
 	return errors.Join(all...)
 }
@@ -86,6 +89,9 @@ func (u *upgradeFlags) everyBack(ctx context.Context, out io.Writer) error {
 	for _, s := range u.subjects() {
 		if former := u.lib().Previous(s.name); former != "" {
 			all = append(all, u.try(ctx, out, s, former, false))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	return errors.Join(all...)
@@ -100,14 +106,18 @@ const (
 	units
 )
 
-func (u *upgradeFlags) keeper(ctx context.Context) keeper {
-	if active, err := supervisor.SliceActive(ctx, u.node.paths.Run); err == nil && active {
-		return units
+func (u *upgradeFlags) keeper(ctx context.Context) (keeper, error) {
+	active, err := supervisor.SliceActive(ctx, u.node.paths.Run)
+	if err != nil {
+		return stopped, err
+	}
+	if active {
+		return units, nil
 	}
 	if p, err := supervisor.ReadPlan(u.node.paths.Run); err == nil && !p.Units && p.Library == u.library {
-		return supervised
+		return supervised, nil
 	}
-	return stopped
+	return stopped, nil
 }
 
 // try switches a service, restarts it and watches it; with back, a service that fails
@@ -120,13 +130,23 @@ func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s subject, versio
 		fmt.Fprintf(out, "%s: runs %s already\n", s.name, version)
 		return nil
 	}
-	if err := lib.Switch(s.name, version); err != nil {
-		return err
+	// What is switched now would start unwatched, some time.
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: not switched: %w", s.name, err)
 	}
-	who := u.keeper(ctx)
+	who, err := u.keeper(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: not switched: %w", s.name, err)
+	}
 	if who == stopped || who == supervised && s.root {
+		if err := lib.Switch(s.name, version); err != nil {
+			return err
+		}
 		fmt.Fprintf(out, "%s: runs %s from its next start\n", s.name, version)
 		return nil
+	}
+	if err := lib.Switch(s.name, version); err != nil {
+		return err
 	}
 	why := u.trial(ctx, who, s, version, before)
 	if why == "" {
