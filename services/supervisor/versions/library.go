@@ -65,26 +65,46 @@ func Executed(path string) (version string, ok bool) {
 	return filepath.Base(dir), name == program && filepath.Base(filepath.Dir(dir)) == "versions"
 }
 
+// Has is the error of a version that is not installed.
+func (l Library) Has(version string) error {
+	installed, err := l.Installed()
+	if err == nil && !slices.Contains(installed, version) {
+		err = fmt.Errorf("version %q is not installed: there are %v", version, installed)
+	}
+	return err
+}
+
 // Switch points a name's link to another version and records the one before.
 func (l Library) Switch(name, version string) error {
-	installed, err := l.Installed()
-	if err != nil {
+	if err := l.Has(version); err != nil {
 		return err
 	}
-	if !slices.Contains(installed, version) {
-		return fmt.Errorf("version %q is not installed: there are %v", version, installed)
-	}
-	before := l.Current(name)
-	if before == version {
+	if l.Current(name) == version {
 		return nil
 	}
-	if before != "" {
-		if err := os.MkdirAll(filepath.Join(l.Dir, ".previous"), 0o755); err != nil {
-			return err
-		}
-		if err := file.Link(l.previous(name), filepath.Join("..", "versions", before, program)); err != nil {
-			return err
-		}
+	if err := l.Record(name); err != nil {
+		return err
 	}
 	return file.Link(l.link(name), filepath.Join("versions", version, program))
+}
+
+// Record notes the version that a name's link points to as the one to roll back to.
+func (l Library) Record(name string) error {
+	current := l.Current(name)
+	if current == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(l.Dir, ".previous"), 0o755); err != nil {
+		return err
+	}
+	return file.Link(l.previous(name), filepath.Join("..", "versions", current, program))
+}
+
+// Back points a name's link to the version before, after a switch that failed. It is still
+// the one to roll back to: the one that failed never is.
+func (l Library) Back(name, former string) error {
+	if err := l.Has(former); err != nil {
+		return err
+	}
+	return file.Link(l.link(name), filepath.Join("versions", former, program))
 }

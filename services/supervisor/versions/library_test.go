@@ -44,6 +44,22 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
+// TestBack: a version that failed is never the one to roll back to.
+func TestBack(t *testing.T) {
+	l := library(t, "1", "2")
+	for _, step := range []error{l.Switch("pleg", "1"), l.Switch("pleg", "2"), l.Back("pleg", "1")} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	if c, p := l.Current("pleg"), l.Previous("pleg"); c != "1" || p != "1" {
+		t.Errorf("%q, before it %q", c, p)
+	}
+	if err := l.Back("pleg", "3"); err == nil || l.Current("pleg") != "1" {
+		t.Errorf("back to a version that is not there: %v", err)
+	}
+}
+
 func TestSwitchToNothing(t *testing.T) {
 	l := library(t, "1")
 	if err := l.Switch("pleg", "3"); err == nil || !strings.Contains(err.Error(), `"3" is not installed: there are [1]`) {

@@ -67,8 +67,20 @@ func subjects(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellC
 }
 
 // every switches all to the version. One that fails goes back to its own, and its error is
-// returned; if it is one of root's, those after it are not tried.
+// returned; if it is one of root's, those after it are not tried. What everyBack goes back
+// to is what all ran when this began, also those that it does not come to.
 func (u *upgradeFlags) every(ctx context.Context, out io.Writer, version string) error {
+	if err := u.lib().Has(version); err != nil {
+		return err
+	}
+	for _, s := range u.subjects() {
+		if u.lib().Current(s.name) == version {
+			continue // an earlier try came so far
+		}
+		if err := u.lib().Record(s.name); err != nil {
+			return err
+		}
+	}
 	var all []error
 	for _, s := range u.subjects() {
 		err := u.try(ctx, out, s, version, true)
@@ -156,7 +168,7 @@ func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s subject, versio
 	if !back || former == "" || ctx.Err() != nil {
 		return fmt.Errorf("%s: version %s does not do its work: %s", s.name, version, why)
 	}
-	if err := lib.Switch(s.name, former); err != nil {
+	if err := lib.Back(s.name, former); err != nil {
 		return fmt.Errorf("%s: version %s does not do its work: %s; and back to %s: %w", s.name, version, why, former, err)
 	}
 	if again := u.trial(ctx, who, s, former, before); again != "" {

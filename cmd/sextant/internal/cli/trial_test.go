@@ -102,3 +102,31 @@ func TestUnknownKeeper(t *testing.T) {
 		t.Errorf("%v; it runs %s", err, u.lib().Current("prober"))
 	}
 }
+
+// TestRollbackAfterFailure: `rollback --all` goes back to what all ran before the upgrade,
+// also where that failed, or was not come to.
+func TestRollbackAfterFailure(t *testing.T) {
+	u := oldNode(t)
+	if err := u.lib().Switch("status", "2"); err != nil { // it ran another version once
+		t.Fatal(err)
+	}
+	if err := u.lib().Switch("status", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.try(t.Context(), io.Discard, failing(u), "2", true); err == nil || u.lib().Current("prober") != "1" {
+		t.Fatalf("%v; it runs %s", err, u.lib().Current("prober"))
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := u.every(ctx, io.Discard, "2"); err == nil {
+		t.Error("no error of the upgrade")
+	}
+	if err := u.everyBack(t.Context(), io.Discard); err != nil {
+		t.Error(err)
+	}
+	for _, s := range u.subjects() {
+		if v := u.lib().Current(s.name); v != "1" {
+			t.Errorf("%s is rolled back to version %s", s.name, v)
+		}
+	}
+}
