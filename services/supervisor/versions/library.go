@@ -24,6 +24,7 @@ const program = "sextant"
 
 func (l Library) link(name string) string     { return filepath.Join(l.Dir, name) }
 func (l Library) previous(name string) string { return filepath.Join(l.Dir, ".previous", name) }
+func (l Library) trial(name string) string    { return filepath.Join(l.Dir, ".trial", name) }
 
 // Installed lists the versions that are there.
 func (l Library) Installed() ([]string, error) {
@@ -94,17 +95,50 @@ func (l Library) Record(name string) error {
 	if current == "" {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Join(l.Dir, ".previous"), 0o755); err != nil {
-		return err
-	}
-	return file.Link(l.previous(name), filepath.Join("..", "versions", current, program))
+	return l.note(l.previous(name), current)
 }
 
-// Back points a name's link to the version before, after a switch that failed. It is still
-// the one to roll back to: the one that failed never is.
+// note makes a link to a version in one of the library's own folders.
+func (l Library) note(link, version string) error {
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return err
+	}
+	return file.Link(link, filepath.Join("..", "versions", version, program))
+}
+
+// Try is Switch for a version that has yet to do its work: until Judged or Back, OnTrial is
+// the version before, whatever is killed meanwhile.
+func (l Library) Try(name, version string) error {
+	if err := l.Has(version); err != nil {
+		return err
+	}
+	if former := l.Current(name); former != "" && former != version {
+		if err := l.note(l.trial(name), former); err != nil {
+			return err
+		}
+	}
+	return l.Switch(name, version)
+}
+
+// OnTrial is the version before the one that a name has on trial; empty for none.
+func (l Library) OnTrial(name string) string { return target(l.trial(name)) }
+
+// Back ends a trial with the version before, which is still the one to roll back to: the
+// one that failed never is.
 func (l Library) Back(name, former string) error {
 	if err := l.Has(former); err != nil {
 		return err
 	}
-	return file.Link(l.link(name), filepath.Join("versions", former, program))
+	if err := file.Link(l.link(name), filepath.Join("versions", former, program)); err != nil {
+		return err
+	}
+	return l.Judged(name)
+}
+
+// Judged ends a trial with the version that was on it.
+func (l Library) Judged(name string) error {
+	if err := os.Remove(l.trial(name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -44,20 +44,37 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestBack: a version that failed is never the one to roll back to.
-func TestBack(t *testing.T) {
+// TestTry: until it is judged, a version on trial has one to go back to; one that failed is
+// never the one to roll back to.
+func TestTry(t *testing.T) {
 	l := library(t, "1", "2")
-	for _, step := range []error{l.Switch("pleg", "1"), l.Switch("pleg", "2"), l.Back("pleg", "1")} {
-		if step != nil {
-			t.Fatal(step)
+	check := func(when, current, previous, trial string) {
+		t.Helper()
+		if c, p, o := l.Current("pleg"), l.Previous("pleg"), l.OnTrial("pleg"); c != current || p != previous || o != trial {
+			t.Errorf("%s: %q, before it %q, in place of %q; want %q, %q and %q", when, c, p, o, current, previous, trial)
 		}
 	}
-	if c, p := l.Current("pleg"), l.Previous("pleg"); c != "1" || p != "1" {
-		t.Errorf("%q, before it %q", c, p)
+	do := func(when string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
 	}
-	if err := l.Back("pleg", "3"); err == nil || l.Current("pleg") != "1" {
-		t.Errorf("back to a version that is not there: %v", err)
+	do("first", l.Try("pleg", "1"))
+	check("first", "1", "", "")
+	do("on trial", l.Try("pleg", "2"))
+	check("on trial", "2", "1", "1")
+	do("killed, and again", l.Try("pleg", "2"))
+	check("killed, and again", "2", "1", "1")
+	do("back", l.Back("pleg", "1"))
+	check("back", "1", "1", "")
+	do("on trial again", l.Try("pleg", "2"))
+	do("judged", l.Judged("pleg"))
+	check("judged", "2", "1", "")
+	if err := l.Try("pleg", "3"); err == nil {
+		t.Error("a version that is not there is tried")
 	}
+	check("no such version", "2", "1", "")
 }
 
 func TestSwitchToNothing(t *testing.T) {

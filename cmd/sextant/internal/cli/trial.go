@@ -138,7 +138,9 @@ func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s subject, versio
 	lib := u.lib()
 	former := lib.Current(s.name)
 	before := s.look(ctx)
-	if former == version && (before.Err != "" || before.Version == version) {
+	if former == version && lib.OnTrial(s.name) != "" {
+		former = lib.OnTrial(s.name) // an earlier try was killed
+	} else if former == version && (before.Err != "" || before.Version == version) {
 		fmt.Fprintf(out, "%s: runs %s already\n", s.name, version)
 		return nil
 	}
@@ -151,19 +153,19 @@ func (u *upgradeFlags) try(ctx context.Context, out io.Writer, s subject, versio
 		return fmt.Errorf("%s: not switched: %w", s.name, err)
 	}
 	if who == stopped || who == supervised && s.root {
-		if err := lib.Switch(s.name, version); err != nil {
+		if err := errors.Join(lib.Switch(s.name, version), lib.Judged(s.name)); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s: runs %s from its next start\n", s.name, version)
 		return nil
 	}
-	if err := lib.Switch(s.name, version); err != nil {
+	if err := lib.Try(s.name, version); err != nil {
 		return err
 	}
 	why := u.trial(ctx, who, s, version, before)
 	if why == "" {
 		fmt.Fprintf(out, "%s: runs %s\n", s.name, version)
-		return nil
+		return lib.Judged(s.name)
 	}
 	if !back || former == "" || ctx.Err() != nil {
 		return fmt.Errorf("%s: version %s does not do its work: %s", s.name, version, why)

@@ -103,6 +103,31 @@ func TestUnknownKeeper(t *testing.T) {
 	}
 }
 
+// TestKilledUpgrade: an upgrade that is killed in its trial and begun again goes back to
+// the version that works.
+func TestKilledUpgrade(t *testing.T) {
+	u := oldNode(t)
+	s := failing(u)
+	killed := s
+	killed.look = func(ctx context.Context) versions.Seen {
+		if u.lib().Current("prober") == "2" {
+			panic("killed")
+		}
+		return s.look(ctx)
+	}
+	func() {
+		defer func() { _ = recover() }() // as if it were another process
+		_ = u.try(t.Context(), io.Discard, killed, "2", true)
+	}()
+	if v := u.lib().Current("prober"); v != "2" {
+		t.Fatalf("killed at version %s", v)
+	}
+	err := u.try(t.Context(), io.Discard, s, "2", true)
+	if v := u.lib().Current("prober"); err == nil || !strings.Contains(err.Error(), "version 2 does not do its work") || v != "1" {
+		t.Errorf("%v; it runs %s", err, v)
+	}
+}
+
 // TestRollbackAfterFailure: `rollback --all` goes back to what all ran before the upgrade,
 // also where that failed, or was not come to.
 func TestRollbackAfterFailure(t *testing.T) {
