@@ -4,6 +4,6 @@
 // the container: `sextant install`, in a privileged container with the machine's processes.
 //
 // It owns nothing. What dpkg knows it leaves to dpkg; elsewhere it unpacks the package as
-// dpkg would, and runs its script. Killed in the middle it can be called again: every file
-// is replaced in one step, the program's version last.
+// dpkg would, and runs its script. Killed in the middle, or failed, it can be called again:
+// every file is replaced in one step, and a mark stays until all is done.
 package install

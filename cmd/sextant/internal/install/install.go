@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/deb"
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Request is what to install and where.
@@ -39,6 +41,9 @@ const (
 	mounts = "/proc/1/ns/mnt"
 	// installed has the version that the machine has.
 	installed = "/usr/lib/sextant/version"
+	// unfinished is a link to the version of an installation that has not come to its end:
+	// the files come first, and what they need to run afterwards may fail.
+	unfinished = "/usr/lib/sextant/.installing"
 	// defaults is the administrator's.
 	defaults = "/etc/default/sextant"
 	searched = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -94,36 +99,55 @@ func (r *Request) onMachine(ctx context.Context, pack *os.File) error {
 		return err
 	}
 	former := strings.TrimSpace(string(before))
-	switch {
-	case former == r.Version:
+	if former == r.Version && !exists(r.at(unfinished)) {
 		fmt.Fprintf(r.Out, "version %s is installed already\n", former)
-	case exists(r.at("/usr/bin/dpkg")) && exists(r.at("/var/lib/dpkg/status")):
-		err = r.byDpkg(ctx, pack)
-	default:
-		err = r.byHand(ctx, pack, former)
-	}
-	if err != nil || !r.Migrate {
+	} else if err := r.installs(ctx, pack, former); err != nil {
 		return err
+	}
+	if !r.Migrate {
+		return nil
 	}
 	return r.command(ctx, r.at("/usr/bin/sextant"), "migrate")
 }
 
+// installs installs the package. What has begun comes to its end, whatever ends ctx: a
+// package manager that is killed in the middle has to be repaired by hand.
+func (r *Request) installs(ctx context.Context, pack *os.File, former string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.at(unfinished)), 0o755); err != nil {
+		return err
+	}
+	if err := file.Link(r.at(unfinished), r.Version); err != nil {
+		return err
+	}
+	by := r.byHand
+	if exists(r.at("/usr/bin/dpkg")) && exists(r.at("/var/lib/dpkg/status")) {
+		by = r.byDpkg
+	}
+	if err := by(context.WithoutCancel(ctx), pack, former); err != nil {
+		return err
+	}
+	return os.Remove(r.at(unfinished))
+}
+
 // byDpkg leaves a package to the machine's dpkg.
-func (r *Request) byDpkg(ctx context.Context, pack *os.File) error {
+func (r *Request) byDpkg(ctx context.Context, pack *os.File, _ string) error {
 	dir, err := os.MkdirTemp(r.at("/run"), "sextant-install-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is gone after the next boot
-	file := filepath.Join(dir, "sextant.deb")
+	copied := filepath.Join(dir, "sextant.deb")
 	info, err := pack.Stat()
 	if err != nil {
 		return err
 	}
-	if err := write(file, io.NewSectionReader(pack, 0, info.Size()), 0o600); err != nil {
+	if err := write(copied, io.NewSectionReader(pack, 0, info.Size()), 0o600); err != nil {
 		return err
 	}
-	return r.command(ctx, r.at("/usr/bin/dpkg"), "--install", file)
+	return r.command(ctx, r.at("/usr/bin/dpkg"), "--install", copied)
 }
 
 // byHand unpacks a package on a machine without dpkg, and runs its script.
@@ -142,7 +166,7 @@ func (r *Request) byHand(ctx context.Context, pack *os.File, former string) erro
 }
 
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := os.Lstat(path)
 	return err == nil
 }
 
@@ -152,6 +176,7 @@ func (r *Request) command(ctx context.Context, program string, args ...string) e
 
 func (r *Request) run(cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = r.Out, r.Out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // migrate goes back
 	cmd.Env = []string{searched, "HOME=/root", "DEBIAN_FRONTEND=noninteractive"}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
