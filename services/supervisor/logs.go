@@ -10,8 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/sextant-node/sextant/pkg/house"
 )
 
 const (
@@ -43,19 +44,33 @@ func (k *keeper) boundLogs(ctx context.Context) error {
 	}
 }
 
-// rotateLogs rotates the logs of a folder that are larger than most.
+// logFile is the log of a service, or of the supervisor, in the folder of the logs.
+func logFile(dir, of string) string { return filepath.Join(dir, of+".log") }
+
+// supervisorLog is the name of the supervisor's own log.
+const supervisorLog = "supervisor"
+
+// rotateLogs rotates this node's logs in a folder that are larger than most. The folder may
+// be that of all programs of the machine.
 func rotateLogs(dir string, most int64) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var all []error
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && strings.HasSuffix(e.Name(), ".log") && info.Size() > most {
-			all = append(all, rotate(filepath.Join(dir, e.Name())))
-		}
+	all := []error{rotateAbove(logFile(dir, supervisorLog), most)}
+	for _, s := range house.Services() {
+		all = append(all, rotateAbove(logFile(dir, string(s)), most))
 	}
 	return errors.Join(all...)
+}
+
+func rotateAbove(path string, most int64) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular() || info.Size() <= most:
+		return nil
+	}
+	return rotate(path)
 }
 
 // rotate moves <log>.1 to <log>.2, copies the log to <log>.1 and truncates it: the

@@ -118,7 +118,7 @@ func (k *keeper) once(ctx context.Context, binary string, s house.Service) error
 	}
 	out := os.Stderr
 	if k.LogDir != "" {
-		out, err = os.OpenFile(filepath.Join(k.LogDir, string(s)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		out, err = os.OpenFile(logFile(k.LogDir, string(s)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 		if err != nil { // a disk that takes no writes must not keep a service down
 			k.log.Error("log file", "service", string(s), "error", err.Error())
 			if out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {

@@ -99,7 +99,7 @@ func (p *Plan) Detach() error {
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(filepath.Join(p.LogDir, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	out, err := os.OpenFile(logFile(p.LogDir, supervisorLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
