@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/opencontainers/cgroups/systemd"
 
@@ -20,19 +21,26 @@ import (
 type purge struct{ *Plan }
 
 // Purge removes what the node leaves behind once its services are stopped. The runtime
-// loses only this node's pods.
+// loses only this node's pods. What it knows the node by goes last, and only when all else
+// has gone, so that a purge that failed can be made again.
 func (p *Plan) Purge(ctx context.Context, pods []string) error { return purge{p}.run(ctx, pods) }
 
 func (p purge) run(ctx context.Context, pods []string) error {
-	all := []error{removePods(ctx, p.Endpoint, pods)}
-	all = append(all, unmountBelow(p.RootDir), unshare(p.Run), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.leaveSharedRoot(ctx, pods), p.removePodFiles(pods))
+	left, err := removePods(ctx, p.Endpoint, pods)
+	gone := slices.DeleteFunc(slices.Clone(pods), func(uid string) bool { return slices.Contains(left, uid) })
+	all := []error{err, unmountBelow(p.RootDir), unshare(p.Run), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.leaveSharedRoot(ctx, pods), p.removePodFiles(gone)}
 	if p.Units {
 		all = append(all, p.removePrepared())
 	}
-	for _, dir := range append([]string{p.Run}, p.Disposable...) {
-		all = append(all, unmountBelow(dir), mounts.RemoveTree(dir))
+	if err := errors.Join(all...); err != nil {
+		return err // what the node was, and which pods it had, is for the next purge to know
 	}
-	return errors.Join(all...)
+	for _, dir := range append(slices.Clone(p.Disposable), p.Run) {
+		if err := errors.Join(unmountBelow(dir), mounts.RemoveTree(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removePodFiles removes the pods' folders, logs and log links.

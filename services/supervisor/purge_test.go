@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/rpc"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	"github.com/sextant-node/sextant/test/fakecri"
 )
 
 // TestPurgeRemovesPodsAlone: podworker says which pods there are, and may have been
@@ -80,6 +81,43 @@ func TestPurgeRemovesPodsAlone(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(top, dir)); !os.IsNotExist(err) {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+}
+
+// TestPurgeAgain: a purge that the runtime does not answer leaves what the next one finds
+// the pods by.
+func TestPurgeAgain(t *testing.T) {
+	top := t.TempDir()
+	p := &Plan{
+		Run: filepath.Join(top, "run"), State: filepath.Join(top, "state"), RootDir: filepath.Join(top, "kubelet"),
+		PodLogsDir: filepath.Join(top, "logs"), LinksDir: filepath.Join(top, "links"), Endpoint: "unix://" + top + "/none.sock",
+		CgroupRoot: "/sextant-test-none",
+	}
+	const uid = "4be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e"
+	for _, dir := range []string{p.Run, p.State, filepath.Join(p.RootDir, "pods", uid), p.PodLogsDir, p.LinksDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Write(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Purge(t.Context(), p.PodUIDs(t.Context())); err == nil {
+		t.Fatal("the runtime is away, and there is no error")
+	}
+	again, err := ReadPlan(p.Run)
+	if err != nil {
+		t.Fatalf("the next purge finds no node: %v", err)
+	}
+	if left := again.PodUIDs(t.Context()); !slices.Equal(left, []string{uid}) {
+		t.Errorf("the next purge finds the pods %q", left)
+	}
+	again.Endpoint = fakecri.Start(t, fakecri.Config{}).Endpoint()
+	if err := again.Purge(t.Context(), again.PodUIDs(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPlan(p.Run); !errors.Is(err, ErrNoNode) {
+		t.Errorf("after a purge that has done all: %v", err)
 	}
 }
 

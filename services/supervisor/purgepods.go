@@ -62,30 +62,33 @@ func servedPods(ctx context.Context, at house.Paths) []string {
 	return slices.Collect(maps.Keys(m.Items()))
 }
 
-// removePods removes this node's pods from the runtime. podworker is
-// stopped by now, so this is the only connection to the runtime.
-func removePods(ctx context.Context, endpoint string, uids []string) error {
+// removePods removes this node's pods from the runtime, and returns those that may be there
+// still. podworker is stopped by now, so this is the only connection to the runtime.
+func removePods(ctx context.Context, endpoint string, uids []string) (left []string, err error) {
 	if len(uids) == 0 {
-		return nil
+		return nil, nil
 	}
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
-		return err
+		return uids, err
 	}
 	defer conn.Close() //nolint:errcheck // nothing was left to send
 	runtime := runtimeapi.NewRuntimeServiceClient(conn)
 	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
-		return err
+		return uids, err
 	}
 	var all []error
 	for _, s := range list.GetItems() {
-		if !slices.Contains(uids, s.GetLabels()[pod.PodUIDLabel]) {
+		uid := s.GetLabels()[pod.PodUIDLabel]
+		if !slices.Contains(uids, uid) {
 			continue
 		}
-		all = append(all, removeSandbox(ctx, runtime, s.GetId()))
+		if err := removeSandbox(ctx, runtime, s.GetId()); err != nil {
+			left, all = append(left, uid), append(all, err)
+		}
 	}
-	return errors.Join(all...)
+	return left, errors.Join(all...)
 }
 
 // removeLimit and removePause are for how long and how often the removal of a sandbox

@@ -14,11 +14,11 @@ import (
 
 // Stop ends the supervisor and every service, or with systemd the slice. Pods go on
 // running.
-func Stop(ctx context.Context, run string) error {
-	if p, err := ReadPlan(run); err == nil && p.Units {
+func Stop(ctx context.Context, p *Plan) error {
+	if p.Units {
 		return StopUnit(ctx, Slice)
 	}
-	return StopProcesses(ctx, run)
+	return StopProcesses(ctx, p.Run)
 }
 
 // StopProcesses ends the supervisor and the services it started.

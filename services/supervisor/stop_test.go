@@ -23,7 +23,7 @@ func TestStopFindsWhatWasStarted(t *testing.T) {
 	if err := os.WriteFile(supervisorFile(run), pidText(cmd.Process.Pid), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Stop(t.Context(), run); err != nil {
+	if err := Stop(t.Context(), &Plan{Run: run}); err != nil {
 		t.Error(err)
 	}
 	if err := <-ended; err == nil {

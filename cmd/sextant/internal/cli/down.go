@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/services/supervisor"
 )
 
@@ -29,7 +30,7 @@ the node's state.`,
 				return err
 			}
 			toTheEnd()
-			plan, err := supervisor.ReadPlan(n.paths.Run)
+			plan, err := planToEnd(n.paths, purge)
 			if errors.Is(err, supervisor.ErrNoNode) && purge {
 				return nil // purged already
 			}
@@ -44,7 +45,7 @@ the node's state.`,
 			if purge {
 				pods = plan.PodUIDs(c.Context())
 			}
-			if err := p.step("services stopped", func() (string, error) { return "", supervisor.Stop(c.Context(), plan.Run) }); err != nil {
+			if err := p.step("services stopped", func() (string, error) { return "", supervisor.Stop(c.Context(), plan) }); err != nil {
 				return err
 			}
 			if !purge {
@@ -56,6 +57,23 @@ the node's state.`,
 	n.register(c)
 	c.Flags().BoolVar(&purge, "purge", false, "also remove every pod, cgroup and mount, and what the package keeps")
 	return c
+}
+
+// planToEnd is the plan of the node. For a purge the one of the last good start serves, too:
+// a node that was switched off and has booted since has no other.
+func planToEnd(paths house.Paths, purge bool) (*supervisor.Plan, error) {
+	plan, err := supervisor.ReadPlan(paths.Run)
+	if !purge || !errors.Is(err, supervisor.ErrNoNode) {
+		return plan, err
+	}
+	kept, keptErr := supervisor.ReadKeptPlan(paths.State)
+	switch {
+	case keptErr != nil && !errors.Is(keptErr, supervisor.ErrNoNode):
+		return nil, keptErr
+	case keptErr != nil || kept.Run != paths.Run: // none, or another node's
+		return nil, err
+	}
+	return kept, nil
 }
 
 func superviseCommand() *cobra.Command {
