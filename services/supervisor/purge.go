@@ -36,11 +36,23 @@ func (p purge) run(ctx context.Context, pods []string) error {
 		return err // what the node was, and which pods it had, is for the next purge to know
 	}
 	for _, dir := range append(slices.Clone(p.Disposable), p.Run) {
-		if err := errors.Join(unmountBelow(dir), mounts.RemoveTree(dir)); err != nil {
+		if err := errors.Join(unmountBelow(dir), removeLed(dir)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeLed removes a folder of root's, also one that a link leads to, with the link.
+func removeLed(dir string) error {
+	led, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		err = mounts.RemoveTree(led)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return mounts.RemoveTree(dir)
 }
 
 // removePodFiles removes the pods' folders, logs and log links.

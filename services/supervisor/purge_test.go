@@ -5,6 +5,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -118,6 +119,50 @@ func TestPurgeAgain(t *testing.T) {
 	}
 	if _, err := ReadPlan(p.Run); !errors.Is(err, ErrNoNode) {
 		t.Errorf("after a purge that has done all: %v", err)
+	}
+}
+
+// TestPurgeThroughLinks: the root directory and the state may be links to another disk. What
+// is there goes as well.
+func TestPurgeThroughLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const uid = "4be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e"
+	p := &Plan{
+		Run: filepath.Join(top, "run"), State: filepath.Join(top, "state"), RootDir: filepath.Join(top, "kubelet"),
+		PodLogsDir: filepath.Join(top, "logs"), LinksDir: filepath.Join(top, "links"), CgroupRoot: "/sextant-test-none",
+		Disposable: []string{filepath.Join(top, "state")},
+	}
+	volume := filepath.Join(top, "disk/kubelet/pods", uid, "volumes/v")
+	for _, dir := range []string{p.Run, volume, filepath.Join(top, "disk/state/config"), p.PodLogsDir, p.LinksDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"kubelet", "state"} {
+		if err := os.Symlink(filepath.Join("disk", name), filepath.Join(top, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("tmpfs", volume, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(volume, unix.MNT_DETACH) })
+	if err := (purge{p}).run(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := (purge{p}).removePodFiles([]string{uid}); err != nil {
+		t.Errorf("volumes of pods are mounted still: %v", err)
+	}
+	for _, gone := range []string{"disk/state", "state", "run", "disk/kubelet/pods/" + uid} {
+		if _, err := os.Lstat(filepath.Join(top, gone)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is there still: %v", gone, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -122,8 +123,16 @@ func removeSandbox(ctx context.Context, runtime runtimeapi.RuntimeServiceClient,
 	}
 }
 
-// unmountBelow unmounts everything below a folder, deepest first.
+// unmountBelow unmounts everything below a folder of root's, deepest first. It may be a link
+// to another disk: the mount table has the folder that it leads to.
 func unmountBelow(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	points, err := mountPoints()
 	if err != nil {
 		return err
