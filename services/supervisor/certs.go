@@ -170,12 +170,14 @@ func (c certFolder) link(s certs, name string, former uint32) error {
 	info, statErr := os.Lstat(at)
 	switch {
 	case err == nil && to == want:
-		return nil
+		return c.follow(own, name)
 	case err == nil && former == 0 && name != s.current():
 		return nil // the operator's, to the operator's own file
 	case err == nil && (statErr != nil || s.trusts(ownerOf(info), former)):
 		if base := filepath.Base(to); to == base || filepath.Clean(to) == filepath.Join(c.dir, base) {
-			to = base // it was moved
+			if to = base; former == 0 && c.stayed(base) {
+				to = filepath.Join(c.dir, base)
+			} // else it was moved
 		}
 		if err := replaceLink(own, name, to); err != nil {
 			return err
@@ -186,6 +188,24 @@ func (c certFolder) link(s certs, name string, former uint32) error {
 		}
 	}
 	return replaceLink(c.dir, name, want)
+}
+
+// stayed reports whether a file of root's was not moved, as one with a second name, which a
+// backup may have given it, is not: the link leads to it where it is.
+func (c certFolder) stayed(name string) bool {
+	info, err := os.Lstat(filepath.Join(c.dir, name))
+	return err == nil && info.Mode().IsRegular() && ownerOf(info) == 0
+}
+
+// follow has a link in a service's folder lead to its file, where that has been moved
+// beside it since.
+func (c certFolder) follow(own, name string) error {
+	to, err := os.Readlink(filepath.Join(own, name))
+	base := filepath.Base(to)
+	if err != nil || to != filepath.Join(c.dir, base) || c.stayed(base) {
+		return nil
+	}
+	return replaceLink(own, name, base)
 }
 
 // remove removes the certificate that nodeapi signed itself, links that lead nowhere,

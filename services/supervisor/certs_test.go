@@ -194,6 +194,48 @@ func TestCertificatesChangeHands(t *testing.T) {
 	}
 }
 
+// TestCertificateWithTwoNames: a kubelet's certificate that a backup by hard links (cp -al)
+// has given another name stays where it is, and is found.
+func TestCertificateWithTwoNames(t *testing.T) {
+	a := newAgents(t)
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := a.rotates(a.dir, "kubelet-client")
+	names, err := filepath.Glob(filepath.Join(a.dir, "kubelet-client-20*"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	backup := filepath.Join(filepath.Dir(a.dir), "backup")
+	if err := os.Link(names[0], backup); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		a.lays()
+		for _, dir := range []string{a.dir, house.CertDir(a.dir, house.Config)} {
+			if _, err := os.ReadFile(filepath.Join(dir, "kubelet-client-current.pem")); err != nil {
+				t.Errorf("%s: there is no credential: %v", when, err)
+			} else if got := a.reads(dir, "kubelet-client"); got != want {
+				t.Errorf("%s: %s has %s, want %s", when, dir, got, want)
+			}
+		}
+	}
+	check("two names")
+	if owner := uids.Owner(t, backup); owner != 0 {
+		t.Errorf("the backup belongs to uid %d", owner)
+	}
+	if err := os.Remove(backup); err != nil {
+		t.Fatal(err)
+	}
+	check("one name")
+	for path, owner := range a.tree() {
+		if filepath.Dir(path) != "sextant-config" || owner != a.config.UID {
+			t.Errorf("with one name: %s belongs to %d", path, owner)
+		}
+	}
+}
+
 // TestSharedCertificateFolder: an earlier version shared the folder between config and
 // nodeapi. What either made stays its own, and nothing that nodeapi left there becomes
 // config's or is followed.
