@@ -19,12 +19,12 @@ import (
 // pods asks the API server for the pods of the node, and for the persistent volumes that
 // their claims are bound to, with the node's own credential.
 func (f *Facts) pods(ctx context.Context, conf *kubeletconfig.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	credential, err := clientcmd.BuildConfigFromFlags("", conf.Node.KubeConfig)
 	if err != nil {
 		return err
 	}
+	credential.QPS = -1 // two questions for each claim, one after the other, once
+	credential.Timeout = patience
 	client, err := kubernetes.NewForConfig(credential)
 	if err != nil {
 		return err
