@@ -3,6 +3,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,12 +96,23 @@ func readPlanFile(path string) (*Plan, error) {
 	return p, nil
 }
 
-func writeJSON(path string, value any, mode fs.FileMode) error {
+// writeJSON writes a file for an account, unless it is up to date: it may be on a disk that
+// takes no writes.
+func writeJSON(path string, value any, mode fs.FileMode, of Account) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err
 	}
-	return file.Replace(path, append(data, '\n'), mode)
+	data = append(data, '\n')
+	if info, err := os.Lstat(path); err == nil && info.Mode() == mode && ownerOf(info) == of.UID {
+		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
+			return nil
+		}
+	}
+	if err := file.Replace(path, data, mode); err != nil || of == (Account{}) {
+		return err
+	}
+	return os.Chown(path, int(of.UID), int(of.GID))
 }
 
 // Identities gives each service its uid.

@@ -3,10 +3,13 @@
 package supervisor
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/sextant-node/sextant/test/disk"
 )
 
 // TestAdopt: what belonged to the service's former uid is handed over, and what a
@@ -54,5 +57,36 @@ func TestAdopt(t *testing.T) {
 		if got := (Account{UID: st.Uid, GID: st.Gid}); got != want {
 			t.Errorf("%q belongs to %+v, want %+v", path, got, want)
 		}
+	}
+}
+
+// TestPrepareOnADiskThatTakesNoWrites: what has not changed is there already, so that the
+// node starts.
+func TestPrepareOnADiskThatTakesNoWrites(t *testing.T) {
+	for name, flags := range map[string][]string{"no secrets": {"--v=2"}, "secrets": {"--manifest-url-header=Authorization:x"}} {
+		t.Run(name, func(t *testing.T) {
+			d := disk.Small(t, "1m")
+			in := func(path string) string { return filepath.Join(d.Dir, path) }
+			p := &Plan{
+				Run: t.TempDir(), State: in("state"), RootDir: in("kubelet"), CertDir: in("kubelet/pki"), LogDir: in("state/log"),
+				PodLogsDir: in("log/pods"), LinksDir: in("log/containers"), UIDBase: 64200, Kubelet: flags, Units: true,
+			}
+			write := func() error { return errors.Join(p.Prepare(), p.Keep()) }
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			d.Fill()
+			if err := write(); err != nil {
+				t.Errorf("a full disk: %v", err)
+			}
+			d.ReadOnly(true)
+			if err := write(); err != nil {
+				t.Errorf("a read-only disk: %v", err)
+			}
+			p.Kubelet = []string{"--manifest-url-header=Authorization:y"}
+			if err := p.Prepare(); err == nil {
+				t.Error("another secret is not written, and there is no error")
+			}
+		})
 	}
 }

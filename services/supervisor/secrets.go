@@ -90,14 +90,14 @@ func (p *Plan) keepSecrets(public *Plan) error {
 		}
 		path := secretFile(p.State, s)
 		if own.Bus == "" && own.Kubelet == nil {
-			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-				all = append(all, err)
+			// A disk that takes no writes refuses the removal also of what is not there.
+			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+				all = append(all, err, os.Remove(path))
 			}
 			continue
 		}
 		// The folder is root's: the name stays what was written.
-		account := p.account(s)
-		all = append(all, writeJSON(path, own, 0o600), os.Chown(path, int(account.UID), int(account.GID)))
+		all = append(all, writeJSON(path, own, 0o600, p.account(s)))
 	}
 	return errors.Join(all...)
 }
@@ -143,5 +143,5 @@ func (p *Plan) Write() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.keepSecrets(public), writeJSON(planFile(p.Run), public, 0o644))
+	return errors.Join(p.keepSecrets(public), writeJSON(planFile(p.Run), public, 0o644, Account{}))
 }

@@ -29,7 +29,7 @@ func keptPlan(state string) string { return filepath.Join(state, filepath.Base(p
 
 // Keep also stores the plan in the state directory, for a start with a configuration
 // that cannot be read. Only root can read it.
-func (p *Plan) Keep() error { return writeJSON(keptPlan(p.State), p, 0o600) }
+func (p *Plan) Keep() error { return writeJSON(keptPlan(p.State), p, 0o600, Account{}) }
 
 // ReadKeptPlan reads the plan of the last good start.
 func ReadKeptPlan(state string) (*Plan, error) { return readPlanFile(keptPlan(state)) }
