@@ -74,13 +74,31 @@ func TestKubeadmArgs(t *testing.T) {
 	}
 	write("var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/c.sock --node-ip=10.0.0.1\"\n")
 	write("etc/default/kubelet", "# KUBELET_EXTRA_ARGS=--no\nKUBELET_EXTRA_ARGS='--v=2'\n")
+	write("etc/sysconfig/kubelet", "KUBELET_EXTRA_ARGS=--v=3\n") // of kubeadm's RPM
 	got, err := KubeadmArgs(root)
 	want := []string{
 		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
-		"--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint=unix:///run/c.sock", "--node-ip=10.0.0.1", "--v=2",
+		"--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint=unix:///run/c.sock", "--node-ip=10.0.0.1", "--v=3",
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// TestPreparesFiles: what sextant-prepare.service reads is what is looked at here.
+func TestPreparesFiles(t *testing.T) {
+	unit, err := os.ReadFile("../../../../deploy/systemd/sextant-prepare.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for line := range strings.Lines(string(unit)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "EnvironmentFile=-/"); ok {
+			files = append(files, name)
+		}
+	}
+	if d := cmp.Diff(kubeadmFiles, files); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

@@ -157,6 +157,10 @@ func ofMachine(proc, pid string) bool {
 	return space(pid) == space("self") && pods(pid) <= pods("1")
 }
 
+// kubeadmFiles have the variables of kubeadm's unit of the kubelet, the last one counts: those
+// of Debian's package, of the RPM, and Sextant's own.
+var kubeadmFiles = []string{"var/lib/kubelet/kubeadm-flags.env", "etc/default/kubelet", "etc/sysconfig/kubelet", "etc/default/sextant"}
+
 // KubeadmArgs are the flags that kubeadm's unit of the kubelet has, as sextant-prepare has
 // them.
 func KubeadmArgs(root string) ([]string, error) {
@@ -165,7 +169,7 @@ func KubeadmArgs(root string) ([]string, error) {
 		"KUBELET_CONFIG_ARGS":     "--config=/var/lib/kubelet/config.yaml",
 	}
 	var errs []error
-	for _, name := range []string{"var/lib/kubelet/kubeadm-flags.env", "etc/default/kubelet", "etc/default/sextant"} {
+	for _, name := range kubeadmFiles {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)

@@ -130,7 +130,8 @@ func (f Files) removeOwn(path string) error {
 func (f Files) pin(args []string) error {
 	var b strings.Builder
 	b.WriteString(`# Written by sextant migrate: the flags of the kubelet that ran before. kubeadm's files
-# (/var/lib/kubelet/kubeadm-flags.env, /etc/default/kubelet) are not read while this is here.
+# (/var/lib/kubelet/kubeadm-flags.env, /etc/default/kubelet or /etc/sysconfig/kubelet) are not
+# read while this is here.
 [Service]
 ExecStart=
 ExecStart=/usr/lib/sextant/prepare prepare`)
