@@ -74,9 +74,8 @@ func (c *Change) Run(ctx context.Context) error {
 	if c.Joined {
 		before = c.Node.See(ctx)
 	}
-	began := time.Now()
-	started, err := c.switchTo(ctx, c.To, runs)
-	if err == nil && started && c.Joined {
+	began, err := c.switchTo(ctx, c.To, runs)
+	if err == nil && !began.IsZero() && c.Joined {
 		err = c.Step("node as before", func() (string, error) { return c.await(ctx, before, began) })
 	}
 	if err == nil {
@@ -102,27 +101,29 @@ func (c *Change) runs(ctx context.Context) (bool, error) {
 }
 
 // switchTo ends whatever agent runs, changes the unit files and starts the other agent, if
-// it is installed; it reports whether it has started it.
-func (c *Change) switchTo(ctx context.Context, to Agent, start bool) (started bool, err error) {
+// it is installed. It returns when that began to work, zero if it was not started: what the
+// former one did in its last moments is not the other's.
+func (c *Change) switchTo(ctx context.Context, to Agent, start bool) (began time.Time, err error) {
 	if err := c.Step("former agent stopped", func() (string, error) {
 		return "", errors.Join(supervisor.StopUnit(ctx, Unit), supervisor.StopUnit(ctx, supervisor.Slice))
 	}); err != nil {
-		return false, err
+		return time.Time{}, err
 	}
 	if err := c.Step(Unit+" changed", func() (string, error) { return "it is " + string(to), c.change(ctx, to) }); err != nil {
-		return false, err
+		return time.Time{}, err
 	}
 	if !start {
-		return false, nil
+		return time.Time{}, nil
 	}
 	defined, err := supervisor.UnitDefined(ctx, Unit)
 	if err != nil {
-		return false, err
+		return time.Time{}, err
 	}
 	if !defined {
-		return false, c.Step(Unit+" started", func() (string, error) { return "not: no kubelet is installed", nil })
+		return time.Time{}, c.Step(Unit+" started", func() (string, error) { return "not: no kubelet is installed", nil })
 	}
-	return true, c.Step(Unit+" started", func() (string, error) { return "", supervisor.StartUnit(ctx, Unit) })
+	began = time.Now()
+	return began, c.Step(Unit+" started", func() (string, error) { return "", supervisor.StartUnit(ctx, Unit) })
 }
 
 func (c *Change) change(ctx context.Context, to Agent) error {

@@ -5,10 +5,20 @@ package migrate
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/services/supervisor"
+	"github.com/sextant-node/sextant/test/fakeapi"
 	"github.com/sextant-node/sextant/test/fakelogind"
 )
 
@@ -89,5 +99,35 @@ func TestUndone(t *testing.T) {
 	err := c.Run(t.Context())
 	if u, markErr := c.Files.Unfinished(); !errors.Is(err, ErrUndone) || !m.Active(Unit) || c.Files.Sextant() || u != nil || markErr != nil {
 		t.Errorf("%v; an agent runs: %t; it is Sextant: %t; unfinished: %+v, %v", err, m.Active(Unit), c.Files.Sextant(), u, markErr)
+	}
+}
+
+// TestLastWordOfTheFormerAgent: a lease that the former agent renews while it is being
+// stopped does not say that the other one works.
+func TestLastWordOfTheFormerAgent(t *testing.T) {
+	m, c := machine(t, true)
+	var renewed atomic.Int64 // in microseconds
+	renewed.Store(time.Now().Add(-time.Minute).UnixMicro())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "/leases/") {
+			fmt.Fprintf(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","spec":{"renewTime":%q}}`, time.UnixMicro(renewed.Load()).UTC().Format(metav1.RFC3339Micro))
+			return
+		}
+		fmt.Fprint(w, `{"kind":"Node","apiVersion":"v1","status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
+	}))
+	defer server.Close()
+	c.Joined, c.Limit, c.Node = true, time.Second, Node{Name: "n1", KubeConfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := fakeapi.WriteKubeconfig(c.Node.KubeConfig, server.URL); err != nil {
+		t.Fatal(err)
+	}
+	c.Step = func(name string, do func() (string, error)) error {
+		if name == "former agent stopped" {
+			renewed.Store(time.Now().UnixMicro())
+		}
+		return plain(name, do)
+	}
+	if err := c.Run(t.Context()); !errors.Is(err, ErrUndone) || !m.Active(Unit) {
+		t.Errorf("an agent that does not renew the lease counts as well: %v", err)
 	}
 }
