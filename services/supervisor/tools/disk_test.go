@@ -3,12 +3,15 @@
 package tools
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
@@ -131,6 +134,46 @@ func TestNeverFormatted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlowCheck: a check of a disk that its caller does not wait for, or that outlives its
+// caller, comes to its end, and the disk has its next turn then.
+func TestSlowCheck(t *testing.T) {
+	b := newBench(t)
+	b.portal("10.0.0.1:3260", iqn, "0")
+	put("TYPE=ext4\n", b.state, "targets/10.0.0.1:3260", iqn, "0")
+	slow := filepath.Join(b.state, "slow")
+	must(unix.Mkfifo(slow, 0o600))
+	way, err := os.OpenFile(slow, os.O_RDWR, 0)
+	must(err)
+	defer way.Close() //nolint:errcheck // nothing is kept in it
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	await := func(line string) {
+		t.Helper()
+		for limit := time.Now().Add(20 * time.Second); !slices.Contains(b.asked(), line); <-again.C {
+			if time.Now().After(limit) {
+				t.Fatalf("there is no %q in %q", line, b.asked())
+			}
+		}
+	}
+	d := iscsi(iqn, 0, "10.0.0.1:3260")
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.StageDisk(ctx, &supervisorv1.StageDiskRequest{Disk: d})
+		failed <- err
+	}()
+	await("fsck -a sdb0")
+	cancel()
+	if err := <-failed; err == nil {
+		t.Error("no error")
+	}
+	_, err = way.WriteString("x")
+	must(err)
+	await("fsck ends")
+	b.stage(&supervisorv1.StageDiskRequest{Disk: d})
+	b.unstage(d, false)
 }
 
 // TestMultipath: two portals, and one of two that does not answer.

@@ -11,5 +11,6 @@
 // It owns nothing and keeps nothing. Requests are idempotent: each checks first whether
 // its result is there already. Two about the same thing are carried out one after the
 // other; a tool that does not end when killed (the kernel waits for a dead server)
-// blocks further requests about that thing, and no others.
+// blocks further requests about that thing, and no others. So does one that makes or repairs
+// a file system, which is not killed.
 package tools

@@ -3,6 +3,7 @@
 package tools
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -180,8 +181,14 @@ func fakeMkfs(state string, args []string) int {
 	return 0
 }
 
+// fakeFsck takes as long as it takes until a byte comes by the pipe, if there is one.
 func fakeFsck(state string, args []string) int {
 	note(state, "fsck "+args[0]+" "+filepath.Base(args[1]))
+	if way, err := os.Open(filepath.Join(state, "slow")); err == nil {
+		_, err = way.Read(make([]byte, 1))
+		must(errors.Join(err, way.Close(), os.Remove(way.Name())))
+		note(state, "fsck ends")
+	}
 	return 0
 }
 

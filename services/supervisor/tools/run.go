@@ -181,6 +181,10 @@ func (t *tools) run(name string, args ...string) (string, error) {
 	select {
 	case <-ended:
 	case <-t.ctx.Done():
+		if changesDisk(name) {
+			t.stuck = append(t.stuck, ended)
+			return "", rpc.Unavailable.Errorf("%s has not ended within %s, and goes on", name, time.Since(began).Round(time.Second))
+		}
 		// The whole session: the process that hangs is a child of mount(8).
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.r.log.Debug("kill", "tool", name, "error", err.Error())
@@ -204,6 +208,11 @@ func (t *tools) run(name string, args ...string) (string, error) {
 	}
 	return text, fmt.Errorf("%s: %w", name, result)
 }
+
+// changesDisk reports whether a tool makes or repairs a file system. It is never killed: half
+// made, some are taken by neither mkfs nor the kernel, and a repair that begins anew with
+// each request never ends. Nothing else is done with the disk until it has ended.
+func changesDisk(name string) bool { return name == "fsck" || strings.HasPrefix(name, "mkfs.") }
 
 func (t *tools) abandon(name string, pid int, ended chan struct{}) {
 	t.r.log.Warn("tool does not end after SIGKILL", "tool", name, "pid", pid)
