@@ -63,7 +63,9 @@ type home struct {
 	unapart bool
 	// strange: config has just come to the node, and knows of no mirror yet.
 	strange bool
-	pods    map[string]*testPod // by UID
+	// searching: podworker does not know yet whether it has looked at all pods.
+	searching bool
+	pods      map[string]*testPod // by UID
 }
 
 type neighbour struct {
@@ -309,7 +311,7 @@ func publisher[M proto.Message](h *home, kit *service.Kit, f house.FeedOf[M], of
 				o.Delete(ctx, uid)
 			}
 		}
-		o.SetComplete(ctx, true)
+		o.SetComplete(ctx, !h.searching || f.Name != house.PodWorkerPods.Name)
 	}
 }
 

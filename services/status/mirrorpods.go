@@ -68,7 +68,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
 // ending reports whether a static pod of that name, other than the one wanted, may
 // still run here.
 func (l *podLoop) ending(name string, want *desired) bool {
-	if !l.in.workers.Complete() {
+	if !l.in.workers.Complete() && !l.takenUp(want) {
 		return true
 	}
 	for uid, w := range l.in.workers.Items() {
@@ -81,6 +81,16 @@ func (l *podLoop) ending(name string, want *desired) bool {
 		}
 	}
 	return false
+}
+
+// takenUp reports whether podworker has begun with a static pod, for which it waits until no
+// other of the name runs. It may not know all pods for long: a URL of manifests is away.
+func (l *podLoop) takenUp(want *desired) bool {
+	if want == nil {
+		return false
+	}
+	w, ok := l.in.workers.Get(string(want.pod.UID))
+	return ok && w.Facts.Lifecycle == podstatus.Syncing
 }
 
 // staticName is namespace/name of a pod that may be static, and empty for another.

@@ -137,6 +137,35 @@ func TestMirrorAfterTheAPIServerIsBack(t *testing.T) {
 	})
 }
 
+// TestAMirrorIsReplacedWhileAManifestURLIsAway: podworker was started while the server of
+// staticPodURL is away, and cannot know all pods. A static pod of a file is edited: its mirror
+// is of the new version once that has begun, and not before.
+func TestAMirrorIsReplacedWhileAManifestURLIsAway(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	ready := func(version string) bool {
+		m := h.cluster.Pod("default", "job-n1")
+		return isReady(m) && m.Annotations[pod.ConfigMirrorAnnotation] == version
+	}
+	first := h.manifest("v1")
+	h.up(first)
+	h.eventually("the mirror is ready", func() bool { return ready("v1") })
+	h.quiet()
+	h.kill(house.PodWorker)
+	h.mu.Lock()
+	h.searching = true
+	h.mu.Unlock()
+	h.start(house.PodWorker)
+	second := h.manifest("v2")
+	h.quiet()
+	if !ready("v1") {
+		t.Error("the mirror of v1 went while that runs")
+	}
+	h.ended(first, 0)
+	h.up(second)
+	h.eventually("a mirror of the new version", func() bool { return ready("v2") })
+}
+
 // TestAMirrorOfAnotherAgent: the first status of a static pod is made before config has
 // heard of its mirror, which another agent made. What that says stays when it is heard.
 func TestAMirrorOfAnotherAgent(t *testing.T) {
