@@ -20,7 +20,8 @@ type Config struct {
 	// removed. That is podworker's doing, which asks by itself, and one reading is
 	// enough. What has stopped is read at once.
 	Settle time.Duration
-	// Parallel bounds how many pods are read at once.
+	// Parallel bounds how many pods a relist reads at once, and four times that how many
+	// are read at once in all.
 	Parallel int
 }
 

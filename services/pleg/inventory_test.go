@@ -129,3 +129,33 @@ func TestAnEventBringsWhatItNames(t *testing.T) {
 		t.Errorf("asked about the container %d times, listed %d times", about, lists)
 	}
 }
+
+// TestReadingsAreBounded: so many pods are read at once and no more, unless the runtime
+// hangs on them.
+func TestReadingsAreBounded(t *testing.T) {
+	n := start(t, fakecri.Containerd16, pleg.Config{Relist: hour, Status: hour, Parallel: 1})
+	n.relisted()
+	stall := n.runtime.Stall(fakecri.Match{Method: "ListPodSandbox"})
+	ended := make(chan error, 6)
+	for _, uid := range []string{"a", "b", "c", "d", "e", "f"} {
+		go func() {
+			_, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{Uid: uid})
+			ended <- err
+		}()
+	}
+	if err := stall.Wait(n.ctx, 4); err != nil {
+		t.Fatal(err)
+	}
+	if caught := stall.Caught(); caught != 4 {
+		t.Errorf("%d pods are read at once, want 4", caught)
+	}
+	if err := stall.Wait(n.ctx, 6); err != nil {
+		t.Errorf("a runtime that hangs on four pods keeps the others waiting: %v", err)
+	}
+	stall.Release()
+	for range 6 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -97,10 +97,6 @@ func (l *relister) relistOnce(ctx context.Context) error {
 	return nil
 }
 
-// patience is how long a reading keeps its place among the parallel ones. A pod
-// on which the runtime hangs holds up no more than that.
-const patience = time.Second
-
 // readAll reads pods in parallel and waits for all of them; each has published
 // its record, or its error, then.
 func (l *relister) readAll(ctx context.Context, pods map[string]question) {

@@ -273,11 +273,11 @@ func (s *runtimeServer) ListContainers(_ context.Context, req *runtimeapi.ListCo
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	items := r.listedContainers()
+	f := req.GetFilter()
+	items := r.listedContainers(f.GetLabelSelector())
 	if r.frozen != nil {
 		items = r.frozen.containers
 	}
-	f := req.GetFilter()
 	resp := &runtimeapi.ListContainersResponse{}
 	for _, c := range items {
 		if strings.HasPrefix(c.Id, f.GetId()) &&
@@ -290,10 +290,14 @@ func (s *runtimeServer) ListContainers(_ context.Context, req *runtimeapi.ListCo
 	return resp, nil
 }
 
-// listedContainers is ordered by ID, which is no order a caller can use.
-func (r *Runtime) listedContainers() []*runtimeapi.Container {
-	out := make([]*runtimeapi.Container, 0, len(r.containers))
+// listedContainers are those with some labels, ordered by ID, which is no order a caller
+// can use.
+func (r *Runtime) listedContainers(selector map[string]string) []*runtimeapi.Container {
+	var out []*runtimeapi.Container
 	for _, c := range r.containers {
+		if !selects(selector, c.config.GetLabels()) {
+			continue
+		}
 		st := r.containerStatus(c, true)
 		out = append(out, &runtimeapi.Container{
 			Id: st.Id, PodSandboxId: c.sandbox.id, Metadata: st.Metadata, Image: st.Image, ImageRef: st.ImageRef,

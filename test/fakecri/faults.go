@@ -170,7 +170,7 @@ func lieIn[V any](r *Runtime, lies *map[string]V, id string, v V) *Fault {
 func (r *Runtime) FreezeLists() *Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := &frozenLists{containers: r.listedContainers(), sandboxes: r.listedSandboxes()}
+	f := &frozenLists{containers: r.listedContainers(nil), sandboxes: r.listedSandboxes(nil)}
 	r.frozen = f
 	return &Fault{r: r, undo: func() {
 		if r.frozen == f {

@@ -183,11 +183,11 @@ func (s *runtimeServer) ListPodSandbox(_ context.Context, req *runtimeapi.ListPo
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	items := r.listedSandboxes()
+	f := req.GetFilter()
+	items := r.listedSandboxes(f.GetLabelSelector())
 	if r.frozen != nil {
 		items = r.frozen.sandboxes
 	}
-	f := req.GetFilter()
 	resp := &runtimeapi.ListPodSandboxResponse{}
 	for _, sb := range items {
 		if strings.HasPrefix(sb.Id, f.GetId()) &&
@@ -199,10 +199,14 @@ func (s *runtimeServer) ListPodSandbox(_ context.Context, req *runtimeapi.ListPo
 	return resp, nil
 }
 
-// listedSandboxes is ordered by ID, which is no order a caller can use.
-func (r *Runtime) listedSandboxes() []*runtimeapi.PodSandbox {
-	out := make([]*runtimeapi.PodSandbox, 0, len(r.sandboxes))
+// listedSandboxes are those with some labels, ordered by ID, which is no order a caller can
+// use.
+func (r *Runtime) listedSandboxes(selector map[string]string) []*runtimeapi.PodSandbox {
+	var out []*runtimeapi.PodSandbox
 	for _, sb := range r.sandboxes {
+		if !selects(selector, sb.config.GetLabels()) {
+			continue
+		}
 		st := r.sandboxStatus(sb, true)
 		out = append(out, &runtimeapi.PodSandbox{
 			Id: st.Id, Metadata: st.Metadata, State: st.State, CreatedAt: st.CreatedAt,
