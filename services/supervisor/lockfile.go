@@ -39,7 +39,11 @@ func acquireLock(ctx context.Context, path string, log *slog.Logger) (release fu
 			return nil, errors.Join(fmt.Errorf("--lock-file: lock %s: %w", path, err), f.Close())
 		}
 		return func() { f.Close() }, nil //nolint:errcheck // nothing was written
-	case <-ctx.Done(): // the call cannot be ended; the process is
+	case <-ctx.Done(): // the call cannot be ended: what it gets yet is given back
+		go func() {
+			<-taken
+			_ = f.Close() // nothing was written
+		}()
 		return nil, ctx.Err()
 	}
 }
