@@ -163,14 +163,15 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeletconf
 	if err := progress.step("folders, uids and keys", func() (string, error) { return plan.Run, plan.Prepare() }); err != nil {
 		return err
 	}
+	log := service.NewLogger(warn, plan.LogFormat, "supervisor", slog.LevelInfo)
+	// What this process starts has them from it, the supervisor in the background, too.
+	if err := supervisor.AdjustOOMScore(int(*conf.Kubelet.OOMScoreAdj)); err != nil {
+		log.Warn("oomScoreAdj is not set", service.KeyError, err.Error())
+	}
+	if err := supervisor.LimitOpenFiles(uint64(conf.Kubelet.MaxOpenFiles)); err != nil {
+		log.Warn("maxOpenFiles is not set", service.KeyError, err.Error())
+	}
 	if !u.detach {
-		log := service.NewLogger(warn, plan.LogFormat, "supervisor", slog.LevelInfo)
-		if err := supervisor.AdjustOOMScore(int(*conf.Kubelet.OOMScoreAdj)); err != nil {
-			log.Warn("oomScoreAdj is not set", service.KeyError, err.Error())
-		}
-		if err := supervisor.LimitOpenFiles(uint64(conf.Kubelet.MaxOpenFiles)); err != nil {
-			log.Warn("maxOpenFiles is not set", service.KeyError, err.Error())
-		}
 		if name := conf.Kubelet.KubeletCgroups; name != "" {
 			if err := supervisor.JoinCgroup(name); err != nil {
 				log.Warn("kubeletCgroups is not joined", service.KeyError, err.Error())
