@@ -3,14 +3,17 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,9 +61,7 @@ type Client struct {
 // Connect begins to connect and returns at once. Its only errors are of
 // configuration; a server that is away is waited for, for ever.
 func Connect(cfg ClientConfig) (*Client, error) {
-	if cfg.Ping == 0 {
-		cfg.Ping = 4 * time.Second
-	}
+	cfg.Ping = cmp.Or(cfg.Ping, 4*time.Second)
 	c := &Client{cfg: cfg, listeners: map[int]func(feed.Revision){}}
 	key := nats.Option(func(o *nats.Options) error {
 		// The seed is read when asked, not kept in memory.
@@ -254,10 +255,7 @@ func (c *Client) Follow(f func(subject string, data []byte)) error {
 
 func (c *Client) lookAll() {
 	c.mu.Lock()
-	looks := make([]func(feed.Revision), 0, len(c.listeners))
-	for _, look := range c.listeners {
-		looks = append(looks, look)
-	}
+	looks := slices.Collect(maps.Values(c.listeners))
 	c.mu.Unlock()
 	for _, look := range looks {
 		look(feed.Revision{})

@@ -3,6 +3,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,9 +40,7 @@ type Server struct{ cfg ServerConfig }
 
 // NewServer makes a server; Run starts it.
 func NewServer(cfg ServerConfig) *Server {
-	if cfg.Host == "" {
-		cfg.Host = "127.0.0.1"
-	}
+	cfg.Host = cmp.Or(cfg.Host, "127.0.0.1")
 	return &Server{cfg: cfg}
 }
 

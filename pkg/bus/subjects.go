@@ -3,6 +3,7 @@
 package bus
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -17,10 +18,7 @@ const longKey = 1024
 
 // subject is where a change of one key is announced.
 func subject(feed, key string) string {
-	if key == "" {
-		key = "_"
-	}
-	return prefix + feed + "." + token(key)
+	return prefix + feed + "." + token(cmp.Or(key, "_"))
 }
 
 // token makes one NATS subject token of any key.

@@ -3,6 +3,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -90,15 +91,9 @@ type copied[T any] struct {
 // NewReplica makes an empty replica; Run fills it. decode turns an item's bytes
 // into a T; an item it refuses is logged and the former value kept.
 func NewReplica[T any](cfg ReplicaConfig, decode func(key string, value []byte) (T, error)) *Replica[T] {
-	if cfg.Poll == 0 {
-		cfg.Poll = 500 * time.Millisecond
-	}
-	if cfg.Safety == 0 {
-		cfg.Safety = time.Minute
-	}
-	if cfg.Page == 0 {
-		cfg.Page = maxPage
-	}
+	cfg.Poll = cmp.Or(cfg.Poll, 500*time.Millisecond)
+	cfg.Safety = cmp.Or(cfg.Safety, time.Minute)
+	cfg.Page = cmp.Or(cfg.Page, maxPage)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}

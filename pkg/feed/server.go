@@ -3,8 +3,10 @@
 package feed
 
 import (
+	"cmp"
 	"context"
-	"sort"
+	"maps"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -42,12 +44,7 @@ func (s *Server) Add(f Source) {
 func (s *Server) Sources() []Source {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := make([]Source, 0, len(s.feeds))
-	for _, f := range s.feeds {
-		all = append(all, f)
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name() < all[j].Name() })
-	return all
+	return slices.SortedFunc(maps.Values(s.feeds), func(a, b Source) int { return cmp.Compare(a.Name(), b.Name()) })
 }
 
 // Register puts the server on a socket.

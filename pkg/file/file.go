@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package file writes small files that must be whole after kill -9 and a power
-// cut, and sets damaged ones aside.
+// cut, sets damaged ones aside, and reads what must not be long.
 //
 // It owns no state. Every write passes two fault points: file.write before the
 // disk is touched, file.written when the new content is in place.
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -197,4 +198,41 @@ func prune(path, last string) {
 		_ = os.Remove(all[0]) // the next one tries again
 		all = all[1:]
 	}
+}
+
+// Bounded reads all that r has, up to a number of bytes; where it has more, the error is that
+// of the caller.
+func Bounded(r io.Reader, most int64, more error) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(data)) > most:
+		return nil, more
+	}
+	return data, nil
+}
+
+// Cause is an error of a file without operation and path, for a caller who names the path.
+func Cause(err error) error {
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// Exists reports whether there is something at a path.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Remove removes a file or an empty folder, if it is there. A disk that takes no writes
+// refuses the removal also of what is not.
+func Remove(path string) error {
+	err := os.Remove(path)
+	if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

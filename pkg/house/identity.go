@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 )
 
 // Identities maps each service to the uid it runs under. Root (uid 0) is always
@@ -41,14 +42,7 @@ func ReadIdentities(path string, self uint32) (Identities, error) {
 }
 
 // IsService reports whether s is a process of the house.
-func IsService(s Service) bool {
-	for _, have := range Services() {
-		if have == s {
-			return true
-		}
-	}
-	return false
-}
+func IsService(s Service) bool { return slices.Contains(Services(), s) }
 
 // Peers lists the services a uid may speak for. More than one only where
 // services share a uid.

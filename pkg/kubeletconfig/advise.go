@@ -123,10 +123,5 @@ func allIn(v any, listed []string) bool {
 	default:
 		elems = []string{fmt.Sprint(v)}
 	}
-	for _, e := range elems {
-		if !slices.Contains(listed, e) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(elems, func(e string) bool { return !slices.Contains(listed, e) })
 }

@@ -17,7 +17,7 @@ import (
 func rich(t testing.TB) *Config {
 	c, _ := setup{
 		args: withAPI("--node-labels=a=b", "--node-ip=10.0.0.1,fd::1", "--hostname-override=n", "--cloud-provider=external", "--max-pods=50"),
-		config: file(`
+		config: new(`
 clusterDNS: [10.0.0.10]
 staticPodURLHeader: {Authorization: [Bearer secret]}
 registerWithTaints: [{key: a, value: b, effect: NoSchedule}]
@@ -183,7 +183,7 @@ func TestServingCertAndConfigz(t *testing.T) {
 		{"tlsCertFile: /a\ntlsPrivateKeyFile: /b\n", "/a", "/b", false},
 		{"serverTLSBootstrap: true\n", "", "", false},
 	} {
-		c, _ := setup{args: withAPI(), config: file(tc.in)}.mustLoad(t)
+		c, _ := setup{args: withAPI(), config: new(tc.in)}.mustLoad(t)
 		cert, key, generate := c.ServingCert()
 		if cert != tc.cert || key != tc.key || generate != tc.generate {
 			t.Errorf("%q: %s %s %t", tc.in, cert, key, generate)
@@ -199,7 +199,7 @@ func TestCgroupRoot(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "/", "cgroupRoot: /pods\n": "/pods", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n": "",
 	} {
-		if c, _ := (setup{args: withAPI(), config: file(in)}).mustLoad(t); c.CgroupRoot() != want {
+		if c, _ := (setup{args: withAPI(), config: new(in)}).mustLoad(t); c.CgroupRoot() != want {
 			t.Errorf("%q: %q, want %q", in, c.CgroupRoot(), want)
 		}
 	}

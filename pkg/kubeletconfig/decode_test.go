@@ -127,7 +127,7 @@ func TestDecodeIgnores(t *testing.T) {
 // TestIgnoredFieldsLeaveTheOthersAlone: the fields beside one that is ignored count, the
 // last of two counts, and large numbers are what they were.
 func TestIgnoredFieldsLeaveTheOthersAlone(t *testing.T) {
-	c, warnings := setup{args: withAPI(), config: file("frobnicate: 1\nmaxPods: 7\nmaxOpenFiles: 9007199254740993\nmaxPods: 8\n")}.mustLoad(t)
+	c, warnings := setup{args: withAPI(), config: new("frobnicate: 1\nmaxPods: 7\nmaxOpenFiles: 9007199254740993\nmaxPods: 8\n")}.mustLoad(t)
 	if c.Kubelet.MaxPods != 8 || c.Kubelet.MaxOpenFiles != 9007199254740993 {
 		t.Errorf("maxPods %d, maxOpenFiles %d", c.Kubelet.MaxPods, c.Kubelet.MaxOpenFiles)
 	}
@@ -159,7 +159,7 @@ func TestDecodeAccepts(t *testing.T) {
 }
 
 func TestMergedAnchorsHaveTheirValues(t *testing.T) {
-	c, _ := setup{args: withAPI(), config: file("systemReserved: &r {cpu: 100m}\nkubeReserved:\n  <<: *r\n  memory: 1Gi\n")}.mustLoad(t)
+	c, _ := setup{args: withAPI(), config: new("systemReserved: &r {cpu: 100m}\nkubeReserved:\n  <<: *r\n  memory: 1Gi\n")}.mustLoad(t)
 	if d := cmp.Diff(map[string]string{"cpu": "100m", "memory": "1Gi"}, c.Kubelet.KubeReserved); d != "" {
 		t.Error(d)
 	}

@@ -3,6 +3,7 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,7 +136,7 @@ func defaultResources(k *kubeletv1beta1.KubeletConfiguration) {
 	orPtr(&k.LocalStorageCapacityIsolation, true)
 	// A negative limit means the same as none.
 	if ptr.Deref(k.PodPidsLimit, -1) < 0 {
-		k.PodPidsLimit = ptr.To[int64](-1)
+		k.PodPidsLimit = new(int64(-1))
 	}
 }
 
@@ -162,8 +163,8 @@ func defaultPods(k *kubeletv1beta1.KubeletConfiguration, g gates) {
 // setLegacyDefaults applies the defaults of a command line without --config: the API is
 // open and the read-only port is served.
 func setLegacyDefaults(k *kubeletv1beta1.KubeletConfiguration) {
-	k.Authentication.Anonymous.Enabled = ptr.To(true)
-	k.Authentication.Webhook.Enabled = ptr.To(false)
+	k.Authentication.Anonymous.Enabled = new(true)
+	k.Authentication.Webhook.Enabled = new(false)
 	k.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow
 	k.ReadOnlyPort = 10255
 }
@@ -195,12 +196,7 @@ func defaultConfiguration(fromFile bool) *kubeletv1beta1.KubeletConfiguration {
 	return k
 }
 
-func or[T comparable](p *T, def T) {
-	var zero T
-	if *p == zero {
-		*p = def
-	}
-}
+func or[T comparable](p *T, def T) { *p = cmp.Or(*p, def) }
 
 func orPtr[T any](p **T, def T) {
 	if *p == nil {
@@ -208,11 +204,7 @@ func orPtr[T any](p **T, def T) {
 	}
 }
 
-func orDur(p *metav1.Duration, def time.Duration) {
-	if p.Duration == 0 {
-		p.Duration = def
-	}
-}
+func orDur(p *metav1.Duration, def time.Duration) { or(&p.Duration, def) }
 
 func orDurPtr(p **metav1.Duration, def time.Duration) {
 	if *p == nil {

@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	strictjson "sigs.k8s.io/json"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // maxFileSize is the largest configuration file that is read, in bytes.
@@ -45,7 +46,7 @@ func listDropIns(files fs.FS, dir string) ([]string, error) {
 func readFile(files fs.FS, name string) ([]byte, error) {
 	info, err := fs.Stat(files, fsPath(name))
 	if err != nil {
-		return nil, reason(err)
+		return nil, file.Cause(err)
 	}
 	if info.IsDir() {
 		return nil, errors.New("is a directory")
@@ -55,26 +56,11 @@ func readFile(files fs.FS, name string) ([]byte, error) {
 	}
 	f, err := files.Open(fsPath(name))
 	if err != nil {
-		return nil, reason(err)
+		return nil, file.Cause(err)
 	}
 	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, reason(err)
-	}
-	if len(data) > maxFileSize {
-		return nil, fmt.Errorf("is larger than %d bytes", maxFileSize)
-	}
-	return data, nil
-}
-
-// reason strips operation and path, which the problem around it names.
-func reason(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
+	data, err := file.Bounded(f, maxFileSize, fmt.Errorf("is larger than %d bytes", maxFileSize))
+	return data, file.Cause(err)
 }
 
 // fsPath turns an absolute path into one of an fs.FS rooted at "/".

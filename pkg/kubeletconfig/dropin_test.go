@@ -45,7 +45,7 @@ func TestDropInOrder(t *testing.T) {
 // One bad drop-in does not hide what is wrong with another, nor with the file.
 func TestProblemsOfAllFilesAreReported(t *testing.T) {
 	_, _, err := setup{
-		args: withAPI(), config: file("port: x\n"),
+		args: withAPI(), config: new("port: x\n"),
 		dropIns: map[string]string{"1.conf": "maxPods: 5\n", "2.conf": "maxPods: x\n", "3.conf": "clusterDNS: 5\n"},
 	}.load(t)
 	// The drop-ins belong to a file that could not be read, so they wait.
@@ -72,22 +72,22 @@ func TestValidationErrorsNameTheirOrigin(t *testing.T) {
 		setup
 		want string
 	}{
-		{"file", setup{config: file("maxPods: 1\npodsPerCore: -1\n")}, "/etc/kubelet/config.yaml:4: podsPerCore: Invalid value: -1: must not be negative"},
-		{"drop-in", setup{config: file("podsPerCore: 1\n"), dropIns: map[string]string{"x.conf": "\npodsPerCore: -1\n"}},
+		{"file", setup{config: new("maxPods: 1\npodsPerCore: -1\n")}, "/etc/kubelet/config.yaml:4: podsPerCore: Invalid value: -1: must not be negative"},
+		{"drop-in", setup{config: new("podsPerCore: 1\n"), dropIns: map[string]string{"x.conf": "\npodsPerCore: -1\n"}},
 			"/etc/kubelet/conf.d/x.conf:4: podsPerCore: Invalid value: -1: must not be negative"},
-		{"flag", setup{config: file("podsPerCore: 1\n"), args: []string{"--pods-per-core=-1"}},
+		{"flag", setup{config: new("podsPerCore: 1\n"), args: []string{"--pods-per-core=-1"}},
 			"--pods-per-core: podsPerCore: Invalid value: -1: must not be negative"},
-		{"key of a merged map, set below", setup{config: file("systemReserved:\n  cpu: 1m\n  memory: x\n"), dropIns: map[string]string{"x.conf": "systemReserved:\n  pid: \"5\"\n"}},
+		{"key of a merged map, set below", setup{config: new("systemReserved:\n  cpu: 1m\n  memory: x\n"), dropIns: map[string]string{"x.conf": "systemReserved:\n  pid: \"5\"\n"}},
 			`/etc/kubelet/config.yaml:5: systemReserved[memory]: Invalid value: "x": "x" is not a quantity such as 200m or 1Gi`},
-		{"key of a merged map, set above", setup{config: file("systemReserved:\n  cpu: 1m\n"), dropIns: map[string]string{"x.conf": "systemReserved:\n  pid: x\n"}},
+		{"key of a merged map, set above", setup{config: new("systemReserved:\n  cpu: 1m\n"), dropIns: map[string]string{"x.conf": "systemReserved:\n  pid: x\n"}},
 			`/etc/kubelet/conf.d/x.conf:4: systemReserved[pid]: Invalid value: "x": "x" is not a quantity such as 200m or 1Gi`},
-		{"element of a replaced list", setup{config: file("clusterDNS: [1.1.1.1, 2.2.2.2]\n"), dropIns: map[string]string{"x.conf": "clusterDNS:\n- 1.1.1.1\n- x\n"}},
+		{"element of a replaced list", setup{config: new("clusterDNS: [1.1.1.1, 2.2.2.2]\n"), dropIns: map[string]string{"x.conf": "clusterDNS:\n- 1.1.1.1\n- x\n"}},
 			`/etc/kubelet/conf.d/x.conf:5: clusterDNS[1]: Invalid value: "x": must be an IP address`},
-		{"element of a list", setup{config: file("registerWithTaints:\n- key: a\n  effect: Never\n")},
+		{"element of a list", setup{config: new("registerWithTaints:\n- key: a\n  effect: Never\n")},
 			`/etc/kubelet/config.yaml:5: registerWithTaints[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"`},
-		{"default of a sibling", setup{config: file("imageGCHighThresholdPercent: 70\n")},
+		{"default of a sibling", setup{config: new("imageGCHighThresholdPercent: 70\n")},
 			"default: imageGCLowThresholdPercent: Invalid value: 80: must be less than imageGCHighThresholdPercent, which is 70"},
-		{"gate by flag", setup{config: file("featureGates: {MemoryQoS: true}\n"), args: []string{"--feature-gates=NodeSwap=false"}},
+		{"gate by flag", setup{config: new("featureGates: {MemoryQoS: true}\n"), args: []string{"--feature-gates=NodeSwap=false"}},
 			"--feature-gates: featureGates[NodeSwap]: Invalid value: false: this GA gate is locked to true"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestRelativePaths(t *testing.T) {
 	c, _ := setup{
 		args: []string{"--kubeconfig=kc", "--tls-cert-file=tls/crt", "--tls-private-key-file=/tls/../key", "--root-dir=root/", "--cert-dir=/a/../b",
 			"--image-credential-provider-bin-dir=bin", "--bootstrap-kubeconfig=boot"},
-		config:  file("staticPodPath: manifests\nauthentication: {x509: {clientCAFile: ../ca}}\nresolvConf: resolv\npodLogsDir: logs\n"),
+		config:  new("staticPodPath: manifests\nauthentication: {x509: {clientCAFile: ../ca}}\nresolvConf: resolv\npodLogsDir: logs\n"),
 		dropIns: map[string]string{"a.conf": "volumePluginDir: plugins\n"},
 	}.mustLoad(t)
 	k, n := c.Kubelet, c.Node

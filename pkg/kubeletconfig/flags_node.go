@@ -31,8 +31,7 @@ var nodeFlags = []flagRow{
 	{name: "root-dir", level: Honoured, bind: str(func(t *target) *string { return &t.node.RootDir }),
 		usage: "directory for the node's state: volumes, plugins, checkpoints"},
 	{name: "node-labels", level: Honoured, bind: value(func(t *target) pflag.Value {
-		m := cliflag.ConfigurationMap(t.node.Labels)
-		return &m
+		return new(cliflag.ConfigurationMap(t.node.Labels))
 	}),
 		usage: "labels (key=value,...) set on the Node at registration"},
 	{name: "seccomp-default", field: "seccompDefault", current: true,

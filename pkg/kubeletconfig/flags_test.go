@@ -71,7 +71,7 @@ func TestBadFlagValuesNameTheFlag(t *testing.T) {
 }
 
 func TestFlagValues(t *testing.T) {
-	c, _ := setup{config: file("clusterDNS: [9.9.9.9]\nauthorization: {mode: AlwaysAllow}\nauthentication: {webhook: {enabled: false}}\n"), args: []string{
+	c, _ := setup{config: new("clusterDNS: [9.9.9.9]\nauthorization: {mode: AlwaysAllow}\nauthentication: {webhook: {enabled: false}}\n"), args: []string{
 		"--cluster-dns=1.1.1.1,2.2.2.2", "--cluster-dns=3.3.3.3",
 		"--eviction-hard=memory.available<5%,nodefs.available<1Gi",
 		"--manifest-url-header=a:b,c:d", "--manifest-url-header=a:e",
@@ -100,7 +100,7 @@ func TestFlagValues(t *testing.T) {
 
 // --seccomp-default only ever turns the default on.
 func TestSeccompDefaultFlagDoesNotTurnTheFieldOff(t *testing.T) {
-	c, _ := setup{args: withAPI("--seccomp-default=false"), config: file("seccompDefault: true\n")}.mustLoad(t)
+	c, _ := setup{args: withAPI("--seccomp-default=false"), config: new("seccompDefault: true\n")}.mustLoad(t)
 	if !*c.Kubelet.SeccompDefault {
 		t.Error("seccompDefault is off")
 	}

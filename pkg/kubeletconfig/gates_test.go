@@ -99,7 +99,7 @@ func TestGateTable(t *testing.T) {
 }
 
 func TestGateWarnings(t *testing.T) {
-	_, warnings := setup{args: withAPI("--feature-gates=PodsAPI=true"), config: file(
+	_, warnings := setup{args: withAPI("--feature-gates=PodsAPI=true"), config: new(
 		"featureGates:\n  EventedPLEG: true\n  EnvFiles: false\n  MemoryQoS: true\n  DRAPrioritizedList: true\n  ChangeContainerStatusOnKubeletRestart: true\n  AllBeta: false\n  HPAScaleToZero: true\n  LoggingAlphaOptions: true\n")}.mustLoad(t)
 	var got []string
 	for _, w := range warnings {

@@ -22,8 +22,6 @@ type setup struct {
 	dropIns map[string]string
 }
 
-func file(s string) *string { return &s }
-
 // load loads a situation on a machine named Host-1.
 func (s setup) load(t testing.TB) (*Config, []Warning, error) {
 	t.Helper()

@@ -43,7 +43,7 @@ func TestCheckHost(t *testing.T) {
 			"/etc/kubelet/config.yaml:3: memorySwap.swapBehavior: Forbidden: LimitedSwap needs cgroup v2, and this host uses cgroup v1",
 			"default: failSwapOn: Forbidden: swap is on (/s); turn it off or set failSwapOn: false"}},
 	} {
-		c, _ := setup{args: withAPI(), config: file(tc.in)}.mustLoad(t)
+		c, _ := setup{args: withAPI(), config: new(tc.in)}.mustLoad(t)
 		if d := cmp.Diff(tc.want, problemLines(CheckHost(c, tc.host))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, d)
 		}

@@ -3,13 +3,16 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-	"k8s.io/utils/ptr"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Inputs is what [Load] knows of the machine.
@@ -30,9 +33,7 @@ type Inputs struct {
 // complete when there is no error, and as complete as possible otherwise.
 func Load(flags *Flags, in Inputs) (*Config, []Warning, error) {
 	l := &loader{in: in, origins: Origins{}}
-	if l.in.WorkDir == "" {
-		l.in.WorkDir = "/"
-	}
+	l.in.WorkDir = cmp.Or(l.in.WorkDir, "/")
 	c, baseline := l.load(flags)
 	if len(l.problems) > 0 {
 		return nil, l.warnings, join(l.problems)
@@ -83,7 +84,7 @@ func (l *loader) load(flags *Flags) (c *Config, baseline *kubeletv1beta1.Kubelet
 	l.problems = append(l.problems, flags.apply(t, l.origins)...)
 	k.FeatureGates = mergeGates(fileGates, k.FeatureGates)
 	if t.raw.seccompDefault {
-		k.SeccompDefault = ptr.To(true)
+		k.SeccompDefault = new(true)
 	}
 	for _, p := range kubeletPaths(k) {
 		*p = l.absOrEmpty(*p)
@@ -118,7 +119,7 @@ func (l *loader) configFile(name string, flagGates map[string]bool) *kubeletv1be
 func (l *loader) configDir(k *kubeletv1beta1.KubeletConfiguration, dir string, flagGates map[string]bool) *kubeletv1beta1.KubeletConfiguration {
 	names, err := listDropIns(l.in.Files, dir)
 	if err != nil {
-		l.problems = append(l.problems, &Problem{Source: Source{File: dir}, Field: "--config-dir", Err: reason(err)})
+		l.problems = append(l.problems, &Problem{Source: Source{File: dir}, Field: "--config-dir", Err: file.Cause(err)})
 		return nil
 	}
 	var patches [][]byte
@@ -185,12 +186,8 @@ func mergeGates(base, over map[string]bool) map[string]bool {
 		return base
 	}
 	out := make(map[string]bool, len(base)+len(over))
-	for k, v := range base {
-		out[k] = v
-	}
-	for k, v := range over {
-		out[k] = v
-	}
+	maps.Copy(out, base)
+	maps.Copy(out, over)
 	return out
 }
 

@@ -41,7 +41,7 @@ func TestMonstrousFiles(t *testing.T) {
 		"text":    head + "clusterDNS: [&a " + strings.Repeat("x", 100<<10) + strings.Repeat(", *a", 7000) + "]\n",
 	} {
 		var err error
-		fuzzing.Allocates(t, 1<<30, func() { _, _, err = setup{args: withAPI(), config: file(strings.TrimPrefix(in, head))}.load(t) })
+		fuzzing.Allocates(t, 1<<30, func() { _, _, err = setup{args: withAPI(), config: new(strings.TrimPrefix(in, head))}.load(t) })
 		if err != nil && len(err.Error()) > 16<<10 {
 			t.Errorf("%s: a message of %d bytes", name, len(err.Error()))
 		}
@@ -56,12 +56,12 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	for i := range 60 {
 		in += fmt.Sprintf("x%d: 1\n", i)
 	}
-	_, _, err := setup{config: file(in + "clusterDNS: [" + strings.Repeat("5,", 60) + "]\n")}.load(t)
+	_, _, err := setup{config: new(in + "clusterDNS: [" + strings.Repeat("5,", 60) + "]\n")}.load(t)
 	lines := problemLines(err)
 	if want := "/etc/kubelet/config.yaml:63: clusterDNS[50]: must be a string, is 5 (and 9 more problems)"; lines[len(lines)-1] != want {
 		t.Errorf("last line %q, want %q", lines[len(lines)-1], want)
 	}
-	_, warnings, err := setup{args: withAPI(), config: file(in)}.load(t)
+	_, warnings, err := setup{args: withAPI(), config: new(in)}.load(t)
 	if err != nil {
 		t.Fatal(err)
 	}

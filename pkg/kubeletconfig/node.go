@@ -3,6 +3,7 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -58,11 +59,7 @@ func (l *loader) node(t *target) Node {
 
 // nodeName is the host name or its override, trimmed and in lower case.
 func (l *loader) nodeName(override string) string {
-	name := override
-	if name == "" {
-		name = l.in.Hostname
-	}
-	name = strings.ToLower(strings.TrimSpace(name))
+	name := strings.ToLower(strings.TrimSpace(cmp.Or(override, l.in.Hostname)))
 	if name == "" {
 		l.problems = append(l.problems, flagProblem("hostname-override", "the node has no name: give one, or a host name to the machine"))
 		return ""
@@ -114,15 +111,9 @@ func (l *loader) labels(labels map[string]string) {
 // isKubernetesLabel reports whether the label is in a domain Kubernetes reserves.
 func isKubernetesLabel(key string) bool {
 	domain, _, ok := strings.Cut(key, "/")
-	if !ok {
-		return false
-	}
-	for _, reserved := range []string{"kubernetes.io", "k8s.io"} {
-		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
-			return true
-		}
-	}
-	return false
+	return ok && slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(reserved string) bool {
+		return domain == reserved || strings.HasSuffix(domain, "."+reserved)
+	})
 }
 
 // cleanAbs reports whether p is an absolute path without "..", "//" and the like.

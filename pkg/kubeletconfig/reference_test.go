@@ -59,7 +59,7 @@ func golden(t *testing.T, name string, got any) map[string]any {
 func TestDefaultsGolden(t *testing.T) {
 	for name, s := range map[string]setup{
 		"legacy.json": {},
-		"file.json":   {args: withAPI(), config: file("")},
+		"file.json":   {args: withAPI(), config: new("")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, warnings := s.mustLoad(t)

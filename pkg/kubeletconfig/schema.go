@@ -3,6 +3,7 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -32,9 +33,7 @@ func fieldsOf(t reflect.Type) []structField {
 				out = append(out, in)
 			}
 		default:
-			if name == "" {
-				name = f.Name
-			}
+			name = cmp.Or(name, f.Name)
 			out = append(out, structField{name, f.Type, []int{i}})
 		}
 	}

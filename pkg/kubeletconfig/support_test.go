@@ -131,7 +131,7 @@ func TestChangedFieldsAreToldOf(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			_, warnings, err := setup{args: withAPI(), config: file(in)}.load(t)
+			_, warnings, err := setup{args: withAPI(), config: new(in)}.load(t)
 			switch s.Level {
 			case Warned, Partly:
 				for _, w := range warnings {
@@ -157,7 +157,7 @@ func TestChangedFieldsAreToldOf(t *testing.T) {
 func TestHonouredValuesGiveNoWarning(t *testing.T) {
 	for _, s := range []setup{
 		{args: []string{"--read-only-port=10255", "--event-burst=100"}},
-		{args: withAPI("--lock-file=", "--windows-service=false", "--maximum-dead-containers=-1"), config: file(
+		{args: withAPI("--lock-file=", "--windows-service=false", "--maximum-dead-containers=-1"), config: new(
 			"cpuManagerPolicy: none\nregistryPullQPS: 5\nmemorySwap: {swapBehavior: NoSwap}\nenforceNodeAllocatable: [pods]\n" +
 				"imagePullCredentialsVerificationPolicy: NeverVerify\nlogging: {format: json}\nevictionHard: null\n" +
 				"configMapAndSecretChangeDetectionStrategy: Watch\ntopologyManagerPolicyOptions: {}\nfeatureGates: {EventedPLEG: false}\n")},
@@ -189,7 +189,7 @@ func TestDefaultsThatAreNotHonoured(t *testing.T) {
 		{"switched off", off, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, warnings := setup{args: withAPI(), config: file(tc.config)}.mustLoad(t)
+			_, warnings := setup{args: withAPI(), config: new(tc.config)}.mustLoad(t)
 			var got []string
 			for _, w := range warnings {
 				got = append(got, w.Name)
@@ -252,9 +252,9 @@ func TestDoubts(t *testing.T) {
 		setup
 		want string
 	}{
-		{setup{args: withAPI(), config: file("tlsCipherSuites: [TLS_RSA_WITH_RC4_128_SHA]\n")}, "/etc/kubelet/config.yaml:3: tlsCipherSuites[0]: TLS_RSA_WITH_RC4_128_SHA is insecure"},
-		{setup{args: withAPI("--tls-min-version=VersionTLS13"), config: file("tlsCipherSuites: [TLS_AES_128_GCM_SHA256]\n")}, "/etc/kubelet/config.yaml:3: tlsCipherSuites: has no effect, because"},
-		{setup{args: withAPI(), config: file("kubeletCgroups: /a\nkubeReservedCgroup: /b\n")}, "/etc/kubelet/config.yaml:3: kubeletCgroups: is not inside kubeReservedCgroup, /b"},
+		{setup{args: withAPI(), config: new("tlsCipherSuites: [TLS_RSA_WITH_RC4_128_SHA]\n")}, "/etc/kubelet/config.yaml:3: tlsCipherSuites[0]: TLS_RSA_WITH_RC4_128_SHA is insecure"},
+		{setup{args: withAPI("--tls-min-version=VersionTLS13"), config: new("tlsCipherSuites: [TLS_AES_128_GCM_SHA256]\n")}, "/etc/kubelet/config.yaml:3: tlsCipherSuites: has no effect, because"},
+		{setup{args: withAPI(), config: new("kubeletCgroups: /a\nkubeReservedCgroup: /b\n")}, "/etc/kubelet/config.yaml:3: kubeletCgroups: is not inside kubeReservedCgroup, /b"},
 		{setup{args: []string{"--anonymous-auth=false"}}, "--anonymous-auth: authentication.anonymous.enabled: without --kubeconfig"},
 		{setup{args: []string{"--bootstrap-kubeconfig=/a"}}, "--bootstrap-kubeconfig: has no effect without --kubeconfig"},
 		{setup{args: []string{"--hostname-override=a_b"}}, "--hostname-override: the API server will not accept"},

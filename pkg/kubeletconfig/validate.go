@@ -5,6 +5,7 @@ package kubeletconfig
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -69,12 +70,9 @@ func (v *validator) required(p *field.Path, format string, args ...any) {
 
 // oneOf checks an enumeration.
 func oneOf[T ~string](v *validator, path string, value T, allowed ...T) {
-	for _, a := range allowed {
-		if value == a {
-			return
-		}
+	if !slices.Contains(allowed, value) {
+		v.errs = append(v.errs, field.NotSupported(at(path), value, allowed))
 	}
-	v.errs = append(v.errs, field.NotSupported(at(path), value, allowed))
 }
 
 // notNegative checks a count.

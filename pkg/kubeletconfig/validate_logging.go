@@ -5,6 +5,7 @@ package kubeletconfig
 import (
 	"math"
 	"net/url"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -75,13 +76,7 @@ func (v *validator) observability() {
 		endpoint = "dns://" + endpoint
 	}
 	u, err := url.Parse(endpoint)
-	if err != nil {
-		v.invalid(at("tracing.endpoint"), *t.Endpoint, "must be host:port, or a dns, unix or unix-abstract URL")
-		return
-	}
-	switch u.Scheme {
-	case "dns", "unix", "unix-abstract":
-	default:
+	if err != nil || !slices.Contains([]string{"dns", "unix", "unix-abstract"}, u.Scheme) {
 		v.invalid(at("tracing.endpoint"), *t.Endpoint, "must be host:port, or a dns, unix or unix-abstract URL")
 	}
 }

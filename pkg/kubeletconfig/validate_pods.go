@@ -99,27 +99,20 @@ func (v *validator) dns() {
 func (v *validator) shutdown() {
 	k := v.k
 	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
-	if v.gates.enabled("GracefulNodeShutdown") {
-		for _, p := range []struct {
-			path string
-			d    time.Duration
-		}{{"shutdownGracePeriod", total}, {"shutdownGracePeriodCriticalPods", critical}} {
-			if p.d < 0 || (p.d > 0 && p.d < time.Second) {
-				v.invalid(at(p.path), p.d.String(), "must be zero or at least 1s")
-			}
+	on := v.gates.enabled("GracefulNodeShutdown")
+	for _, p := range []struct {
+		path string
+		d    time.Duration
+	}{{"shutdownGracePeriod", total}, {"shutdownGracePeriodCriticalPods", critical}} {
+		switch {
+		case !on && p.d > 0:
+			v.forbidden(at(p.path), "requires the feature gate GracefulNodeShutdown")
+		case on && (p.d < 0 || p.d > 0 && p.d < time.Second):
+			v.invalid(at(p.path), p.d.String(), "must be zero or at least 1s")
 		}
-		if critical > total {
-			v.invalid(at("shutdownGracePeriodCriticalPods"), critical.String(), "must not be more than shutdownGracePeriod, which is %s", total)
-		}
-	} else {
-		for _, p := range []struct {
-			path string
-			d    time.Duration
-		}{{"shutdownGracePeriod", total}, {"shutdownGracePeriodCriticalPods", critical}} {
-			if p.d > 0 {
-				v.forbidden(at(p.path), "requires the feature gate GracefulNodeShutdown")
-			}
-		}
+	}
+	if on && critical > total {
+		v.invalid(at("shutdownGracePeriodCriticalPods"), critical.String(), "must not be more than shutdownGracePeriod, which is %s", total)
 	}
 	byPriority := at("shutdownGracePeriodByPodPriority")
 	if len(k.ShutdownGracePeriodByPodPriority) > 0 {

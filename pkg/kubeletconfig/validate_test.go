@@ -199,7 +199,7 @@ var invalidCases = []invalidCase{
 func TestInvalid(t *testing.T) {
 	for _, tc := range invalidCases {
 		t.Run(strings.ReplaceAll(strings.TrimSpace(tc.in), "\n", "; "), func(t *testing.T) {
-			_, _, err := setup{args: withAPI(), config: file(tc.in)}.load(t)
+			_, _, err := setup{args: withAPI(), config: new(tc.in)}.load(t)
 			var got []string
 			for _, p := range Problems(err) {
 				line := p.Field + ": " + p.Detail
@@ -234,7 +234,7 @@ func TestInvalidBesideUnsupported(t *testing.T) {
 		{"memoryManagerPolicy: Static\nkubeReserved: {memory: 1Gi}\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
 			"reservedMemory: Invalid value: \"1Gi\": the total amount \"1Gi\" of type \"memory\" is not equal to the value \"1124Mi\" determined by Node Allocatable feature"},
 	} {
-		_, _, err := setup{args: withAPI(), config: file(tc.in)}.load(t)
+		_, _, err := setup{args: withAPI(), config: new(tc.in)}.load(t)
 		found := false
 		for _, p := range Problems(err) {
 			found = found || strings.HasPrefix(p.Field+": "+p.Detail, tc.want)
@@ -271,7 +271,7 @@ func TestValid(t *testing.T) {
 		gatesSet("MemoryQoS: true", "memoryReservationPolicy: TieredReservation\n"),
 		gatesSet("LoggingAlphaOptions: true", "logging: {format: json, options: {json: {splitStream: true, infoBufferSize: 1Mi}}}\n"),
 	} {
-		if _, _, err := (setup{args: withAPI(), config: file(in)}).load(t); err != nil {
+		if _, _, err := (setup{args: withAPI(), config: new(in)}).load(t); err != nil {
 			t.Errorf("%s: %v", in, err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestValid(t *testing.T) {
 // Without an API server nobody can review tokens or access: the kubelet does
 // not start either.
 func TestStandalone(t *testing.T) {
-	c, _, err := setup{config: file("")}.load(t)
+	c, _, err := setup{config: new("")}.load(t)
 	want := []string{
 		"default: authentication.webhook.enabled: Forbidden: a standalone node has no API server to review tokens; set it to false or give --kubeconfig",
 		"default: authorization.mode: Forbidden: a standalone node has no API server to review access; set it to AlwaysAllow or give --kubeconfig",
@@ -288,7 +288,7 @@ func TestStandalone(t *testing.T) {
 	if d := cmp.Diff(want, problemLines(err)); d != "" || c != nil {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
-	c, _ = setup{config: file("authentication: {webhook: {enabled: false}, anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n")}.mustLoad(t)
+	c, _ = setup{config: new("authentication: {webhook: {enabled: false}, anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n")}.mustLoad(t)
 	if !c.Standalone() {
 		t.Error("not standalone")
 	}

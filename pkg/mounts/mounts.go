@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,18 +21,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On reports whether something is mounted on a path, which is a folder or a file. The
-// file system that is mounted there is not asked, so the call does not hang with it.
-// The error is fs.ErrNotExist for a path that does not exist.
+// On reports whether something is mounted on a path, which is a folder or a file, or does
+// not exist. The file system that is mounted there is not asked, so the call does not hang
+// with it.
 func On(path string) (bool, error) {
 	parent, name := filepath.Split(filepath.Clean(path))
 	at, err := unix.Open(filepath.Clean(parent), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("is %s a mount point: %w", path, err)
 	}
 	defer unix.Close(at) //nolint:errcheck // opened by path only
 	fd, err := openat2(at, name, unix.O_PATH)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
 	case err == nil:
 		return false, unix.Close(fd)
 	case errors.Is(err, unix.EXDEV):
@@ -49,11 +55,7 @@ func inTable(path string) (bool, error) {
 		return false, err
 	}
 	table, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(path))))
-	if err != nil || len(table) > 0 {
-		return len(table) > 0, err
-	}
-	_, err = os.Lstat(path)
-	return false, err
+	return len(table) > 0, err
 }
 
 // openat2 opens a name of a folder, unless something is mounted there (EXDEV). Tests

@@ -15,6 +15,7 @@
 package pluginregistration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,9 +296,7 @@ func (r *Registry) wentAway(s *socket) bool {
 // pluginOf is what an answer says of the plugin that registers at a socket.
 func pluginOf(info *registration.PluginInfo, socket string) (*Plugin, error) {
 	p := &Plugin{Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(), Versions: info.GetSupportedVersions(), Socket: socket}
-	if p.Endpoint == "" {
-		p.Endpoint = socket
-	}
+	p.Endpoint = cmp.Or(p.Endpoint, socket)
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
 	case p.Name == "" || len(p.Name) > mostName || strings.ContainsFunc(p.Name, unprintable):

@@ -50,8 +50,7 @@ func Containers(p *v1.Pod) iter.Seq2[ContainerKind, *v1.Container] {
 			}
 		}
 		for i := range p.Spec.EphemeralContainers {
-			c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-			if !yield(Ephemeral, &c) {
+			if !yield(Ephemeral, new(v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))) {
 				return
 			}
 		}
@@ -66,6 +65,14 @@ func FindContainer(p *v1.Pod, name string) (*v1.Container, ContainerKind) {
 		}
 	}
 	return nil, Regular
+}
+
+// FindDeclared is FindContainer for those that a pod has from the start: no ephemeral ones.
+func FindDeclared(p *v1.Pod, name string) *v1.Container {
+	if c, kind := FindContainer(p, name); kind != Ephemeral {
+		return c
+	}
+	return nil
 }
 
 // ContainerFieldPath is the fieldPath of an event's involvedObject:

@@ -3,6 +3,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strconv"
@@ -94,10 +95,7 @@ func cpuAndMemory(cpuRequest, cpuLimit, memoryLimit resource.Quantity, o Resourc
 		MemoryLimitInBytes: memoryLimit.Value(),
 	}
 	if o.CPUQuota {
-		period := o.QuotaPeriod
-		if period == 0 {
-			period = DefaultQuotaPeriod
-		}
+		period := cmp.Or(o.QuotaPeriod, DefaultQuotaPeriod)
 		out.CpuPeriod = period.Microseconds()
 		out.CpuQuota = MilliCPUToQuota(cpuLimit.MilliValue(), period)
 		if o.ExclusiveCPUs {

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // Annotations by which the node marks where a pod comes from.
@@ -97,10 +98,13 @@ func IsMirror(p *v1.Pod) bool {
 	return ok
 }
 
+// Priority of the pod; zero where it has none.
+func Priority(p *v1.Pod) int32 { return ptr.Deref(p.Spec.Priority, 0) }
+
 // IsCritical reports whether the pod may preempt others and is spared by pressure:
 // static and mirror pods, and those with a system priority.
 func IsCritical(p *v1.Pod) bool {
-	return IsStatic(p) || IsMirror(p) || (p.Spec.Priority != nil && *p.Spec.Priority >= SystemCriticalPriority)
+	return IsStatic(p) || IsMirror(p) || Priority(p) >= SystemCriticalPriority
 }
 
 // IsNodeCritical reports whether the pod is critical and of class system-node-critical.

@@ -3,6 +3,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strconv"
@@ -81,11 +82,7 @@ type Layout struct {
 }
 
 func (l Layout) join(parts ...string) string {
-	root := l.Root
-	if root == "" {
-		root = DefaultRootDir
-	}
-	return path.Join(append([]string{root}, parts...)...)
+	return path.Join(append([]string{cmp.Or(l.Root, DefaultRootDir)}, parts...)...)
 }
 
 // Pods is the directory that holds one directory for each pod.

@@ -3,6 +3,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 // SecurityOptions are the node's part of a security context.
@@ -81,13 +83,9 @@ func SeccompProfile(p *v1.Pod, c *v1.Container, o SecurityOptions) (*runtimeapi.
 		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
 			return nil, errors.New("seccompProfile: localhostProfile must be set if type is Localhost")
 		}
-		root := o.SeccompRoot
-		if root == "" {
-			root = Layout{}.Seccomp()
-		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType:  runtimeapi.SecurityProfile_Localhost,
-			LocalhostRef: path.Join(root, *profile.LocalhostProfile),
+			LocalhostRef: path.Join(cmp.Or(o.SeccompRoot, Layout{}.Seccomp()), *profile.LocalhostProfile),
 		}, nil
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
@@ -129,8 +127,7 @@ func appArmorProfile(p *v1.Pod, c *v1.Container) *v1.AppArmorProfile {
 	case value == v1.DeprecatedAppArmorBetaProfileNameUnconfined:
 		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
 	case strings.HasPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix):
-		name := strings.TrimPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix)
-		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: new(strings.TrimPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix))}
 	}
 	if psc := p.Spec.SecurityContext; psc != nil {
 		return psc.AppArmorProfile
@@ -198,8 +195,8 @@ func ContainerSecurity(p *v1.Pod, c *v1.Container, user ImageUser, o SecurityOpt
 		NamespaceOptions:   NamespaceOptions(p, o),
 		SupplementalGroups: SupplementalGroups(p, o),
 		SelinuxOptions:     selinux(sc.SELinuxOptions),
-		Privileged:         deref(sc.Privileged),
-		ReadonlyRootfs:     deref(sc.ReadOnlyRootFilesystem),
+		Privileged:         ptr.Deref(sc.Privileged, false),
+		ReadonlyRootfs:     ptr.Deref(sc.ReadOnlyRootFilesystem, false),
 		NoNewPrivs:         sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 	}
 	if caps := sc.Capabilities; caps != nil {
@@ -266,7 +263,7 @@ func SandboxSecurity(p *v1.Pod, o SecurityOptions) (*runtimeapi.LinuxSandboxSecu
 // HasPrivileged reports whether any container of the pod is privileged.
 func HasPrivileged(p *v1.Pod) bool {
 	for _, c := range Containers(p) {
-		if c.SecurityContext != nil && deref(c.SecurityContext.Privileged) {
+		if c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false) {
 			return true
 		}
 	}
@@ -277,7 +274,7 @@ func HasPrivileged(p *v1.Pod) bool {
 // worded as pod owners know it and belongs to CreateContainerConfigError.
 func VerifyNonRoot(p *v1.Pod, c *v1.Container, user ImageUser) error {
 	sc := EffectiveSecurityContext(p, c)
-	if !deref(sc.RunAsNonRoot) {
+	if !ptr.Deref(sc.RunAsNonRoot, false) {
 		return nil
 	}
 	where := fmt.Sprintf("(pod: %q, container: %s)", String(p), c.Name)
@@ -305,5 +302,3 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	}
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
-
-func deref(b *bool) bool { return b != nil && *b }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -59,12 +60,9 @@ func RestartsFor(c *v1.Container, from, to Size) bool {
 		v1.ResourceCPU:    from.CPURequest != to.CPURequest || from.CPULimit != to.CPULimit,
 		v1.ResourceMemory: from.MemoryRequest != to.MemoryRequest || from.MemoryLimit != to.MemoryLimit,
 	}
-	for _, policy := range c.ResizePolicy {
-		if changed[policy.ResourceName] && policy.RestartPolicy == v1.RestartContainer {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.ResizePolicy, func(policy v1.ContainerResizePolicy) bool {
+		return changed[policy.ResourceName] && policy.RestartPolicy == v1.RestartContainer
+	})
 }
 
 // Sizes is the part of a specification that a resize changes: the resources of the pod

@@ -6,6 +6,7 @@
 package quiet
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -70,10 +71,7 @@ func (l *Limit) Allow(of string, now time.Time) (ok bool, suppressed int) {
 }
 
 func (l *Limit) period() time.Duration {
-	if l.Period == 0 {
-		return second
-	}
-	return l.Period
+	return cmp.Or(l.Period, second)
 }
 
 // tidy forgets kinds of which nothing is left to say.

@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"time"
@@ -30,9 +31,7 @@ type ClientConfig struct {
 // Dial prepares a connection; it connects when first used and again, within
 // 200 ms, whenever the peer comes back.
 func Dial(cfg ClientConfig) (*grpc.ClientConn, error) {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 10 * time.Second
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
 	unary := []grpc.UnaryClientInterceptor{errorUnaryClient, timeout.UnaryClientInterceptor(cfg.Timeout)}
 	stream := []grpc.StreamClientInterceptor{errorStreamClient}
 	if cfg.Metrics != nil {

@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -67,8 +68,8 @@ func (c *peerCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	return conn, p, nil
 }
 
-// peerOf asks the kernel who connected.
-func peerOf(conn net.Conn, ids house.Identities) (*Peer, error) {
+// Credentials asks the kernel who connected to a Unix socket.
+func Credentials(conn net.Conn) (*unix.Ucred, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
 		return nil, fmt.Errorf("not a unix socket: %T", conn)
@@ -78,14 +79,18 @@ func peerOf(conn net.Conn, ids house.Identities) (*Peer, error) {
 		return nil, err
 	}
 	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil, err
+	controlled := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(controlled, err); err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
 	}
-	if credErr != nil {
-		return nil, fmt.Errorf("peer credentials: %w", credErr)
+	return cred, nil
+}
+
+// peerOf is who connected, and which services that may speak for.
+func peerOf(conn net.Conn, ids house.Identities) (*Peer, error) {
+	cred, err := Credentials(conn)
+	if err != nil {
+		return nil, err
 	}
 	return &Peer{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},

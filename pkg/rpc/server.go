@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/quiet"
 )
@@ -68,9 +70,7 @@ type Server struct {
 // NewServer builds a server; it listens only in Run. Services register on it
 // before that.
 func NewServer(cfg ServerConfig) (*Server, error) {
-	if cfg.MaxRequest == 0 {
-		cfg.MaxRequest = MaxMessage
-	}
+	cfg.MaxRequest = cmp.Or(cfg.MaxRequest, MaxMessage)
 	metrics := grpcprom.NewServerMetrics()
 	if cfg.Metrics != nil {
 		if err := cfg.Metrics.Register(metrics); err != nil {
@@ -164,7 +164,7 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("socket folder: %w", err)
 	}
 	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := file.Remove(fresh); err != nil {
 		return nil, fmt.Errorf("stale socket: %w", err)
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})

@@ -3,8 +3,11 @@
 package service
 
 import (
+	"fmt"
 	"net/http"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +25,15 @@ func SinceBoot() time.Duration {
 		return 0 // no kernel that runs this has none
 	}
 	return time.Duration(now.Nano())
+}
+
+// BootID is the kernel's ID of this boot of the machine.
+func BootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
 }
 
 // AfterBoot is how long after the boot the process started.

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -35,9 +38,7 @@ func RunTasks(ctx context.Context, grace time.Duration, tasks ...Task) error {
 		mu.Lock()
 		running[t.Name]++
 		mu.Unlock()
-		group.Add(1)
-		go func() {
-			defer group.Done()
+		group.Go(func() {
 			err := runTask(ctx, t)
 			mu.Lock()
 			if running[t.Name]--; running[t.Name] == 0 {
@@ -50,7 +51,7 @@ func RunTasks(ctx context.Context, grace time.Duration, tasks ...Task) error {
 			case ctx.Err() == nil:
 				cancel(fmt.Errorf("%s: %w", t.Name, errStopped))
 			}
-		}()
+		})
 	}
 	go func() { group.Wait(); close(done) }()
 
@@ -67,11 +68,7 @@ func RunTasks(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	case <-limit.C:
 		mu.Lock()
 		defer mu.Unlock()
-		names := make([]string, 0, len(running))
-		for name := range running {
-			names = append(names, name)
-		}
-		return errors.Join(cause, fmt.Errorf("still running after %s: %v", grace, names))
+		return errors.Join(cause, fmt.Errorf("still running after %s: %v", grace, slices.Sorted(maps.Keys(running))))
 	}
 }
 
@@ -82,4 +79,20 @@ func runTask(ctx context.Context, t Task) (err error) {
 		}
 	}()
 	return t.Run(ctx)
+}
+
+// Again runs a server, and once more a second after it has ended, until ctx ends; why it
+// failed is logged. It runs once whatever ctx is: what a server finds or makes when it begins
+// is there then.
+func Again(ctx context.Context, log *slog.Logger, failed string, serve func(context.Context) error) error {
+	for {
+		if err := serve(ctx); err != nil {
+			log.Error(failed, KeyError, err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -98,9 +100,7 @@ type replicaState interface {
 
 // New makes a kit. It connects nowhere and listens nowhere yet.
 func New(opts Options) (*Kit, error) {
-	if opts.Grace == 0 {
-		opts.Grace = 5 * time.Second
-	}
+	opts.Grace = cmp.Or(opts.Grace, 5*time.Second)
 	if err := fault.FromEnv(); err != nil {
 		return nil, err
 	}
@@ -167,16 +167,11 @@ const BusCredential = "bus-key"
 // busKey is the file with the service's NKey.
 func (k *Kit) busKey() string {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
-		if file := filepath.Join(dir, BusCredential); exists(file) {
-			return file
+		if key := filepath.Join(dir, BusCredential); file.Exists(key) {
+			return key
 		}
 	}
 	return bus.KeyFile(k.Paths.BusKeys(), k.Service)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // announceAll announces every feed: changes before the bus was connected were not
@@ -299,9 +294,31 @@ func Replica[M proto.Message, T any](k *Kit, f house.FeedOf[M], keep func(key st
 	return replica(k, f.Feed, feed.Decoder(keep), options...)
 }
 
+// Replicate is Replica for a reader of several feeds: it does nothing once err is set, and
+// sets it.
+func Replicate[M proto.Message, T any](k *Kit, err *error, f house.FeedOf[M], keep func(key string, message M) (T, error), into **feed.Replica[T], options ...ReplicaOption) {
+	if *err == nil {
+		*into, *err = Replica(k, f, keep, options...)
+	}
+}
+
 // Keys is Replica for a reader that wants to know no more than which items there are.
 func Keys(k *Kit, f house.Feed, options ...ReplicaOption) (*feed.Replica[struct{}], error) {
 	return replica(k, f, feed.Keys, options...)
+}
+
+// Pull reads one whole feed of a node, once, for a process that is none of its services.
+func Pull[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], keep func(key string, message M) (T, error)) (map[string]T, error) {
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(f.Owner), Timeout: 2 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing was left to send
+	m := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, feed.Decoder(keep))
+	if err := m.Pull(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Owner, err)
+	}
+	return m.Items(), nil
 }
 
 func replica[T any](k *Kit, f house.Feed, decode func(key string, value []byte) (T, error), options ...ReplicaOption) (*feed.Replica[T], error) {

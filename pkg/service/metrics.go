@@ -4,6 +4,7 @@ package service
 
 import (
 	"bufio"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -45,7 +46,13 @@ func proportional() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sextant_process_proportional_memory_bytes",
 		Help: "Resident memory in bytes, with what is shared between processes counted by its share.",
-	}, func() float64 { return pss("/proc/self/smaps_rollup") })
+	}, func() float64 {
+		bytes, err := PSS("/proc/self/smaps_rollup")
+		if err != nil { // where the kernel does not report it
+			return math.NaN()
+		}
+		return float64(bytes)
+	})
 }
 
 // cleaned counts the messages of the process that had text which was not UTF-8.
@@ -132,21 +139,19 @@ func (w *work) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// pss is NaN where the kernel does not report it.
-func pss(path string) float64 {
+// PSS is the memory of a process with what it shares with others counted by its share, in
+// bytes, by the process's smaps_rollup (proc_pid_smaps(5)), which only root may read of others.
+func PSS(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return math.NaN()
+		return 0, err
 	}
 	defer f.Close() //nolint:errcheck // only read
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 2 || fields[0] != "Pss:" {
-			continue
-		}
-		if kib, err := strconv.ParseFloat(fields[1], 64); err == nil {
-			return kib * 1024
+		if fields := strings.Fields(lines.Text()); len(fields) >= 2 && fields[0] == "Pss:" {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10, err
 		}
 	}
-	return math.NaN()
+	return 0, fmt.Errorf("%s: no Pss line", path)
 }

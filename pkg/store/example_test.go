@@ -30,9 +30,8 @@ func Example() {
 			return
 		}
 		defer func() { _ = s.Close() }()
-		admissions, err := store.NewTable(s, "admissions", store.JSON[admission]())
-		fmt.Println("damaged:", damage != nil, "error:", err)
-		work(admissions)
+		fmt.Println("damaged:", damage != nil)
+		work(store.NewTable(s, "admissions", store.JSON[admission]()))
 	}
 
 	start(func(t *store.Table[admission]) {
@@ -43,8 +42,8 @@ func Example() {
 		fmt.Println(all, err, t.Delete("uid-1"))
 	})
 	// Output:
-	// damaged: false error: <nil>
+	// damaged: false
 	// put: <nil>
-	// damaged: false error: <nil>
+	// damaged: false
 	// map[uid-1:{2-3}] <nil> <nil>
 }

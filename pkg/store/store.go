@@ -19,6 +19,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -130,9 +131,7 @@ func Open(cfg Config) (s *Store, damage *Damage, err error) {
 	if cfg.Changed == nil {
 		cfg.Changed = func(State) {}
 	}
-	if cfg.Retry == 0 {
-		cfg.Retry = 5 * time.Second
-	}
+	cfg.Retry = cmp.Or(cfg.Retry, 5*time.Second)
 	s = &Store{cfg: cfg, pending: map[key]change{}, state: State{Path: cfg.Path}}
 	s.idle = sync.NewCond(&s.mu)
 	o := cfg.openPatiently()

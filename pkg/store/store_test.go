@@ -32,10 +32,7 @@ func open(t *testing.T, cfg store.Config) (*store.Store, *store.Table[record], *
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := store.NewTable(s, "records", store.JSON[record]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := store.NewTable(s, "records", store.JSON[record]())
 	return s, table, damage
 }
 
@@ -160,16 +157,14 @@ func freelistPage(file []byte) uint64 {
 func TestCompact(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s, table, _ := open(t, config(path))
-	words, err := store.NewTable(s, "words", store.JSON[string]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := store.NewTable(s, "words", store.JSON[string]())
 	for i := range 100 {
 		if err := errors.Join(words.Put(fmt.Sprint(i), strings.Repeat("former", 50)), table.Put(fmt.Sprint(i), record{i})); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 100 {
+		var err error
 		if i%2 == 0 {
 			err = words.Delete(fmt.Sprint(i))
 		} else {
@@ -218,9 +213,7 @@ func TestCompact(t *testing.T) {
 		if s, table, damage = open(t, config(path)); damage != nil {
 			t.Fatal(damage)
 		}
-		if words, err = store.NewTable(s, "words", store.JSON[string]()); err != nil {
-			t.Fatal(err)
-		}
+		words = store.NewTable(s, "words", store.JSON[string]())
 	}
 	closeStore(t, s)
 	if err := s.Compact(); err == nil {
@@ -256,10 +249,7 @@ func TestSchema(t *testing.T) {
 func TestARecordIsKeptWhateverItsText(t *testing.T) {
 	s, _, _ := open(t, config(filepath.Join(t.TempDir(), "state.db")))
 	defer closeStore(t, s)
-	table, err := store.NewTable(s, "events", store.Proto[*eventv1.Event]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := store.NewTable(s, "events", store.Proto[*eventv1.Event]())
 	for _, text := range []string{"whole", "caf\xe9"} {
 		if err := table.Put("a", &eventv1.Event{Message: text}); err != nil {
 			t.Fatal(err)
@@ -273,17 +263,11 @@ func TestARecordIsKeptWhateverItsText(t *testing.T) {
 func TestOneBadRecordIsSkipped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s, _, _ := open(t, config(path))
-	words, err := store.NewTable(s, "records", store.JSON[string]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := store.NewTable(s, "records", store.JSON[string]())
 	if err := words.Put("bad", "not a record"); err != nil {
 		t.Fatal(err)
 	}
-	table, err := store.NewTable(s, "records", store.JSON[record]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := store.NewTable(s, "records", store.JSON[record]())
 	if err := table.Put("good", record{7}); err != nil {
 		t.Fatal(err)
 	}

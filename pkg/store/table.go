@@ -48,13 +48,13 @@ func Proto[M proto.Message]() Codec[M] {
 	}
 }
 
-// NewTable names a table; it is made with its first record. The error is always
-// nil as long as the name is no table of the store's own.
-func NewTable[T any](s *Store, name string, codec Codec[T]) (*Table[T], error) {
+// NewTable names a table; it is made with its first record. The name must be no table of
+// the store's own.
+func NewTable[T any](s *Store, name string, codec Codec[T]) *Table[T] {
 	if name == sumTable || name == metaTable {
-		return nil, fmt.Errorf("table %s: the name is taken", name)
+		panic("table " + name + ": the name is taken") // an error of the program
 	}
-	return &Table[T]{s, name, codec}, nil
+	return &Table[T]{s, name, codec}
 }
 
 // Put writes a record; when it returns nil, the record is on the disk, or in

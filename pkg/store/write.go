@@ -55,9 +55,7 @@ func (s *Store) drain() {
 		}
 		switch {
 		case s.state.Trouble != nil:
-			for k, c := range changes {
-				s.pending[k] = c
-			}
+			maps.Copy(s.pending, changes)
 			if !s.cfg.Now().Before(s.retryAt) {
 				s.retry()
 			}
@@ -67,9 +65,7 @@ func (s *Store) drain() {
 			err := commit(db, changes)
 			s.mu.Lock()
 			if err != nil {
-				for k, c := range changes {
-					s.pending[k] = c
-				}
+				maps.Copy(s.pending, changes)
 				s.troubled(err)
 			}
 		}

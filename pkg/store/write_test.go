@@ -18,10 +18,7 @@ func TestTheLaterWriteCounts(t *testing.T) {
 		if err != nil || damage != nil {
 			t.Fatal(damage, err)
 		}
-		table, err := NewTable(s, "records", JSON[int]())
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := NewTable(s, "records", JSON[int]())
 		return s, table
 	}
 	s, table := opened()
@@ -70,10 +67,7 @@ func TestOldRecordsDoNotComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close() //nolint:errcheck // nothing is written
-	table, err := NewTable(s, "records", JSON[int]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := NewTable(s, "records", JSON[int]())
 	s.mu.Lock()
 	s.pending[key{"records", "changed"}] = change{data: []byte("2")}
 	s.pending[key{"records", "deleted"}] = change{gone: true}

@@ -14,9 +14,11 @@ package wire
 import (
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 var cleaned atomic.Uint64
@@ -118,4 +120,20 @@ func cleanValue(f protoreflect.FieldDescriptor, v protoreflect.Value) (next prot
 		return protoreflect.Value{}, cleanMessage(v.Message())
 	}
 	return protoreflect.Value{}, false
+}
+
+// Time is a moment on the wire; nil for the zero time.
+func Time(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// TimeOf is a moment of the wire; the zero time for nil.
+func TimeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
 }

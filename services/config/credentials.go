@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/identity"
 )
@@ -19,10 +20,7 @@ func (f *feeds) publishCredential(held *identity.Held, log *slog.Logger) {
 	if held == nil {
 		f.credential.Delete(ctx, nodeItem)
 	} else {
-		message := &configv1.Credential{Kubeconfig: held.Kubeconfig}
-		if !held.Expires.IsZero() {
-			message.ExpiresAt = timestamp(held.Expires)
-		}
+		message := &configv1.Credential{Kubeconfig: held.Kubeconfig, ExpiresAt: wire.Time(held.Expires)}
 		if _, err := f.credential.Set(ctx, nodeItem, message); err != nil {
 			log.Error("credential not published", service.KeyError, err.Error())
 		}

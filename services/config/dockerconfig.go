@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -15,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -78,9 +78,5 @@ func readDockerConfig(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxDockerConfig+1))
-	if err == nil && len(data) > maxDockerConfig {
-		err = fmt.Errorf("%s: longer than %d bytes", path, maxDockerConfig)
-	}
-	return data, err
+	return file.Bounded(f, maxDockerConfig, fmt.Errorf("%s: longer than %d bytes", path, maxDockerConfig))
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -49,7 +50,7 @@ func (r reporter) nodeReference() *eventv1.ObjectReference {
 
 func (r reporter) emit(ctx context.Context, about *eventv1.ObjectReference, kind, reason, message string) {
 	err := r.events.Emit(ctx, &eventv1.Event{
-		Object: about, Type: kind, Reason: reason, Message: message, Time: timestamp(r.now()),
+		Object: about, Type: kind, Reason: reason, Message: message, Time: timestamppb.New(r.now()),
 	})
 	if err != nil {
 		r.log.Error("event not emitted", "reason", reason, service.KeyError, err.Error())

@@ -3,10 +3,6 @@
 package config
 
 import (
-	"time"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -47,5 +43,3 @@ func newFeeds(kit *service.Kit) feeds {
 		serving:    service.Owner(kit, house.ConfigServing),
 	}
 }
-
-func timestamp(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }

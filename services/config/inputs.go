@@ -3,11 +3,14 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"sync"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -93,17 +96,10 @@ func wanted(c *kubeletconfig.Config) map[string]settings {
 		all[pod.SourceHTTP] = settings{url: k.StaticPodURL, header: string(header), node: c.Node.Name, period: periodOf(k.HTTPCheckFrequency.Duration)}
 	}
 	if !c.Standalone() {
-		qps, burst := int32(50), int32(100)
-		if k.KubeAPIQPS != nil {
-			qps = *k.KubeAPIQPS
-		}
-		if k.KubeAPIBurst != 0 {
-			burst = k.KubeAPIBurst
-		}
 		all[pod.SourceAPI] = settings{
 			node: c.Node.Name, strategy: string(k.ConfigMapAndSecretChangeDetectionStrategy),
 			cluster: cluster.Settings{
-				QPS: qps, Burst: burst, ContentType: k.ContentType, UserAgent: userAgent,
+				QPS: ptr.Deref(k.KubeAPIQPS, 50), Burst: cmp.Or(k.KubeAPIBurst, 100), ContentType: k.ContentType, UserAgent: userAgent,
 			},
 		}
 	}

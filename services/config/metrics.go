@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
@@ -32,39 +33,27 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer, unwritten func() int, current func() *kubeletconfig.Config) *metrics {
-	vec := func(name, help, label string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+	to := metric.In(r)
+	to.Measured("sextant_config_unwritten_records", "Records published but not on disk yet.", func() float64 { return float64(unwritten()) })
+	r.MustRegister(gates(current))
+	return &metrics{
+		desired:     to.Gauges("kubelet_desired_pods", "Pods this node should run; static is true or empty.", "static"),
+		heard:       to.Gauges("sextant_config_source_heard", "Whether a source of pods was read whole since the start.", "source"),
+		problems:    to.Gauges("sextant_config_problems", "Manifests refused at present.", "source"),
+		notHonoured: to.Gauges("sextant_not_honoured", "1 for each setting or default behaviour of a kubelet that this node does not honour, or in part.", "name"),
+		generation:  to.Gauge("sextant_config_generation", "Generation of the configuration in force."),
+		tokens:      to.Counters("sextant_config_token_requests_total", "Tokens asked for by the node's services.", "result"),
+		renewErrors: to.Counter("kubelet_certificate_manager_client_expiration_renew_errors", "Requests for a client certificate that failed."),
+		authn:       newReviews(to, "authn", "TokenReviews"),
+		authz:       newReviews(to, "authz", "SubjectAccessReviews"),
 	}
-	m := &metrics{
-		desired:     vec("kubelet_desired_pods", "Pods this node should run; static is true or empty.", "static"),
-		heard:       vec("sextant_config_source_heard", "Whether a source of pods was read whole since the start.", "source"),
-		problems:    vec("sextant_config_problems", "Manifests refused at present.", "source"),
-		notHonoured: vec("sextant_not_honoured", "1 for each setting or default behaviour of a kubelet that this node does not honour, or in part.", "name"),
-		generation: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sextant_config_generation", Help: "Generation of the configuration in force.",
-		}),
-		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sextant_config_token_requests_total", Help: "Tokens asked for by the node's services.",
-		}, []string{"result"}),
-		renewErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_certificate_manager_client_expiration_renew_errors", Help: "Requests for a client certificate that failed.",
-		}),
-	}
-	m.authn, m.authz = newReviews(r, "authn", "TokenReviews"), newReviews(r, "authz", "SubjectAccessReviews")
-	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sextant_config_unwritten_records", Help: "Records published but not on disk yet.",
-	}, func() float64 { return float64(unwritten()) })
-	r.MustRegister(m.desired, m.heard, m.problems, m.notHonoured, m.generation, m.tokens, m.renewErrors, pending, gates(current))
-	return m
 }
 
 // observeCertificate shows what is left of the client certificate, as the
 // kubelet does: +Inf for a credential without one.
 func (m *metrics) observeCertificate(r prometheus.Registerer, ttl func() float64) {
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubelet_certificate_manager_client_ttl_seconds",
-		Help: "Seconds until the client certificate expires; negative once it has, +Inf without one.",
-	}, ttl))
+	metric.In(r).Measured("kubelet_certificate_manager_client_ttl_seconds",
+		"Seconds until the client certificate expires; negative once it has, +Inf without one.", ttl)
 }
 
 func (m *metrics) observe(state merge.State) {
@@ -126,18 +115,12 @@ type reviews struct {
 	duration *prometheus.HistogramVec
 }
 
-func newReviews(r prometheus.Registerer, name, what string) reviews {
-	v := reviews{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_delegated_" + name + "_request_total", Help: what + " asked of the API server, by the code of the answer.",
-		}, []string{"code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_delegated_" + name + "_request_duration_seconds", Help: "Duration of " + what + " in seconds.",
-			Buckets: []float64{.25, .5, .7, 1, 1.5, 3, 5, 10},
-		}, []string{"code"}),
+func newReviews(to metric.Set, name, what string) reviews {
+	return reviews{
+		total: to.Counters("apiserver_delegated_"+name+"_request_total", what+" asked of the API server, by the code of the answer.", "code"),
+		duration: to.Histograms("apiserver_delegated_"+name+"_request_duration_seconds",
+			"Duration of "+what+" in seconds.", []float64{.25, .5, .7, 1, 1.5, 3, 5, 10}, "code"),
 	}
-	r.MustRegister(v.total, v.duration)
-	return v
 }
 
 // observe begins an attempt; the function returned ends it.

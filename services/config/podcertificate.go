@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,7 +99,7 @@ func podCertificate(r *certificatesv1beta1.PodCertificateRequest) *configv1.Cert
 		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
 			resp.State, resp.CertificateChain = configv1.CertifyState_CERTIFY_STATE_ISSUED, r.Status.CertificateChain
 			if t := r.Status.BeginRefreshAt; t != nil {
-				resp.BeginRefreshAt = timestamp(t.Time)
+				resp.BeginRefreshAt = timestamppb.New(t.Time)
 			}
 		}
 	}

@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
@@ -218,10 +220,7 @@ func desired(p *merge.Pod) (*configv1.DesiredPod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.String(p.Pod), err)
 	}
-	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamp(p.Seen), StatusApart: p.Source == pod.SourceAPI}
-	if !p.Begun.IsZero() {
-		message.BegunAt = timestamp(p.Begun)
-	}
+	message := &configv1.DesiredPod{Pod: data, Source: p.Source, Origin: p.Origin, SeenAt: timestamppb.New(p.Seen), BegunAt: wire.Time(p.Begun), StatusApart: p.Source == pod.SourceAPI}
 	if p.Mirror != nil {
 		if message.Mirror, err = p.Mirror.Marshal(); err != nil {
 			return nil, fmt.Errorf("mirror of pod %s: %w", pod.String(p.Pod), err)

@@ -4,13 +4,12 @@ package config
 
 import (
 	"fmt"
-	"os"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/services/config/internal/refs"
 	"github.com/sextant-node/sextant/services/config/internal/token"
@@ -36,11 +35,9 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 			s.keeper.Pods.Delete(key) // the node was called otherwise then, or the pod would be refused now
 			continue
 		}
-		kept := &merge.Pod{Pod: p, Source: record.GetSource(), Origin: record.GetOrigin(), Seen: record.GetSeenAt().AsTime()}
-		if record.GetBegunAt() != nil {
-			kept.Begun = record.GetBegunAt().AsTime()
-		}
-		pods = append(pods, kept)
+		pods = append(pods, &merge.Pod{
+			Pod: p, Source: record.GetSource(), Origin: record.GetOrigin(), Seen: record.GetSeenAt().AsTime(), Begun: wire.TimeOf(record.GetBegunAt()),
+		})
 	}
 	if err := s.restoreObjects(); err != nil {
 		return nil, err
@@ -49,13 +46,13 @@ func (s *Service) restore() ([]*merge.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := service.BootID()
 	if err != nil {
-		return nil, fmt.Errorf("boot: %w", err)
+		return nil, err
 	}
 	s.tokens = token.New(token.Config{
 		Issue: token.Patient(s.session.issue), Keep: s.keeper.Tokens.Put, Drop: s.keeper.Tokens.Delete, Now: s.now,
-		Boot: strings.TrimSpace(string(boot)),
+		Boot: boot,
 		Renewal: func(r token.Request, err error) {
 			s.log.Warn("token not renewed", service.KeyPod, r.Namespace+"/"+r.PodName, service.KeyError, err.Error())
 		},

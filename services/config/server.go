@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -65,7 +66,7 @@ func (s *server) Token(ctx context.Context, req *configv1.TokenRequest) (*config
 		return nil, kinded(err)
 	}
 	s.metrics.tokens.WithLabelValues("ok").Inc()
-	return &configv1.TokenResponse{Token: t.Token, ExpiresAt: timestamp(t.Expires)}, nil
+	return &configv1.TokenResponse{Token: t.Token, ExpiresAt: timestamppb.New(t.Expires)}, nil
 }
 
 // ServiceAccount implements ConfigService.

@@ -2,7 +2,10 @@
 
 package pleg
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Config is how eagerly to look. Zero values take the defaults.
 type Config struct {
@@ -26,18 +29,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	or := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	or(&c.Relist, time.Second)
-	or(&c.RelistWithEvents, time.Minute)
-	or(&c.Status, 5*time.Second)
-	or(&c.Call, 30*time.Second)
-	or(&c.Settle, 50*time.Millisecond)
-	if c.Parallel == 0 {
-		c.Parallel = 8
-	}
+	c.Relist = cmp.Or(c.Relist, time.Second)
+	c.RelistWithEvents = cmp.Or(c.RelistWithEvents, time.Minute)
+	c.Status = cmp.Or(c.Status, 5*time.Second)
+	c.Call = cmp.Or(c.Call, 30*time.Second)
+	c.Settle = cmp.Or(c.Settle, 50*time.Millisecond)
+	c.Parallel = cmp.Or(c.Parallel, 8)
 	return c
 }

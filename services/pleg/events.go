@@ -3,6 +3,7 @@
 package pleg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -131,10 +132,7 @@ func (l *listener) follow(ctx context.Context) error {
 		if at := event.GetCreatedAt(); at > 0 {
 			l.metrics.eventLatency.Observe(l.now().Sub(time.Unix(0, at)).Seconds())
 		}
-		uid := event.GetPodSandboxStatus().GetMetadata().GetUid()
-		if uid == "" {
-			uid = event.GetPodSandboxStatus().GetLabels()[pod.PodUIDLabel]
-		}
+		uid := cmp.Or(event.GetPodSandboxStatus().GetMetadata().GetUid(), event.GetPodSandboxStatus().GetLabels()[pod.PodUIDLabel])
 		if uid == "" {
 			l.metrics.discarded.Inc()
 			l.relist.Send()

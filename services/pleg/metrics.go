@@ -4,6 +4,8 @@ package pleg
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sextant-node/sextant/pkg/metric"
 )
 
 // metrics carry the kubelet's names, so that its dashboards and alerts work.
@@ -17,30 +19,20 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	histogram := func(name, help string) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.DefBuckets})
-	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
+	to := metric.In(r)
 	m := &metrics{
-		relistDuration: histogram("kubelet_pleg_relist_duration_seconds", "Duration of a relist of all pods."),
-		relistInterval: histogram("kubelet_pleg_relist_interval_seconds", "Time between two relists."),
-		podRelist:      histogram("kubelet_pleg_pod_relist_duration_seconds", "Duration of reading one pod."),
-		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_pleg_last_seen_seconds", Help: "Unix time of the last relist that succeeded.",
-		}),
-		discarded:     counter("kubelet_pleg_discard_events", "Runtime events that name no pod; each causes a relist."),
-		eventErrors:   counter("kubelet_evented_pleg_connection_error_count", "Event streams that broke."),
-		eventConnects: counter("kubelet_evented_pleg_connection_success_count", "Event streams that delivered."),
-		eventLatency:  histogram("kubelet_evented_pleg_connection_latency_seconds", "Time from a runtime event to its arrival."),
-		losingSupport: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_cri_losing_support", Help: "The runtime lacks what the kubelet of this version will need. The value is always 1.",
-		}, []string{"version"}),
-		running: newCensus(),
+		relistDuration: to.Histogram("kubelet_pleg_relist_duration_seconds", "Duration of a relist of all pods.", nil),
+		relistInterval: to.Histogram("kubelet_pleg_relist_interval_seconds", "Time between two relists.", nil),
+		podRelist:      to.Histogram("kubelet_pleg_pod_relist_duration_seconds", "Duration of reading one pod.", nil),
+		lastSeen:       to.Gauge("kubelet_pleg_last_seen_seconds", "Unix time of the last relist that succeeded."),
+		discarded:      to.Counter("kubelet_pleg_discard_events", "Runtime events that name no pod; each causes a relist."),
+		eventErrors:    to.Counter("kubelet_evented_pleg_connection_error_count", "Event streams that broke."),
+		eventConnects:  to.Counter("kubelet_evented_pleg_connection_success_count", "Event streams that delivered."),
+		eventLatency:   to.Histogram("kubelet_evented_pleg_connection_latency_seconds", "Time from a runtime event to its arrival.", nil),
+		losingSupport:  to.Gauges("kubelet_cri_losing_support", "The runtime lacks what the kubelet of this version will need. The value is always 1.", "version"),
+		running:        newCensus(),
 	}
-	r.MustRegister(m.relistDuration, m.relistInterval, m.podRelist, m.lastSeen, m.discarded,
-		m.eventErrors, m.eventConnects, m.eventLatency, m.losingSupport, m.running)
+	r.MustRegister(m.running)
 	return m
 }
 

@@ -105,8 +105,7 @@ func (r *podReader) readOnce(ctx context.Context, uid string, p *reader, q quest
 	if err != nil {
 		return nil, feed.Revision{}, r.failed(ctx, uid, p, err)
 	}
-	all := inventoryOf(listing)
-	p.found = &all
+	p.found = new(inventoryOf(listing))
 	r.readers.done(p, listing.Fingerprint())
 	if found == nil {
 		return nil, r.records.Delete(ctx, uid), nil

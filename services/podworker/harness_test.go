@@ -45,7 +45,7 @@ import (
 // small stand-ins that own the other services' feeds.
 type node struct {
 	t     *testing.T
-	wire  *wire
+	wire  *busWire
 	clock *clocktesting.FakeClock
 	rt    *fakecri.Runtime
 	cri   runtimeapi.RuntimeServiceClient
@@ -115,7 +115,7 @@ func newOwner[M proto.Message](n *node, f house.FeedOf[M], complete bool) *feed.
 func newNode(t *testing.T, images ...fakecri.Image) *node {
 	t.Helper()
 	n := &node{
-		t: t, wire: &wire{looks: map[string]map[int]func(feed.Revision){}, changed: make(chan struct{})},
+		t: t, wire: &busWire{looks: map[string]map[int]func(feed.Revision){}, changed: make(chan struct{})},
 		clock: clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), dir: t.TempDir(), local: feedtest.Local{},
 	}
 	n.witness = &witness{n: n}
@@ -219,15 +219,13 @@ func (n *node) live() {
 	look := &lookups{in: in, rootDir: n.dir, config: config}
 	events := recorder{n}
 	n.metrics = prometheus.NewRegistry()
-	actuator, err := actuate.New(actuate.Config{
+	actuator := actuate.New(actuate.Config{
 		RootDir: filepath.Join(n.dir, "kubelet"), PodLogsDir: filepath.Join(n.dir, "pods"), LegacyLogsDir: filepath.Join(n.dir, "containers"),
 	}, actuate.Deps{
 		Runtime: witnessedRuntime{n.cri, n.witness}, Images: n.ic, Lookups: look, Configuration: config,
 		Events: events, Clock: n.clock, Log: log, Metrics: n.metrics,
 	})
-	n.must(err)
-	m, err := newMetrics(n.metrics)
-	n.must(err)
+	m := newMetrics(n.metrics)
 	n.states = feed.NewOwner[*podworkerv1.PodState](house.PodWorkerPods.Name, "epoch", n.wire)
 	n.nodeState = feed.NewOwner[*podworkerv1.NodeState](house.PodWorkerNode.Name, "epoch", n.wire)
 	end, err := newNodeEnd(&nodeEnd{

@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
@@ -52,25 +53,19 @@ type Inputs struct {
 func replicas(kit *service.Kit) (*Inputs, error) {
 	in := &Inputs{}
 	var err error
-	replica(kit, &err, house.ConfigPods, decodeDesired, &in.Pods)
-	replica(kit, &err, house.ConfigSources, feed.Whole[*configv1.Source], &in.Sources)
-	replica(kit, &err, house.ConfigObjects, decodeObject, &in.Objects)
-	replica(kit, &err, house.ConfigSecrets, decodeObject, &in.Secrets)
-	replica(kit, &err, house.ConfigKubelet, decodeConfiguration, &in.Kubelet)
-	replica(kit, &err, house.PlegPods, observe.Decode, &in.Records)
-	replica(kit, &err, house.PlegRuntime, decodeRuntime, &in.Runtime)
-	replica(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.Verdicts)
-	replica(kit, &err, house.VolumePods, feed.Whole[*volumev1.PodVolumes], &in.Volumes)
-	replica(kit, &err, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation], &in.Allocations)
-	replica(kit, &err, house.ResourceNode, feed.Whole[*resourcev1.NodeResources], &in.Node)
-	replica(kit, &err, house.StatusPods, feed.Whole[*statusv1.PodReport], &in.Reports, service.Unhurried)
+	service.Replicate(kit, &err, house.ConfigPods, decodeDesired, &in.Pods)
+	service.Replicate(kit, &err, house.ConfigSources, feed.Whole[*configv1.Source], &in.Sources)
+	service.Replicate(kit, &err, house.ConfigObjects, decodeObject, &in.Objects)
+	service.Replicate(kit, &err, house.ConfigSecrets, decodeObject, &in.Secrets)
+	service.Replicate(kit, &err, house.ConfigKubelet, decodeConfiguration, &in.Kubelet)
+	service.Replicate(kit, &err, house.PlegPods, observe.Decode, &in.Records)
+	service.Replicate(kit, &err, house.PlegRuntime, decodeRuntime, &in.Runtime)
+	service.Replicate(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.Verdicts)
+	service.Replicate(kit, &err, house.VolumePods, feed.Whole[*volumev1.PodVolumes], &in.Volumes)
+	service.Replicate(kit, &err, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation], &in.Allocations)
+	service.Replicate(kit, &err, house.ResourceNode, feed.Whole[*resourcev1.NodeResources], &in.Node)
+	service.Replicate(kit, &err, house.StatusPods, feed.Whole[*statusv1.PodReport], &in.Reports, service.Unhurried)
 	return in, err
-}
-
-func replica[M proto.Message, T any](kit *service.Kit, err *error, f house.FeedOf[M], decode func(string, M) (T, error), into **feed.Replica[T], options ...service.ReplicaOption) {
-	if *err == nil {
-		*into, *err = service.Replica(kit, f, decode, options...)
-	}
 }
 
 // decodeDesired reads a DesiredPod.
@@ -83,14 +78,10 @@ func decodeDesired(_ string, message *configv1.DesiredPod) (*step.Desired, error
 	if err != nil {
 		return nil, err
 	}
-	d := &step.Desired{Pod: p, Source: message.GetSource(), Fingerprint: print, Asks: pod.SizesID(p)}
-	if message.GetSeenAt() != nil {
-		d.Seen = message.GetSeenAt().AsTime()
-	}
-	if message.GetBegunAt() != nil {
-		d.Begun = message.GetBegunAt().AsTime()
-	}
-	return d, nil
+	return &step.Desired{
+		Pod: p, Source: message.GetSource(), Fingerprint: print, Asks: pod.SizesID(p),
+		Seen: wire.TimeOf(message.GetSeenAt()), Begun: wire.TimeOf(message.GetBegunAt()),
+	}, nil
 }
 
 // fingerprint changes with what volumes depend on: the specification, labels and

@@ -153,13 +153,7 @@ func entries(dir string) []os.DirEntry {
 	if err != nil {
 		return nil // not made yet
 	}
-	var dirs []os.DirEntry
-	for _, e := range all {
-		if e.IsDir() {
-			dirs = append(dirs, e)
-		}
-	}
-	return dirs
+	return slices.DeleteFunc(all, func(e os.DirEntry) bool { return !e.IsDir() })
 }
 
 // reconsider looks again at pods that were forgotten and of which the replica still has a

@@ -3,12 +3,12 @@
 package podworker
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
 )
@@ -25,57 +25,31 @@ type metrics struct {
 	downSince, downEnded      prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	}
+func newMetrics(r prometheus.Registerer) *metrics {
+	to := metric.In(r)
 	m := &metrics{
-		downSince: gauge("kubelet_graceful_shutdown_start_time_seconds", "When the last graceful shutdown of the node began, in seconds since the epoch."),
-		downEnded: gauge("kubelet_graceful_shutdown_end_time_seconds", "When the last graceful shutdown of the node had ended its pods, in seconds since the epoch."),
-		steps:     counter("sextant_podworker_steps_total", "Decisions taken about pods."),
-		forgotten: counter("sextant_podworker_pods_forgotten_total", "Pods of which nothing is left."),
-		actions:   counters("sextant_podworker_actions_total", "Actions begun, by kind.", "kind"),
-		failures:  counters("sextant_podworker_action_failures_total", "Actions that failed, by kind.", "kind"),
-		orphans:   counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that were to be ended because nobody wants them."),
-		restarted: counters("kubelet_restarted_pods_total", "Pods that ended and began anew under the same UID.", "static"),
-		ended:     counters("kubelet_terminated_containers_total", "Containers seen to have ended.", "container_type", "exit_code", "reason"),
-		round: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of what a pod's worker did in one go in seconds.", Buckets: prometheus.DefBuckets,
-		}, []string{"operation_type"}),
-		resizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_pod_resize_duration_milliseconds", Help: "Duration of giving running containers other resources in milliseconds.",
-			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000},
-		}, []string{"success"}),
-		firstRound: histogram("kubelet_pod_worker_start_duration_seconds", "Duration from seeing a pod to its worker's beginning in seconds.", prometheus.DefBuckets),
-		containers: histogram("kubelet_containers_per_pod_count", "Containers of a pod.", []float64{1, 2, 4, 8, 16}),
-		swept: gauge("kubelet_orphan_pod_cleaned_volumes",
+		downSince: to.Gauge("kubelet_graceful_shutdown_start_time_seconds", "When the last graceful shutdown of the node began, in seconds since the epoch."),
+		downEnded: to.Gauge("kubelet_graceful_shutdown_end_time_seconds", "When the last graceful shutdown of the node had ended its pods, in seconds since the epoch."),
+		steps:     to.Counter("sextant_podworker_steps_total", "Decisions taken about pods."),
+		forgotten: to.Counter("sextant_podworker_pods_forgotten_total", "Pods of which nothing is left."),
+		actions:   to.Counters("sextant_podworker_actions_total", "Actions begun, by kind.", "kind"),
+		failures:  to.Counters("sextant_podworker_action_failures_total", "Actions that failed, by kind.", "kind"),
+		orphans:   to.Counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that were to be ended because nobody wants them."),
+		restarted: to.Counters("kubelet_restarted_pods_total", "Pods that ended and began anew under the same UID.", "static"),
+		ended:     to.Counters("kubelet_terminated_containers_total", "Containers seen to have ended.", "container_type", "exit_code", "reason"),
+		round:     to.Histograms("kubelet_pod_worker_duration_seconds", "Duration of what a pod's worker did in one go in seconds.", nil, "operation_type"),
+		resizes: to.Histograms("kubelet_pod_resize_duration_milliseconds", "Duration of giving running containers other resources in milliseconds.",
+			[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}, "success"),
+		firstRound: to.Histogram("kubelet_pod_worker_start_duration_seconds", "Duration from seeing a pod to its worker's beginning in seconds.", nil),
+		containers: to.Histogram("kubelet_containers_per_pod_count", "Containers of a pod.", []float64{1, 2, 4, 8, 16}),
+		swept: to.Gauge("kubelet_orphan_pod_cleaned_volumes",
 			"Unknown pods that were cleaned away, volumes included, between the last two searches of the disk."),
-		stuck: gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Unknown pods whose volumes could not be removed, at the last search of the disk."),
+		stuck: to.Gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Unknown pods whose volumes could not be removed, at the last search of the disk."),
 	}
 	for _, static := range []string{"", "true"} {
 		m.restarted.WithLabelValues(static)
 	}
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{
-		m.steps, m.forgotten, m.actions, m.failures, m.orphans, m.restarted, m.ended, m.round, m.firstRound, m.containers, m.swept, m.stuck,
-		m.downSince, m.downEnded, m.resizes,
-	} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("podworker metrics: %w", err)
-		}
-	}
-	return m, nil
+	return m
 }
 
 // shutdownTimes reports the last graceful shutdown, this boot's or the one before.

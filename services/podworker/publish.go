@@ -4,6 +4,7 @@ package podworker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
-	sextantwire "github.com/sextant-node/sextant/pkg/wire"
+	"github.com/sextant-node/sextant/pkg/wire"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
@@ -55,7 +56,7 @@ func (w *worker) publish(ctx context.Context, plan *step.Plan) {
 func (w *worker) announce(ctx context.Context, state *podworkerv1.PodState) error {
 	wait := state.GetWait()
 	state.Wait = nil
-	rest, err := sextantwire.Marshal(state)
+	rest, err := wire.Marshal(state)
 	if err != nil {
 		return err
 	}
@@ -79,30 +80,27 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 	f := &plan.Facts
 	state := &podworkerv1.PodState{
 		Uid: string(w.uid), Namespace: w.spec.identity.Namespace, Name: w.spec.identity.Name,
-		Lifecycle: lifecycles[f.State], Pod: w.spec.packed, Source: w.spec.source,
-		StartedAt: stamp(f.StartedAt), Messages: w.terminationMessages(ctx),
+		Lifecycle: lifecycles[f.State], Pod: w.spec.packed, Source: cmp.Or(w.spec.source, "runtime"),
+		StartedAt: wire.Time(f.StartedAt), Messages: w.terminationMessages(ctx),
 		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(w.uid, f),
 	}
-	if state.Source == "" {
-		state.Source = "runtime"
-	}
 	if f.Admitted != nil {
-		state.AdmittedAt = stamp(f.Admitted.At)
+		state.AdmittedAt = wire.Time(f.Admitted.At)
 	}
 	if r := f.Rejected; r != nil {
 		state.Reason, state.Message = r.Reason, r.Message
-		state.Verdict = &podworkerv1.Verdict{Kind: "Rejected", Time: stamp(r.At)}
+		state.Verdict = &podworkerv1.Verdict{Kind: "Rejected", Time: wire.Time(r.At)}
 	}
 	if t := f.Termination; t != nil {
-		state.TerminatingAt, state.GraceSeconds = stamp(t.Started), int64(t.Grace/time.Second)
+		state.TerminatingAt, state.GraceSeconds = wire.Time(t.Started), int64(t.Grace/time.Second)
 		if v := t.Outcome; v != nil {
 			state.Reason, state.Message = v.Reason, v.Message
-			state.Verdict = &podworkerv1.Verdict{Kind: v.Kind, Disruption: v.Disruption, Time: stamp(v.At)}
+			state.Verdict = &podworkerv1.Verdict{Kind: v.Kind, Disruption: v.Disruption, Time: wire.Time(v.At)}
 		}
 	}
 	for _, c := range plan.Waits {
 		wait := &podworkerv1.ContainerWait{
-			Container: c.Container, Reason: c.Reason, Message: c.Message, RetryAt: stamp(c.Retry), LastError: c.LastError,
+			Container: c.Container, Reason: c.Reason, Message: c.Message, RetryAt: wire.Time(c.Retry), LastError: c.LastError,
 		}
 		if c.BackOff > 0 {
 			wait.BackOff = durationpb.New(c.BackOff)
@@ -110,7 +108,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 		state.Waits = append(state.Waits, wait)
 	}
 	if c := plan.Wait; c != nil {
-		state.Wait = &podworkerv1.Wait{Owner: c.Owner, Step: c.Step, Message: c.Message, Since: stamp(c.Since), RetryAt: stamp(c.Retry)}
+		state.Wait = &podworkerv1.Wait{Owner: c.Owner, Step: c.Step, Message: c.Message, Since: wire.Time(c.Since), RetryAt: wire.Time(c.Retry)}
 	}
 	if w.spec.accepted != nil {
 		for _, c := range pod.Containers(w.spec.accepted) {

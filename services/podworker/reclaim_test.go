@@ -157,11 +157,10 @@ func TestImagesOfEndedPods(t *testing.T) {
 		return n.running("over") && n.settled(over) && n.released(pods["evicted"].UID) &&
 			n.lifecycle(pods["refused"].UID, podworkerv1.Lifecycle_LIFECYCLE_REJECTED)
 	})
-	keeper, err := images.New(images.Deps{
+	keeper := images.New(images.Deps{
 		Runtime: n.cri, Images: n.ic, Feed: nowhere{}, Config: n.loop.config.Config,
 		Used: func() (images.Used, bool) { return n.loop.usedImages() }, Clock: n.clock, Log: slog.New(slog.DiscardHandler),
 	})
-	n.must(err)
 	left := func() string {
 		n.until("it is known what is in use", func() bool { _, known := n.loop.usedImages(); return known })
 		n.must(keeper.RemoveUnused(context.Background()))
@@ -208,11 +207,10 @@ func TestImagesBesideAPodThatCannotBeRead(t *testing.T) {
 	p := web("hung", func(p *v1.Pod) { p.Spec.Containers[0].Image = "fake/sleep:hung" })
 	n.desire(p)
 	n.until("up", func() bool { return n.running("hung") && n.settled(p.UID) })
-	keeper, err := images.New(images.Deps{
+	keeper := images.New(images.Deps{
 		Runtime: n.cri, Images: n.ic, Feed: nowhere{}, Config: n.loop.config.Config, Unread: n.loop.in.unread,
 		Used: func() (images.Used, bool) { return n.loop.usedImages() }, Clock: n.clock, Log: slog.New(slog.DiscardHandler),
 	})
-	n.must(err)
 	n.set(n.records.Set(context.Background(), string(p.UID), &plegv1.PodRecord{Uid: string(p.UID), Error: "the shim does not answer"}))
 	n.until("it cannot be read", n.loop.in.unread)
 	n.must(keeper.RemoveUnused(context.Background()))

@@ -3,11 +3,11 @@
 package podworker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -68,15 +68,9 @@ type Service struct {
 // workers, log rotation and image collection to the kit. It starts nothing.
 func New(cfg Config, deps Deps) (*Service, error) {
 	kit := deps.Kit
-	if cfg.RootDir == "" {
-		cfg.RootDir = pod.DefaultRootDir
-	}
-	if cfg.PodLogsDir == "" {
-		cfg.PodLogsDir = pod.DefaultPodLogsDir
-	}
-	if cfg.LinksDir == "" {
-		cfg.LinksDir = pod.LegacyContainerLogs
-	}
+	cfg.RootDir = cmp.Or(cfg.RootDir, pod.DefaultRootDir)
+	cfg.PodLogsDir = cmp.Or(cfg.PodLogsDir, pod.DefaultPodLogsDir)
+	cfg.LinksDir = cmp.Or(cfg.LinksDir, pod.LegacyContainerLogs)
 	s := &Service{kit: kit, cfg: cfg, config: newCurrentConfig(), events: kit.Events()}
 	var err error
 	if s.in, err = replicas(kit); err != nil {
@@ -113,14 +107,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 // wire makes the parts and adds them to the process.
 func (s *Service) wire() error {
 	kit, real := s.kit, clock.RealClock{}
-	keeper, err := images.New(images.Deps{
+	keeper := images.New(images.Deps{
 		Runtime: s.broker.Runtime(), Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerImages),
 		Config: s.config.Config, Used: func() (images.Used, bool) { return s.loop.usedImages() }, Unread: s.in.unread,
 		Tell: s.warnNode, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 	})
-	if err != nil {
-		return err
-	}
 	progress := pulls.New(pulls.Deps{
 		Images: s.broker.Images(), Feed: service.Owner(kit, house.PodWorkerPulls), Clock: real, Log: kit.Log,
 	})
@@ -138,16 +129,13 @@ func (s *Service) wire() error {
 	}
 	volumeClient := volumev1.NewVolumeServiceClient(volume)
 	look := &lookups{in: s.in, nodeName: s.cfg.NodeName, rootDir: s.cfg.RootDir, config: s.config}
-	actuator, err := actuate.New(
+	actuator := actuate.New(
 		actuate.Config{RootDir: s.cfg.RootDir, PodLogsDir: s.cfg.PodLogsDir, LegacyLogsDir: s.cfg.LinksDir},
 		actuate.Deps{
 			Runtime: s.broker.Runtime(), Images: s.broker.Images(), Lookups: look, Configuration: s.config,
 			Events: s.events, Subpaths: subpaths{volumeClient}, Devices: devices,
 			Accounts: accounts{configv1.NewConfigServiceClient(config)}, Pulls: progress, Pulled: keeper.Pulled, Clock: real, Log: kit.Log, Metrics: kit.Metrics,
 		})
-	if err != nil {
-		return err
-	}
 	deps, err := s.loopDeps(look, actuator, volumeClient)
 	if err != nil {
 		return err
@@ -156,9 +144,7 @@ func (s *Service) wire() error {
 		return err
 	}
 	s.loop = newLoop(loopConfig{rootDir: s.cfg.RootDir, podLogsDir: s.cfg.PodLogsDir}, deps)
-	if err := kit.Metrics.Register(census{s.loop}); err != nil {
-		return fmt.Errorf("podworker metrics: %w", err)
-	}
+	kit.Metrics.MustRegister(census{s.loop})
 	podworkerv1.RegisterPodWorkerServiceServer(kit.Server, server{
 		logs.NewServer(logPods{s.loop}, s.broker.Runtime(), real, kit.Log),
 		checkpoint.New(s.cfg.RootDir, checkpoint.Deps{
@@ -199,19 +185,19 @@ func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator, volume vol
 	}
 	deps.resource = resourcev1.NewResourceServiceClient(resource)
 	deps.pleg = plegv1.NewPlegServiceClient(pleg)
-	deps.metrics, err = newMetrics(s.kit.Metrics)
-	return deps, err
+	deps.metrics = newMetrics(s.kit.Metrics)
+	return deps, nil
 }
 
 // nodeEnd makes the end of the node.
 func (s *Service) nodeEnd(deps *loopDeps) error {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := service.BootID()
 	if err != nil {
-		return fmt.Errorf("boot ID: %w", err)
+		return err
 	}
 	deps.end, err = newNodeEnd(&nodeEnd{
 		journal: s.journal, report: service.Owner(s.kit, house.PodWorkerNode), metrics: deps.metrics,
-		clock: deps.clock, log: s.kit.Log, boot: strings.TrimSpace(string(boot)), tell: s.tellNode,
+		clock: deps.clock, log: s.kit.Log, boot: boot, tell: s.tellNode,
 	}, dialLogind(s.cfg.SystemBus))
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/pkg/wire"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/services/podworker/internal/shutdown"
@@ -193,7 +194,7 @@ func (e *nodeEnd) publish(ctx context.Context, state shutdown.State, groups []sh
 		item.Error = problem
 	}
 	if state.Active() {
-		item.Since, item.EndedAt = stamp(state.Since), stamp(state.EndedAt)
+		item.Since, item.EndedAt = wire.Time(state.Since), wire.Time(state.EndedAt)
 		if state.Group < len(groups) {
 			item.Priority = groups[state.Group].Priority
 		}
@@ -202,11 +203,4 @@ func (e *nodeEnd) publish(ctx context.Context, state shutdown.State, groups []sh
 		e.log.Error("node state not published", service.KeyError, err.Error())
 	}
 	e.report.SetComplete(ctx, true)
-}
-
-func stamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
 }

@@ -105,8 +105,8 @@ func (s *specification) withSizes(d *step.Desired, sizes []byte) (*step.Desired,
 func (s *specification) static() bool { return s.accepted != nil && pod.IsStatic(s.accepted) }
 
 func priority(p *v1.Pod) int32 {
-	if p == nil || p.Spec.Priority == nil {
+	if p == nil {
 		return 0
 	}
-	return *p.Spec.Priority
+	return pod.Priority(p)
 }

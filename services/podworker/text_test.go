@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
-	sextantwire "github.com/sextant-node/sextant/pkg/wire"
+	"github.com/sextant-node/sextant/pkg/wire"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -42,7 +42,7 @@ func TestWhatContainersSayIsText(t *testing.T) {
 			if tc.fail != "" {
 				defer n.rt.Fail(fakecri.Match{Method: tc.fail}, -1, status.Error(codes.Internal, "moon\xe9")).Undo()
 			}
-			before := sextantwire.Cleaned()
+			before := wire.Cleaned()
 			n.live()
 			p := web("a", tc.edits...)
 			n.desire(p)
@@ -60,7 +60,7 @@ func TestWhatContainersSayIsText(t *testing.T) {
 			n.pass("published", time.Second, published)
 			n.desire(n.deleted(p, 1))
 			n.pass("released", time.Second, func() bool { return n.released(p.UID) })
-			if got := sextantwire.Cleaned(); got != before {
+			if got := wire.Cleaned(); got != before {
 				t.Errorf("%d messages were cleaned on their way", got-before)
 			}
 		})

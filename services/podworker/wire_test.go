@@ -10,8 +10,8 @@ import (
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 )
 
-// wire carries announcements inside the process, and tells of every one.
-type wire struct {
+// busWire carries announcements inside the process, and tells of every one.
+type busWire struct {
 	mu      sync.Mutex
 	held    map[string]chan struct{} // feeds that are not pulled until it is closed
 	looks   map[string]map[int]func(feed.Revision)
@@ -20,7 +20,7 @@ type wire struct {
 	lost    map[string]bool // feeds whose announcements do not arrive
 }
 
-func (b *wire) Announce(_ context.Context, name, _ string, revision feed.Revision) {
+func (b *busWire) Announce(_ context.Context, name, _ string, revision feed.Revision) {
 	b.mu.Lock()
 	var looks []func(feed.Revision)
 	for _, look := range b.looks[name] {
@@ -35,20 +35,20 @@ func (b *wire) Announce(_ context.Context, name, _ string, revision feed.Revisio
 	b.tell()
 }
 
-func (b *wire) tell() {
+func (b *busWire) tell() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-func (b *wire) next() <-chan struct{} {
+func (b *busWire) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.changed
 }
 
-func (b *wire) Listen(name string, look func(feed.Revision)) (stop func()) {
+func (b *busWire) Listen(name string, look func(feed.Revision)) (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.looks[name] == nil {
@@ -64,10 +64,10 @@ func (b *wire) Listen(name string, look func(feed.Revision)) (stop func()) {
 	}
 }
 
-func (b *wire) Connected() bool { return true }
+func (b *busWire) Connected() bool { return true }
 
 // hold keeps the replicas of a feed from coming further until release is called.
-func (b *wire) hold(feed string) (release func()) {
+func (b *busWire) hold(feed string) (release func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	gate := make(chan struct{})
@@ -84,10 +84,10 @@ func (b *wire) hold(feed string) (release func()) {
 }
 
 // puller is another puller behind what hold holds.
-func (b *wire) puller(next feed.Puller) feed.Puller { return gatedPuller{b, next} }
+func (b *busWire) puller(next feed.Puller) feed.Puller { return gatedPuller{b, next} }
 
 type gatedPuller struct {
-	wire *wire
+	wire *busWire
 	next feed.Puller
 }
 

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/prober/internal/probe"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
@@ -20,8 +23,11 @@ func (s *Service) launch(ctx context.Context) {
 	for _, t := range s.plan.Due(s.now()) {
 		p, ok := s.pods.Get(t.UID)
 		record, seen := s.records.Get(t.UID)
-		c := container(p, t.Container)
-		if !ok || !seen || c == nil {
+		var c *v1.Container
+		if ok && seen {
+			c = pod.FindDeclared(p, t.Container)
+		}
+		if c == nil {
 			s.plan.Done(t, schedule.Unknown, "", s.now())
 			continue
 		}
@@ -29,10 +35,9 @@ func (s *Service) launch(ctx context.Context) {
 			q.targets = append(q.targets, t)
 			continue
 		}
-		host := cmp.Or(p.Status.HostIP, s.cfg.NodeIP)
-		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.primary(cmp.Or(host, s.host))}
+		subject := probe.Subject{ContainerID: t.ContainerID, Container: c, PodIP: record.primary(cmp.Or(p.Status.HostIP, s.host))}
 		if p.Spec.HostNetwork && subject.PodIP == "" {
-			if subject.PodIP = host; subject.PodIP == "" {
+			if subject.PodIP = p.Status.HostIP; subject.PodIP == "" {
 				subject.PodIP = ownAddress(ctx)
 			}
 		}

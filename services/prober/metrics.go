@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
 
@@ -20,20 +21,12 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "prober_probe_total", Help: "Probes by result.",
-		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "prober_probe_duration_seconds", Help: "Duration of probes.",
-		}, []string{"probe_type", "container", "pod", "namespace"}),
-		late: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sextant_prober_lateness_seconds", Help: "How long after its time a probe began.",
-			Buckets: []float64{0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
-		}),
+	to := metric.In(r)
+	return &metrics{
+		total:    to.Counters("prober_probe_total", "Probes by result.", "probe_type", "result", "container", "pod", "namespace", "pod_uid"),
+		duration: to.Histograms("prober_probe_duration_seconds", "Duration of probes.", nil, "probe_type", "container", "pod", "namespace"),
+		late:     to.Histogram("sextant_prober_lateness_seconds", "How long after its time a probe began.", []float64{0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}),
 	}
-	r.MustRegister(m.total, m.duration, m.late)
-	return m
 }
 
 func (m *metrics) observe(p *v1.Pod, t schedule.Target, result schedule.Result, took time.Duration) {

@@ -4,12 +4,13 @@ package prober
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
@@ -23,7 +24,7 @@ func (s *Service) publish(ctx context.Context, uids map[string]bool) {
 	for uid := range uids {
 		verdicts := s.verdictsOf(uid)
 		had, published := s.verdicts.Get(uid)
-		if verdicts == nil && !published || published && equal(had, verdicts) {
+		if verdicts == nil && !published || published && proto.Equal(had, verdicts) {
 			continue
 		}
 		next[uid] = verdicts
@@ -71,16 +72,10 @@ func (s *Service) verdictsOf(uid string) *proberv1.PodVerdicts {
 }
 
 func (s *Service) emit(ctx context.Context, p *v1.Pod, t schedule.Target, reason, message string) {
-	field := "spec.containers"
-	for _, c := range p.Spec.InitContainers {
-		if c.Name == t.Container {
-			field = "spec.initContainers"
-		}
-	}
 	err := s.events.Emit(ctx, &eventv1.Event{
 		Object: &eventv1.ObjectReference{
 			ApiVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID),
-			FieldPath: fmt.Sprintf("%s{%s}", field, t.Container),
+			FieldPath: pod.ContainerFieldPath(p, t.Container),
 		},
 		Type: v1.EventTypeWarning, Reason: reason, Message: message, Time: timestamppb.New(s.now()),
 	})

@@ -52,12 +52,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal, err := store.NewTable(file, "verdicts", store.Proto[*proberv1.PodVerdicts]())
-	if err != nil {
-		return nil, err
-	}
+	journal := store.NewTable(file, "verdicts", store.Proto[*proberv1.PodVerdicts]())
 	s := &Service{
-		cfg: cfg, kit: kit, now: deps.Now, metrics: newMetrics(kit.Metrics),
+		kit: kit, now: deps.Now, metrics: newMetrics(kit.Metrics),
 		probes:   &probe.Prober{Runtime: runtimeapi.NewRuntimeServiceClient(conn), UserAgent: "kube-probe/1.36"},
 		verdicts: service.Owner(kit, house.ProberVerdicts),
 		events:   kit.Events(),
@@ -71,10 +68,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.now = time.Now
 	}
 	s.plan = schedule.New(s.now())
-	if s.pods, err = service.Replica(kit, house.ConfigPods, decodePod); err != nil {
-		return nil, err
-	}
-	if s.records, err = service.Replica(kit, house.PlegPods, decodeRecord); err != nil {
+	service.Replicate(kit, &err, house.ConfigPods, decodePod, &s.pods)
+	service.Replicate(kit, &err, house.PlegPods, decodeRecord, &s.records)
+	if err != nil {
 		return nil, err
 	}
 	s.pods.Watch(s.dirty.Mark)

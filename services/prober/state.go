@@ -20,9 +20,6 @@ import (
 
 // Config is prober's configuration at start.
 type Config struct {
-	// NodeIP is probed for pods on the host's network whose address is not known;
-	// when empty, the address of the default route.
-	NodeIP string
 	// Share is how many probes of one pod run at once; 8 when zero.
 	Share int
 	// Parallel is how many probes run at once besides the first of each pod; 256 when
@@ -32,7 +29,6 @@ type Config struct {
 
 // Service is prober.
 type Service struct {
-	cfg     Config
 	kit     *service.Kit
 	now     func() time.Time
 	metrics *metrics

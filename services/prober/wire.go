@@ -3,9 +3,6 @@
 package prober
 
 import (
-	"google.golang.org/protobuf/proto"
-	v1 "k8s.io/api/core/v1"
-
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
@@ -32,21 +29,4 @@ var resultOf = map[proberv1.Result]schedule.Result{
 	proberv1.Result_RESULT_UNSPECIFIED: schedule.Unknown,
 	proberv1.Result_RESULT_SUCCESS:     schedule.Success,
 	proberv1.Result_RESULT_FAILURE:     schedule.Failure,
-}
-
-func equal(a, b *proberv1.PodVerdicts) bool { return proto.Equal(a, b) }
-
-// container finds a container or sidecar of a pod by name.
-func container(p *v1.Pod, name string) *v1.Container {
-	if p == nil {
-		return nil
-	}
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -79,10 +80,7 @@ func (a *admission) admit(ctx context.Context, p *v1.Pod, running bool) (*resour
 		return nil, err
 	}
 	for _, v := range d.victims {
-		grace := int64(v1.DefaultTerminationGracePeriodSeconds)
-		if own := v.Spec.TerminationGracePeriodSeconds; own != nil {
-			grace = *own
-		}
+		grace := ptr.Deref(v.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 		if a.evictor.sentence(ctx, v, evicting{Reason: preempt.Reason, Message: preempt.Message, Grace: grace}) {
 			a.metrics.preemptions.WithLabelValues(string(d.missing)).Inc()
 		}

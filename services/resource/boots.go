@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,15 +49,10 @@ func (b *boots) begin(ctx context.Context) (err error) {
 
 // exclusive reports whether a pod has devices of plugins, CPUs or memory of its own.
 func exclusive(chosen *resourcev1.Chosen) bool {
-	if !pinning.Own(chosen).IsEmpty() || len(chosen.GetMemory()) > 0 {
-		return true
-	}
-	for _, c := range chosen.GetContainers() {
-		if len(c.GetPluginDevices())+len(c.GetMemory()) > 0 {
-			return true
-		}
-	}
-	return false
+	return !pinning.Own(chosen).IsEmpty() || len(chosen.GetMemory()) > 0 ||
+		slices.ContainsFunc(chosen.GetContainers(), func(c *resourcev1.ContainerAllocation) bool {
+			return len(c.GetPluginDevices())+len(c.GetMemory()) > 0
+		})
 }
 
 // done notes that a pod is not to be checked any more in this boot; callers have its turn.

@@ -5,11 +5,8 @@ package resource
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,13 +35,13 @@ type claims struct {
 }
 
 func newClaims(rootDir string, kit *service.Kit, ledger *ledger, tree *tree, node *node, metrics *metrics, wake signal.Signal, now func() time.Time) (*claims, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := service.BootID()
 	if err != nil {
-		return nil, fmt.Errorf("boot: %w", err)
+		return nil, err
 	}
 	c := &claims{ledger: ledger, wake: wake}
 	c.manager, err = dra.New(dra.Config{
-		Store: ledger.file, File: filepath.Join(rootDir, "dra_manager_state"), Boot: strings.TrimSpace(string(boot)),
+		Store: ledger.file, File: filepath.Join(rootDir, "dra_manager_state"), Boot: boot,
 		Claim: node.claim, Changed: c.changed, DriversChanged: wake.Send, Now: now, Log: kit.Log,
 		Observe: func(operation string, failed bool, took time.Duration) {
 			metrics.claimOperations.WithLabelValues(operation, strconv.FormatBool(failed)).Observe(took.Seconds())

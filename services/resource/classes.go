@@ -40,8 +40,7 @@ func (l *ledger) sum(memory bool) sums {
 // classValues are what kubepods and the classes get by what their pods request; allocatable
 // is what all pods may use of memory, in bytes.
 func (now *settings) classValues(s sums, allocatable int64) (kubepods, burstable, bestEffort cgroup.Values) {
-	shares := pod.MilliCPUToShares(s.burstableMilli)
-	burstable.CPUShares = &shares
+	burstable.CPUShares = new(pod.MilliCPUToShares(s.burstableMilli))
 	if part, ok := now.kept(); ok {
 		left := allocatable - int64(float64(s.memory[v1.PodQOSGuaranteed])*part)
 		rest := left - int64(float64(s.memory[v1.PodQOSBurstable])*part)
@@ -95,8 +94,7 @@ func (t *tree) limit(now *settings, class v1.PodQOSClass, values cgroup.Values) 
 	if failed != nil {
 		return fmt.Errorf("%w; what it uses is not known: %w", err, failed)
 	}
-	most := max(*values.Memory, usage)
-	values.Memory = &most
+	values.Memory = new(max(*values.Memory, usage))
 	return cgroups.Ensure(name, values)
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // debt is the room that a critical pod waits for: pods that were there before it end to
@@ -53,7 +55,7 @@ func (d debts) before(p *v1.Pod) []*v1.Pod {
 	}
 	var all []*v1.Pod
 	for _, one := range d {
-		if priority(one.pod) >= priority(p) {
+		if pod.Priority(one.pod) >= pod.Priority(p) {
 			all = append(all, one.pod)
 		}
 	}
@@ -62,11 +64,4 @@ func (d debts) before(p *v1.Pod) []*v1.Pod {
 
 func (d debts) index(uid string) int {
 	return slices.IndexFunc(d, func(one debt) bool { return string(one.pod.UID) == uid })
-}
-
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
 }

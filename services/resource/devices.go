@@ -192,8 +192,7 @@ func (d *podDevices) prepare(ctx context.Context, h *held) (*resourcev1.AdmitRes
 		return notYet("", "waiting for a device plugin: "+call.err.Error()), d.ledger.remove(ctx, h.uid())
 	case call.err != nil:
 		refused := topology.Refused(call.err)
-		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: refused.Reason, Message: refused.Message},
-			d.ledger.remove(ctx, h.uid())
+		return rejected(refused.Reason, refused.Message), d.ledger.remove(ctx, h.uid())
 	}
 	next := h.allocation
 	var err error

@@ -33,8 +33,7 @@ func (t *tree) ensure(ctx context.Context, now *settings) error {
 	if err := t.ensureKubepods(ctx, now); err != nil {
 		return err
 	}
-	least := uint64(pod.MinShares)
-	if err := cgroups.Ensure(pod.QOSCgroup(now.root, v1.PodQOSBestEffort), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: &least}}); err != nil {
+	if err := cgroups.Ensure(pod.QOSCgroup(now.root, v1.PodQOSBestEffort), cgroup.Values{CgroupResources: pod.CgroupResources{CPUShares: new(uint64(pod.MinShares))}}); err != nil {
 		return err
 	}
 	if err := t.ensureClasses(now); err != nil {

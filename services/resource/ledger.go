@@ -62,9 +62,7 @@ func openLedger(kit *service.Kit, plugins *devices.Manager, now time.Time) (*led
 	if l.file, _, err = store.Open(file); err != nil {
 		return nil, err
 	}
-	if l.table, err = store.NewTable(l.file, "allocations", store.JSON[allocation]()); err != nil {
-		return nil, err
-	}
+	l.table = store.NewTable(l.file, "allocations", store.JSON[allocation]())
 	all, err := l.table.All()
 	if err != nil {
 		return nil, err
@@ -78,9 +76,7 @@ func openLedger(kit *service.Kit, plugins *devices.Manager, now time.Time) (*led
 			l.held[uid] = h
 		}
 	}
-	if l.pools, err = store.NewTable(l.file, "pools", store.JSON[string]()); err != nil {
-		return nil, err
-	}
+	l.pools = store.NewTable(l.file, "pools", store.JSON[string]())
 	pools, err := l.pools.All()
 	if err != nil {
 		return nil, err

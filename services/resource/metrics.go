@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sextant-node/sextant/pkg/metric"
 )
 
 // metrics carry the kubelet's names.
@@ -26,47 +28,22 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		cgroupDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration of cgroup operations.",
-		}, []string{"operation_type"}),
-		cgroupVersion: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "The cgroup version of the host."}),
-		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_admission_rejections_total", Help: "Pods refused, by reason.",
-		}, []string{"reason"}),
-		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_evictions", Help: "Pods evicted, by the signal or limit.",
-		}, []string{"eviction_signal"}),
-		preemptions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_preemptions", Help: "Pods ended to make room for a critical one, by the resource that was missing.",
-		}, []string{"preemption_signal"}),
-		statsAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_eviction_stats_age_seconds", Help: "How old the measurements were by which pods were evicted.",
-		}, []string{"eviction_signal"}),
-		claimOperations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "dra_operations_duration_seconds", Help: "Duration of preparing or unpreparing the resource claims of a pod.", Buckets: claimBuckets,
-		}, []string{"operation_name", "is_error"}),
-		driverCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "dra_grpc_operations_duration_seconds", Help: "Duration of calls of DRA drivers.", Buckets: claimBuckets,
-		}, []string{"driver_name", "method_name", "grpc_status_code"}),
-		deviceRegistrations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_device_plugin_registration_total", Help: "Registrations of device plugins.",
-		}, []string{"resource_name"}),
-		deviceAllocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "Duration of Allocate calls to device plugins.",
-		}, []string{"resource_name"}),
-		requestedResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_container_requested_resizes_total", Help: "Values that pods asked to be changed while they run.",
-		}, []string{"resource", "requirement", "operation"}),
-		infeasibleResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_pod_infeasible_resizes_total", Help: "Resizes that this node never allows, by reason.",
-		}, []string{"reason_detail"}),
-		acceptedResizes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_pod_deferred_accepted_resizes_total", Help: "Resizes allocated after they had been put off, by what made them be judged again.",
-		}, []string{"retry_trigger"}),
+	to := metric.In(r)
+	return &metrics{
+		cgroupDuration:      to.Histograms("kubelet_cgroup_manager_duration_seconds", "Duration of cgroup operations.", nil, "operation_type"),
+		cgroupVersion:       to.Gauge("kubelet_cgroup_version", "The cgroup version of the host."),
+		rejections:          to.Counters("kubelet_admission_rejections_total", "Pods refused, by reason.", "reason"),
+		evictions:           to.Counters("kubelet_evictions", "Pods evicted, by the signal or limit.", "eviction_signal"),
+		preemptions:         to.Counters("kubelet_preemptions", "Pods ended to make room for a critical one, by the resource that was missing.", "preemption_signal"),
+		statsAge:            to.Histograms("kubelet_eviction_stats_age_seconds", "How old the measurements were by which pods were evicted.", nil, "eviction_signal"),
+		claimOperations:     to.Histograms("dra_operations_duration_seconds", "Duration of preparing or unpreparing the resource claims of a pod.", claimBuckets, "operation_name", "is_error"),
+		driverCalls:         to.Histograms("dra_grpc_operations_duration_seconds", "Duration of calls of DRA drivers.", claimBuckets, "driver_name", "method_name", "grpc_status_code"),
+		deviceRegistrations: to.Counters("kubelet_device_plugin_registration_total", "Registrations of device plugins.", "resource_name"),
+		deviceAllocations:   to.Histograms("kubelet_device_plugin_alloc_duration_seconds", "Duration of Allocate calls to device plugins.", nil, "resource_name"),
+		requestedResizes:    to.Counters("kubelet_container_requested_resizes_total", "Values that pods asked to be changed while they run.", "resource", "requirement", "operation"),
+		infeasibleResizes:   to.Counters("kubelet_pod_infeasible_resizes_total", "Resizes that this node never allows, by reason.", "reason_detail"),
+		acceptedResizes:     to.Counters("kubelet_pod_deferred_accepted_resizes_total", "Resizes allocated after they had been put off, by what made them be judged again.", "retry_trigger"),
 	}
-	r.MustRegister(m.cgroupDuration, m.cgroupVersion, m.rejections, m.evictions, m.preemptions, m.statsAge, m.deviceRegistrations, m.deviceAllocations, m.claimOperations, m.driverCalls, m.requestedResizes, m.infeasibleResizes, m.acceptedResizes)
-	return m
 }
 
 // claimBuckets are the kubelet's: up to the limit of a call.

@@ -71,19 +71,16 @@ func newNode(rootDir string, host machine.Host, plugins *devices.Manager, kit *s
 		return nil, err
 	}
 	n.machine, n.unknown = host.Layout() // an error matters only where containers are pinned
-	if n.kubelet, err = service.Replica(kit, house.ConfigKubelet, kubeletconfig.Decode); err != nil {
+	service.Replicate(kit, &err, house.ConfigKubelet, kubeletconfig.Decode, &n.kubelet)
+	service.Replicate(kit, &err, house.PlegRuntime, feed.Whole[*plegv1.RuntimeState], &n.runtime)
+	service.Replicate(kit, &err, house.ConfigObjects, decodeObject, &n.objects, service.Unhurried)
+	if err != nil {
 		return nil, err
 	}
 	kit.Configured(func() uint64 {
 		c, _ := n.kubelet.Get("kubelet")
 		return kubeletconfig.GenerationOf(c)
 	})
-	if n.runtime, err = service.Replica(kit, house.PlegRuntime, feed.Whole[*plegv1.RuntimeState]); err != nil {
-		return nil, err
-	}
-	if n.objects, err = service.Replica(kit, house.ConfigObjects, decodeObject, service.Unhurried); err != nil {
-		return nil, err
-	}
 	conn, err := kit.Dial(house.Config)
 	if err != nil {
 		return nil, err

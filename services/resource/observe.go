@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
@@ -77,12 +78,7 @@ func (e *evictor) observe(ctx context.Context, now *settings, at time.Time) map[
 }
 
 func about(now *settings, prefix string) bool {
-	for _, t := range now.conf.EvictionThresholds() {
-		if strings.HasPrefix(t.Signal, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(now.conf.EvictionThresholds(), func(t kubeletconfig.Threshold) bool { return strings.HasPrefix(t.Signal, prefix) })
 }
 
 // findLayout finds out, once, on which file systems images and writable layers are.
@@ -261,8 +257,7 @@ func (m measurement) cgroup(p *resourcev1.PodUsage, names map[string]string) {
 		if name == "" || c.GetMemory() == nil {
 			continue
 		}
-		set := int64(c.GetMemory().GetWorkingSet())
-		container(u, name).Memory = &set
+		container(u, name).Memory = new(int64(c.GetMemory().GetWorkingSet()))
 	}
 }
 

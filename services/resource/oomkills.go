@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/backoff"
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -81,15 +82,9 @@ type killReporter struct {
 func newKillReporter(watcher KillWatcher, kit *service.Kit, n *node, l *ledger, readings *readings, events *events) (*killReporter, error) {
 	r := &killReporter{
 		watcher: watcher, node: n, readings: readings, events: events, read: read{Boot: n.facts.BootID}, log: kit.Log, kills: quiet.NewLog(kit.Log),
-		count: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sextant_oom_kills_total", Help: "Processes that the kernel killed for want of memory, by what was short of it: node, pod (in its cgroup) or other.",
-		}, []string{"scope"}),
+		count: metric.In(kit.Metrics).Counters("sextant_oom_kills_total", "Processes that the kernel killed for want of memory, by what was short of it: node, pod (in its cgroup) or other.", "scope"),
 	}
-	kit.Metrics.MustRegister(r.count)
-	var err error
-	if r.table, err = store.NewTable(l.file, "kernel-log", store.JSON[read]()); err != nil {
-		return nil, err
-	}
+	r.table = store.NewTable(l.file, "kernel-log", store.JSON[read]())
 	all, err := r.table.All()
 	if was, ok := all["read"]; ok && was.Boot == r.read.Boot {
 		r.read = was

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
 	"github.com/sextant-node/sextant/services/resource/internal/pinning"
@@ -30,40 +31,23 @@ type pinMetrics struct {
 }
 
 func newPinMetrics(r prometheus.Registerer) *pinMetrics {
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		r.MustRegister(c)
-		return c
-	}
+	to := metric.In(r)
 	m := &pinMetrics{
-		requests:   counter("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs of their own."),
-		errors:     counter("kubelet_cpu_manager_pinning_errors_total", "Containers that could not have CPUs of their own."),
-		memory:     counter("kubelet_memory_manager_pinning_requests_total", "Containers that were to have memory of their own."),
-		noMemory:   counter("kubelet_memory_manager_pinning_errors_total", "Containers that could not have memory of their own."),
-		admissions: counter("kubelet_topology_manager_admission_requests_total", "Pods that the topology manager was asked to admit."),
-		refusals:   counter("kubelet_topology_manager_admission_errors_total", "Pods that the topology manager refused."),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration of an admission by the topology manager, in milliseconds.",
-			Buckets: prometheus.ExponentialBuckets(.05, 2, 15),
-		}),
-		aligned: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_container_aligned_compute_resources_count", Help: "Containers or pods whose resources are aligned, by the boundary.",
-		}, []string{"scope", "boundary"}),
-		misaligned: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "Containers or pods whose resources could not be aligned, by the boundary.",
-		}, []string{"scope", "boundary"}),
+		requests:         to.Counter("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs of their own."),
+		errors:           to.Counter("kubelet_cpu_manager_pinning_errors_total", "Containers that could not have CPUs of their own."),
+		memory:           to.Counter("kubelet_memory_manager_pinning_requests_total", "Containers that were to have memory of their own."),
+		noMemory:         to.Counter("kubelet_memory_manager_pinning_errors_total", "Containers that could not have memory of their own."),
+		admissions:       to.Counter("kubelet_topology_manager_admission_requests_total", "Pods that the topology manager was asked to admit."),
+		refusals:         to.Counter("kubelet_topology_manager_admission_errors_total", "Pods that the topology manager refused."),
+		duration:         to.Histogram("kubelet_topology_manager_admission_duration_ms", "Duration of an admission by the topology manager, in milliseconds.", prometheus.ExponentialBuckets(.05, 2, 15)),
+		aligned:          to.Counters("kubelet_container_aligned_compute_resources_count", "Containers or pods whose resources are aligned, by the boundary.", "scope", "boundary"),
+		misaligned:       to.Counters("kubelet_container_aligned_compute_resources_failure_count", "Containers or pods whose resources could not be aligned, by the boundary.", "scope", "boundary"),
+		allocations:      to.Counters("resource_manager_allocations_total", "Allocations of CPUs and memory, from the node or from a pod's own.", "resource_name", "source"),
+		allocationErrors: to.Counters("resource_manager_allocation_errors_total", "Allocations of CPUs and memory that failed.", "resource_name", "source"),
+		assignments:      to.Counters("resource_manager_container_assignments", "Containers by what they have: of the node or the pod, for themselves or shared.", "resource_name", "assignment_type"),
 	}
-	vector := func(name, help, label string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"resource_name", label})
-		r.MustRegister(c)
-		return c
-	}
-	m.allocations = vector("resource_manager_allocations_total", "Allocations of CPUs and memory, from the node or from a pod's own.", "source")
-	m.allocationErrors = vector("resource_manager_allocation_errors_total", "Allocations of CPUs and memory that failed.", "source")
-	m.assignments = vector("resource_manager_container_assignments", "Containers by what they have: of the node or the pod, for themselves or shared.", "assignment_type")
 	m.alignedCores, m.alignedCache = m.aligned.WithLabelValues("container", "physical_cpu"), m.aligned.WithLabelValues("container", "uncore_cache")
 	m.misalignedCores = m.misaligned.WithLabelValues("container", "physical_cpu")
-	r.MustRegister(m.duration, m.aligned, m.misaligned)
 	return m
 }
 

@@ -6,9 +6,9 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/sextant-node/sextant/pkg/pluginregistration"
+	"github.com/sextant-node/sextant/pkg/service"
 )
 
 // pluginIntake takes in the plugins that give pods what is not the node's own: DRA drivers and
@@ -19,9 +19,6 @@ type pluginIntake struct {
 	devices *podDevices
 	log     *slog.Logger
 }
-
-// serveRetry is when the socket of device plugins is made again if it could not be.
-const serveRetry = time.Second
 
 // run registers plugins until ctx ends.
 func (p pluginIntake) run(ctx context.Context) error {
@@ -37,14 +34,5 @@ func (p pluginIntake) run(ctx context.Context) error {
 			p.log.Error("no plugin can register in the folder of plugins", "error", err.Error())
 		}
 	})
-	for {
-		if err := p.devices.manager.Serve(ctx); err != nil {
-			p.log.Error("no device plugin can register", "error", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(serveRetry):
-		}
-	}
+	return service.Again(ctx, p.log, "no device plugin can register", p.devices.manager.Serve)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -53,15 +52,6 @@ func (p podResources) Allocatable() (podresources.Allocatable, error) {
 func (p podResources) serve(root string, kit *service.Kit) func(context.Context) error {
 	server := podresources.New(filepath.Join(pod.Layout{Root: root}.PodResources(), "kubelet.sock"), p, kit.Metrics)
 	return func(ctx context.Context) error {
-		for {
-			if err := server.Serve(ctx); err != nil {
-				kit.Log.Error("the PodResources API is not served", "error", err.Error())
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(serveRetry):
-			}
-		}
+		return service.Again(ctx, kit.Log, "the PodResources API is not served", server.Serve)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
@@ -70,8 +71,8 @@ func (r reservation) bound(now *settings) (cgroup.Values, error) {
 	}
 	if now.protects() {
 		least := int64(0)
-		if now.tiered() && values.Memory != nil {
-			least = *values.Memory
+		if now.tiered() {
+			least = ptr.Deref(values.Memory, 0)
 		}
 		values.Unified = map[string]string{"memory.min": strconv.FormatInt(least, 10)}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -187,10 +188,7 @@ func (r *resizer) judge(ctx context.Context, uid, trigger string) (granted bool,
 	if next.Pod, err = sizes.Marshal(); err != nil {
 		return false, err
 	}
-	room := now.values(was, h.chosen).CgroupResources
-	if next.Room != nil {
-		room = *next.Room
-	}
+	room := ptr.Deref(next.Room, now.values(was, h.chosen).CgroupResources)
 	room = resize.Room(room, now.values(sizes, h.chosen).CgroupResources)
 	next.Room, next.Allocated, next.Wish, next.Pending = &room, next.Generation, nil, nil
 	next.Allocation++

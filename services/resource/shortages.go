@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/store"
 	"github.com/sextant-node/sextant/services/resource/internal/eviction"
@@ -65,10 +66,7 @@ func (s shortage) restored(now time.Time) *shortage {
 }
 
 func openShortages(l *ledger, now time.Time) (*shortages, error) {
-	table, err := store.NewTable(l.file, "shortages", store.JSON[shortage]())
-	if err != nil {
-		return nil, err
-	}
+	table := store.NewTable(l.file, "shortages", store.JSON[shortage]())
 	s := &shortages{table: table}
 	kept, ok, err := table.Get(shortageKey)
 	if err != nil {
@@ -140,10 +138,7 @@ func (s *shortages) keep(now time.Time, h eviction.History) error {
 func (s *shortages) leave(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := shortage{At: now}
-	if s.last != nil {
-		next = *s.last
-	}
+	next := ptr.Deref(s.last, shortage{At: now})
 	next.Left = now
 	return s.put(&next)
 }

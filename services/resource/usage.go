@@ -7,11 +7,13 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/wire"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/gauge"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
@@ -61,16 +63,12 @@ func (r *readings) readCgroups(now *settings, at time.Time) *resourcev1.UsageRes
 	}
 	targets := r.targets()
 	read := make([]*resourcev1.PodUsage, len(targets))
-	var next sync.Mutex
-	taken := 0
+	var taken atomic.Int64
 	var readers sync.WaitGroup
 	for _, reader := range r.readers {
 		readers.Go(func() {
 			for {
-				next.Lock()
-				i := taken
-				taken++
-				next.Unlock()
+				i := int(taken.Add(1)) - 1
 				if i >= len(targets) {
 					return
 				}
@@ -154,9 +152,7 @@ func readNode(host machine.Host, r *gauge.Reader, at time.Time) *resourcev1.Node
 	if most, all, err := host.Processes(); err == nil {
 		n.MaxPids, n.Processes = most, all
 	}
-	if boot := r.BootTime(); !boot.IsZero() {
-		n.BootTime = timestamppb.New(boot)
-	}
+	n.BootTime = wire.Time(r.BootTime())
 	n.Cgroup = c
 	return n
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
@@ -80,23 +81,23 @@ func (d *desired) static() bool { return d.item.GetSource() != "api" }
 // a feed of events was recorded by an earlier process.
 func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*inputs, error) {
 	in := &inputs{}
-	b := builder{kit: kit}
-	open(&b, &in.kubelet, house.ConfigKubelet, decodeKubelet)
-	open(&b, &in.credential, house.ConfigCredential, feed.Whole[*configv1.Credential])
-	open(&b, &in.sources, house.ConfigSources, feed.Whole[*configv1.Source])
-	open(&b, &in.pods, house.ConfigPods, decodeDesired)
-	open(&b, &in.statuses, house.ConfigStatuses, decodeMirror)
-	open(&b, &in.mirrors, house.ConfigMirrors, decodeMirror)
-	open(&b, &in.nodes, house.ConfigObjects, decodeNode, service.Unhurried)
-	open(&b, &in.workers, house.PodWorkerPods, decodeWorker)
-	open(&b, &in.images, house.PodWorkerImages, decodeImages)
-	open(&b, &in.end, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState])
-	open(&b, &in.records, house.PlegPods, decodeRecord)
-	open(&b, &in.runtime, house.PlegRuntime, decodeRuntime)
-	open(&b, &in.verdicts, house.ProberVerdicts, decodeVerdicts)
-	open(&b, &in.resources, house.ResourceNode, decodeResources)
-	open(&b, &in.health, house.ResourcePods, decodeHealth)
-	open(&b, &in.volumes, house.VolumeNode, feed.Whole[*volumev1.VolumeNode])
+	var err error
+	service.Replicate(kit, &err, house.ConfigKubelet, decodeKubelet, &in.kubelet)
+	service.Replicate(kit, &err, house.ConfigCredential, feed.Whole[*configv1.Credential], &in.credential)
+	service.Replicate(kit, &err, house.ConfigSources, feed.Whole[*configv1.Source], &in.sources)
+	service.Replicate(kit, &err, house.ConfigPods, decodeDesired, &in.pods)
+	service.Replicate(kit, &err, house.ConfigStatuses, decodeMirror, &in.statuses)
+	service.Replicate(kit, &err, house.ConfigMirrors, decodeMirror, &in.mirrors)
+	service.Replicate(kit, &err, house.ConfigObjects, decodeNode, &in.nodes, service.Unhurried)
+	service.Replicate(kit, &err, house.PodWorkerPods, decodeWorker, &in.workers)
+	service.Replicate(kit, &err, house.PodWorkerImages, decodeImages, &in.images)
+	service.Replicate(kit, &err, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState], &in.end)
+	service.Replicate(kit, &err, house.PlegPods, decodeRecord, &in.records)
+	service.Replicate(kit, &err, house.PlegRuntime, decodeRuntime, &in.runtime)
+	service.Replicate(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.verdicts)
+	service.Replicate(kit, &err, house.ResourceNode, decodeResources, &in.resources)
+	service.Replicate(kit, &err, house.ResourcePods, decodeHealth, &in.health)
+	service.Replicate(kit, &err, house.VolumeNode, feed.Whole[*volumev1.VolumeNode], &in.volumes)
 	for _, f := range eventFeeds {
 		m, err := service.Replica(kit, f, feed.Whole[*eventv1.Event], service.Since(cursor(f.Name)), service.Unhurried)
 		if err != nil {
@@ -104,7 +105,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 		}
 		in.events = append(in.events, m)
 	}
-	return in, b.err
+	return in, err
 }
 
 // countMirrors is how many mirror pods the API server has.
@@ -115,17 +116,6 @@ func (in *inputs) countMirrors() (n float64) {
 		}
 	}
 	return n
-}
-
-type builder struct {
-	kit *service.Kit
-	err error
-}
-
-func open[M proto.Message, T any](b *builder, at **feed.Replica[T], f house.FeedOf[M], decode func(string, M) (T, error), options ...service.ReplicaOption) {
-	if b.err == nil {
-		*at, b.err = service.Replica(b.kit, f, decode, options...)
-	}
 }
 
 func decodeKubelet(_ string, m *configv1.KubeletConfig) (kubelet, error) {
@@ -196,11 +186,9 @@ func decodeWorker(_ string, m *podworkerv1.PodState) (*gather.Worker, error) {
 		Pod: p, Source: m.GetSource(), Namespace: m.GetNamespace(), Name: m.GetName(),
 		Messages: make(map[string]string, len(m.GetMessages())),
 		Facts: podstatus.Facts{
+			StartTime: wire.TimeOf(cmp.Or(m.GetStartedAt(), m.GetAdmittedAt())),
 			Lifecycle: lifecycle, Containers: containerFacts(m), Resizes: resizes(m.GetResize()), AllContainersRestarting: m.GetAllContainersRestarting(),
 		},
-	}
-	if started := cmp.Or(m.GetStartedAt(), m.GetAdmittedAt()); started != nil {
-		w.Facts.StartTime = started.AsTime()
 	}
 	if v := m.GetVerdict(); v != nil {
 		w.Facts.Verdict = &podstatus.Verdict{
@@ -253,10 +241,7 @@ func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts
 	for _, wait := range m.GetWaits() {
 		facts := out[wait.GetContainer()]
 		if kind, ok := backoffs[wait.GetReason()]; ok && wait.GetBackOff() != nil {
-			facts.Backoff = &podstatus.Backoff{Kind: kind, Delay: wait.GetBackOff().AsDuration(), LastError: wait.GetLastError()}
-			if wait.GetRetryAt() != nil {
-				facts.Backoff.Until = wait.GetRetryAt().AsTime()
-			}
+			facts.Backoff = &podstatus.Backoff{Kind: kind, Delay: wait.GetBackOff().AsDuration(), Until: wire.TimeOf(wait.GetRetryAt()), LastError: wait.GetLastError()}
 		} else {
 			facts.Waiting = &podstatus.Waiting{Reason: wait.GetReason(), Message: wait.GetMessage()}
 		}
@@ -313,8 +298,7 @@ func decodeRuntime(_ string, m *plegv1.RuntimeState) (*nodestatus.Runtime, error
 		})
 	}
 	if f := s.GetFeatures(); f != nil {
-		policy := f.GetSupplementalGroupsPolicy()
-		r.SupplementalGroupsPolicy = &policy
+		r.SupplementalGroupsPolicy = new(f.GetSupplementalGroupsPolicy())
 	}
 	return r, nil
 }

@@ -295,8 +295,7 @@ func (l *podLoop) render(uid string, want *desired, e *podEntry, api *v1.PodStat
 		return nil
 	}
 	delete(l.held, uid)
-	status := podstatus.Render(input)
-	return &status
+	return new(podstatus.Render(input))
 }
 
 func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStatus) gather.Input {

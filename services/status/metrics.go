@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
 )
 
@@ -27,38 +28,25 @@ var startBuckets = []float64{
 	0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
 }
 
-func newMetrics(to prometheus.Registerer, mirrors, pending func() float64) *metrics {
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-	}
-	m := &metrics{
-		synced: histogram("kubelet_pod_status_sync_duration_seconds",
+func newMetrics(r prometheus.Registerer, mirrors, pending func() float64) *metrics {
+	to := metric.In(r)
+	to.Measured("kubelet_mirror_pods", "The number of mirror pods of this node at the API server.", mirrors)
+	to.Measured("sextant_status_pending_pods", "The number of pods with something to be written to the API server.", pending)
+	r.MustRegister(buildInfo())
+	return &metrics{
+		synced: to.Histogram("kubelet_pod_status_sync_duration_seconds",
 			"Duration in seconds from a changed pod status to its being written at the API server.",
 			[]float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60}),
-		startSeen: histogram("kubelet_pod_start_duration_seconds",
+		startSeen: to.Histogram("kubelet_pod_start_duration_seconds",
 			"Duration in seconds from first seeing a pod to the pod running.", startBuckets),
-		startSLI: histogram("kubelet_pod_start_sli_duration_seconds",
+		startSLI: to.Histogram("kubelet_pod_start_sli_duration_seconds",
 			"Duration in seconds from the creation of a pod to its running, without image pulls and init containers.", startBuckets),
-		full: histogram("kubelet_pod_start_total_duration_seconds",
+		full: to.Histogram("kubelet_pod_start_total_duration_seconds",
 			"Duration in seconds from the creation of a pod to its running, image pulls and init containers included.", startBuckets),
-		firstNetwork: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_first_network_pod_start_sli_duration_seconds",
-			Help: "Duration in seconds, as the SLI's, of the first pod with a network of its own.",
-		}),
-		nodeName: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_node_name", Help: "The node's name. The value is always 1.",
-		}, []string{"node"}),
+		firstNetwork: to.Gauge("kubelet_first_network_pod_start_sli_duration_seconds",
+			"Duration in seconds, as the SLI's, of the first pod with a network of its own."),
+		nodeName: to.Gauges("kubelet_node_name", "The node's name. The value is always 1.", "node"),
 	}
-	to.MustRegister(m.synced, m.startSeen, m.startSLI, m.full, m.firstNetwork, m.nodeName,
-		buildInfo(),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubelet_mirror_pods", Help: "The number of mirror pods of this node at the API server.",
-		}, mirrors),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "sextant_status_pending_pods", Help: "The number of pods with something to be written to the API server.",
-		}, pending),
-	)
-	return m
 }
 
 // running implements starts.

@@ -178,8 +178,7 @@ func (n *node) input(config *kubeletconfig.Config, name string) nodestatus.Input
 		in.CSINode = n.csi()
 	}
 	if end, ok := n.in.end.Get(nodeKey); ok {
-		down := end.GetStage() > podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING
-		in.ShuttingDown = &down
+		in.ShuttingDown = new(end.GetStage() > podworkerv1.ShutdownStage_SHUTDOWN_STAGE_STAYING)
 	}
 	if r, ok := n.in.runtime.Get(runtimeKey); ok {
 		in.Runtime = n.timed(r, time.Now())

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -24,11 +25,9 @@ type nodeStartup struct {
 	preKubelet, preRegistration, registration, postRegistration, whole prometheus.Gauge
 }
 
-func newNodeStartup(to prometheus.Registerer, booted, started time.Time, now func() time.Time) *nodeStartup {
+func newNodeStartup(r prometheus.Registerer, booted, started time.Time, now func() time.Time) *nodeStartup {
 	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_node_startup_" + name + "duration_seconds", Help: help})
-		to.MustRegister(g)
-		return g
+		return metric.In(r).Gauge("kubelet_node_startup_"+name+"duration_seconds", help)
 	}
 	return &nodeStartup{
 		booted: booted, started: started, now: now,

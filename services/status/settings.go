@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -144,13 +145,7 @@ func apiRate(c *kubeletconfig.Config) (float32, int) {
 	if c.Kubelet.KubeAPIQPS != nil {
 		qps = float32(*c.Kubelet.KubeAPIQPS)
 	}
-	if qps == 0 {
-		qps = rest.DefaultQPS
-	}
-	if burst == 0 {
-		burst = 100
-	}
-	return qps, burst
+	return cmp.Or(qps, rest.DefaultQPS), cmp.Or(burst, 100)
 }
 
 // eventRate is eventRecordQPS and eventBurst; 0 is no limit.
@@ -159,8 +154,5 @@ func eventRate(c *kubeletconfig.Config) (float32, int) {
 	if c.Kubelet.EventRecordQPS != nil {
 		qps = float32(*c.Kubelet.EventRecordQPS)
 	}
-	if burst == 0 {
-		burst = 100
-	}
-	return qps, burst
+	return qps, cmp.Or(burst, 100)
 }

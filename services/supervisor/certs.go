@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -51,12 +52,7 @@ func (c certs) linked() []string { return append([]string{c.current()}, c.plain.
 
 // has reports whether a file is one of the service's.
 func (c certs) has(name string) bool {
-	for _, plain := range c.plain {
-		if name == plain {
-			return true
-		}
-	}
-	return strings.HasPrefix(name, c.prefix)
+	return slices.Contains(c.plain, name) || strings.HasPrefix(name, c.prefix)
 }
 
 // ensure creates the folder, and moves the files that a kubelet left in it to the
@@ -200,9 +196,9 @@ func (c certFolder) stayed(name string) bool {
 // follow has a link in a service's folder lead to its file, where that has been moved
 // beside it since.
 func (c certFolder) follow(own, name string) error {
-	to, err := os.Readlink(filepath.Join(own, name))
+	to, _ := os.Readlink(filepath.Join(own, name)) // "" for what is no link
 	base := filepath.Base(to)
-	if err != nil || to != filepath.Join(c.dir, base) || c.stayed(base) {
+	if to != filepath.Join(c.dir, base) || c.stayed(base) {
 		return nil
 	}
 	return replaceLink(own, name, base)

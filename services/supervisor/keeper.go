@@ -5,11 +5,11 @@ package supervisor
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/supervisor/chains"
 	"github.com/sextant-node/sextant/services/supervisor/reaper"
 	"github.com/sextant-node/sextant/services/supervisor/tools"
@@ -28,32 +28,16 @@ func (k *keeper) keepReaper(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
-		r := &reaper.Reaper{Socket: k.Paths().Supervisor(), Identities: k.Identities(), Root: root, Log: k.log}
-		if err := r.Run(ctx); err != nil {
-			k.log.Error("reaper not served", "error", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+	return service.Again(ctx, k.log, "reaper not served", func(ctx context.Context) error {
+		return (&reaper.Reaper{Socket: k.Paths().Supervisor(), Identities: k.Identities(), Root: root, Log: k.log}).Run(ctx)
+	})
 }
 
 // keepTools runs the server of root's tools for volume, and restarts it if it fails.
 func (k *keeper) keepTools(ctx context.Context) error {
-	for ctx.Err() == nil {
-		s := tools.New(tools.Config{Socket: k.Paths().Tools(), Identities: k.Identities(), Root: k.RootDir, Log: k.log})
-		if err := s.Run(ctx); err != nil {
-			k.log.Error("tools not served", "error", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+	return service.Again(ctx, k.log, "tools not served", func(ctx context.Context) error {
+		return tools.New(tools.Config{Socket: k.Paths().Tools(), Identities: k.Identities(), Root: k.RootDir, Log: k.log}).Run(ctx)
+	})
 }
 
 // keepChains keeps the kubelet's chains of iptables, if the node is to have them.

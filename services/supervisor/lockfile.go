@@ -41,7 +41,7 @@ func acquireLock(ctx context.Context, path string, log *slog.Logger) (release fu
 		return func() { f.Close() }, nil //nolint:errcheck // nothing was written
 	case <-ctx.Done(): // the call cannot be ended: what it gets yet is given back
 		go func() {
-			<-taken
+			<-taken       //nolint:errcheck // with the lock or without it
 			_ = f.Close() // nothing was written
 		}()
 		return nil, ctx.Err()

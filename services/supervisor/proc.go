@@ -3,7 +3,6 @@
 package supervisor
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"strconv"
@@ -48,21 +47,4 @@ func readStat(pid int) (procStat, error) {
 func CPU(pid int) (time.Duration, error) {
 	st, err := readStat(pid)
 	return st.cpu, err
-}
-
-// PSS is a process's proportional share of memory in bytes; it needs root.
-func PSS(pid int) (int64, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close() //nolint:errcheck // read only
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/smaps_rollup: no Pss line", pid)
 }

@@ -69,16 +69,11 @@ func (p *Plan) Environ(s house.Service) []string {
 // program of a service: the library's, or the supervisor's own.
 func program(library string, s house.Service, own string) string {
 	if library != "" {
-		if chosen := filepath.Join(library, string(s)); exists(chosen) {
+		if chosen := filepath.Join(library, string(s)); file.Exists(chosen) {
 			return chosen
 		}
 	}
 	return own
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 func pidFile(run string, s house.Service) string { return filepath.Join(run, string(s)+".pid") }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,8 +26,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pattern"
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/pkg/rpc"
-	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	"github.com/sextant-node/sextant/pkg/service"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
 
@@ -49,18 +49,11 @@ var isPodUID = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
 
 // servedPods are the pods podworker knows; none if it does not answer.
 func servedPods(ctx context.Context, at house.Paths) []string {
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: at.Socket(house.PodWorker), Timeout: 2 * time.Second})
+	pods, err := service.Pull(ctx, at, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState])
 	if err != nil {
 		return nil
 	}
-	defer conn.Close() //nolint:errcheck // nothing was left to send
-	m := feed.NewReplica(feed.ReplicaConfig{
-		Feed: house.PodWorkerPods.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)},
-	}, feed.Decoder(feed.Whole[*podworkerv1.PodState]))
-	if err := m.Pull(ctx); err != nil {
-		return nil
-	}
-	return slices.Collect(maps.Keys(m.Items()))
+	return slices.Collect(maps.Keys(pods))
 }
 
 // removePods removes this node's pods from the runtime, and returns those that may be there
@@ -133,18 +126,18 @@ func unmountBelow(dir string) error {
 	if err != nil {
 		return err
 	}
-	points, err := mountPoints()
+	points, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(points, func(a, b mountPoint) int { return cmp.Compare(len(b.path), len(a.path)) })
+	slices.SortFunc(points, func(a, b *mountinfo.Info) int { return cmp.Compare(len(b.Mountpoint), len(a.Mountpoint)) })
 	var all []error
 	for _, m := range points {
-		if m.path == dir || !within(m.path, dir) {
+		if m.Mountpoint == dir || !within(m.Mountpoint, dir) {
 			continue
 		}
-		if err := unmount(m.path); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			all = append(all, fmt.Errorf("unmount %s: %w", m.path, err))
+		if err := unmount(m.Mountpoint); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			all = append(all, fmt.Errorf("unmount %s: %w", m.Mountpoint, err))
 		}
 	}
 	return errors.Join(all...)

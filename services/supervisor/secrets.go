@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
@@ -90,10 +91,7 @@ func (p *Plan) keepSecrets(public *Plan) error {
 		}
 		path := secretFile(p.State, s)
 		if own.Bus == "" && own.Kubelet == nil {
-			// A disk that takes no writes refuses the removal also of what is not there.
-			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-				all = append(all, err, os.Remove(path))
-			}
+			all = append(all, file.Remove(path))
 			continue
 		}
 		// The folder is root's: the name stays what was written.

@@ -3,7 +3,6 @@
 package supervisor
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/file"
@@ -27,7 +27,7 @@ const sharedMark = "root-dir-shared"
 // Purge undoes it. Where something is mounted below the directory already, pods have
 // their volumes there: the new mount would hide them, so it is left for a later start.
 func share(rootDir, run string) error {
-	all, err := mountPoints()
+	all, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return err
 	}
@@ -35,13 +35,13 @@ func share(rootDir, run string) error {
 	if err != nil {
 		return err
 	}
-	on := mountPoint{}
+	on := &mountinfo.Info{}
 	for _, m := range all { // in the order in which they were made
-		if within(dir, m.path) && len(m.path) >= len(on.path) {
+		if within(dir, m.Mountpoint) && len(m.Mountpoint) >= len(on.Mountpoint) {
 			on = m
 		}
 	}
-	if on.shared || slices.ContainsFunc(all, func(m mountPoint) bool { return m.path != dir && within(m.path, dir) }) {
+	if shared(on) || slices.ContainsFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint != dir && within(m.Mountpoint, dir) }) {
 		return nil
 	}
 	if err := file.Replace(filepath.Join(run, sharedMark), []byte(dir+"\n"), 0o644); err != nil {
@@ -73,35 +73,8 @@ func unshare(run string) error {
 	return os.Remove(mark)
 }
 
-// mountPoint is one line of /proc/self/mountinfo.
-type mountPoint struct {
-	path string
-	// shared: what is mounted below it is seen by its peers.
-	shared bool
-}
-
-// mountPoints lists what is mounted, in the order of the kernel.
-func mountPoints() ([]mountPoint, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // read only
-	var all []mountPoint
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		before, _, _ := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(before)
-		if len(fields) < 6 {
-			continue
-		}
-		all = append(all, mountPoint{
-			path:   strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4]),
-			shared: slices.ContainsFunc(fields[6:], func(s string) bool { return strings.HasPrefix(s, "shared:") }),
-		})
-	}
-	return all, lines.Err()
-}
+// shared reports whether what is mounted below a mount point is seen by its peers.
+func shared(m *mountinfo.Info) bool { return strings.Contains(" "+m.Optional, " shared:") }
 
 // within reports whether a path is a folder or below it.
 func within(path, dir string) bool {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,13 +40,13 @@ func TestShare(t *testing.T) {
 		})
 	}
 	mounted(top)
-	at := func(path string) (found []mountPoint) {
+	at := func(path string) []*mountinfo.Info {
 		t.Helper()
-		all, err := mountPoints()
+		found, err := mountinfo.GetMounts(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.DeleteFunc(all, func(m mountPoint) bool { return m.path != path })
+		return slices.DeleteFunc(found, func(m *mountinfo.Info) bool { return m.Mountpoint != path })
 	}
 	p := &Plan{Run: filepath.Join(top, "run"), RootDir: filepath.Join(top, "kubelet")}
 	for _, dir := range []string{p.Run, p.RootDir} {
@@ -57,7 +58,7 @@ func TestShare(t *testing.T) {
 		if err := share(p.RootDir, p.Run); err != nil {
 			t.Fatal(err)
 		}
-		if got := at(p.RootDir); len(got) != 1 || !got[0].shared {
+		if got := at(p.RootDir); len(got) != 1 || !shared(got[0]) {
 			t.Fatalf("mounted: %+v", got)
 		}
 	}

@@ -70,10 +70,9 @@ func (p *Plan) supervise(ctx context.Context, log *slog.Logger) error {
 	if p.Bootstrap != "" && p.KubeConfig != "" {
 		tasks = append(tasks, service.Task{Name: "kubeconfig", Run: k.keepKubeconfig})
 	}
-	tasks = append(tasks, service.Task{Name: "tidy", Run: service.Tidy})
-	tasks = append(tasks, service.Task{Name: "reaper", Run: k.keepReaper})
-	tasks = append(tasks, service.Task{Name: "tools", Run: k.keepTools})
-	tasks = append(tasks, service.Task{Name: "chains", Run: k.keepChains})
+	tasks = append(tasks,
+		service.Task{Name: "tidy", Run: service.Tidy}, service.Task{Name: "reaper", Run: k.keepReaper},
+		service.Task{Name: "tools", Run: k.keepTools}, service.Task{Name: "chains", Run: k.keepChains})
 	if p.LogDir != "" {
 		tasks = append(tasks, service.Task{Name: "logs", Run: k.boundLogs})
 	}

@@ -5,7 +5,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -36,20 +35,9 @@ func (k *keeper) keepGates(ctx context.Context) error {
 	var tasks []service.Task
 	for s, policy := range policies {
 		g := &gate.Gate{Socket: gateOf(k.Run, s), UID: k.Identities()[s], Bus: gate.SystemBus, Policy: policy, Log: k.log}
-		tasks = append(tasks, service.Task{Name: "gate of " + string(s), Run: func(ctx context.Context) error { return keepGate(ctx, g, k.log) }})
+		tasks = append(tasks, service.Task{Name: "gate of " + string(s), Run: func(ctx context.Context) error {
+			return service.Again(ctx, k.log.With("socket", g.Socket), "gate to the system bus", g.Run)
+		}})
 	}
 	return errors.Join(service.RunTasks(ctx, 10*time.Second, tasks...), logind.Release())
-}
-
-func keepGate(ctx context.Context, g *gate.Gate, log *slog.Logger) error {
-	for ctx.Err() == nil {
-		if err := g.Run(ctx); err != nil {
-			log.Error("gate to the system bus", "socket", g.Socket, "error", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
 }

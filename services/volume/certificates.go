@@ -8,8 +8,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/wire"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/podcert"
@@ -19,10 +21,7 @@ import (
 func (l lookups) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error) {
 	req := &configv1.CertifyPodRequest{
 		Namespace: p.Namespace, PodName: p.Name, PodUid: string(p.UID), ServiceAccount: accountOf(p),
-		SignerName: spec.SignerName, Annotations: spec.UserAnnotations,
-	}
-	if spec.MaxExpirationSeconds != nil {
-		req.MaxExpirationSeconds = *spec.MaxExpirationSeconds
+		SignerName: spec.SignerName, Annotations: spec.UserAnnotations, MaxExpirationSeconds: ptr.Deref(spec.MaxExpirationSeconds, 0),
 	}
 	ask := func(r podcert.Request) (podcert.Answer, error) {
 		req.Name, req.Pkcs10 = r.Name, r.PKCS10
@@ -35,10 +34,7 @@ func (l lookups) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodC
 		case err != nil:
 			return podcert.Answer{}, err
 		}
-		a := podcert.Answer{Name: resp.GetName(), Chain: resp.GetCertificateChain()}
-		if at := resp.GetBeginRefreshAt(); at != nil {
-			a.Refresh = at.AsTime()
-		}
+		a := podcert.Answer{Name: resp.GetName(), Chain: resp.GetCertificateChain(), Refresh: wire.TimeOf(resp.GetBeginRefreshAt())}
 		if resp.GetState() == configv1.CertifyState_CERTIFY_STATE_DENIED {
 			a.Refused = fmt.Sprintf("PodCertificateRequest %s/%s: %s", p.Namespace, a.Name, resp.GetMessage())
 		}

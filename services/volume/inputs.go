@@ -51,21 +51,14 @@ func newInputs(kit *service.Kit, fileLabel func(*v1.SELinuxOptions) (string, err
 		return nil, err
 	}
 	in.tokens = configv1.NewConfigServiceClient(config)
-	if in.objects, err = service.Replica(kit, house.ConfigObjects, feed.Whole[*configv1.Object]); err != nil {
+	service.Replicate(kit, &err, house.ConfigObjects, feed.Whole[*configv1.Object], &in.objects)
+	service.Replicate(kit, &err, house.ConfigSecrets, feed.Whole[*configv1.Object], &in.secrets)
+	service.Replicate(kit, &err, house.ResourceNode, feed.Whole[*resourcev1.NodeResources], &in.node)
+	service.Replicate(kit, &err, house.ConfigKubelet, kubeletconfig.Decode, &in.kubelet)
+	if err != nil {
 		return nil, err
 	}
-	if in.secrets, err = service.Replica(kit, house.ConfigSecrets, feed.Whole[*configv1.Object]); err != nil {
-		return nil, err
-	}
-	if in.node, err = service.Replica(kit, house.ResourceNode, feed.Whole[*resourcev1.NodeResources]); err != nil {
-		return nil, err
-	}
-	if in.kubelet, err = service.Replica(kit, house.ConfigKubelet, kubeletconfig.Decode); err != nil {
-		return nil, err
-	}
-	in.kubelet.Watch(func([]string) {
-		in.configured.Send()
-	})
+	in.kubelet.Watch(func([]string) { in.configured.Send() })
 	kit.Configured(func() uint64 {
 		c, _ := in.kubelet.Get("kubelet")
 		return kubeletconfig.GenerationOf(c)

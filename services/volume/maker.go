@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/backoff"
 	"github.com/sextant-node/sextant/pkg/fault"
@@ -105,10 +106,7 @@ func (k *maker) begin(w *podWork, v *v1.Volume) *volumeWork {
 	k.pods.mu.Lock()
 	defer k.pods.mu.Unlock()
 	had := w.volumes[v.Name]
-	doing := volumeWork{state: pending, since: k.in.now()}
-	if had != nil {
-		doing = *had
-	}
+	doing := ptr.Deref(had, volumeWork{state: pending, since: k.in.now()})
 	doing.step = "set up " + volumetype.Of(v).Plugin
 	w.volumes[v.Name] = &doing
 	return had

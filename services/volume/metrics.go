@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
@@ -26,29 +27,17 @@ type metrics struct {
 var buckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	to := metric.In(r)
+	return &metrics{
+		duration:          to.Histograms("storage_operation_duration_seconds", "Duration of volume operations.", buckets, "volume_plugin", "operation_name", "status", "migrated"),
+		whole:             to.Histograms("volume_operation_total_seconds", "Time from asking for a volume to its being mounted, failures and waits included.", buckets, "plugin_name", "operation_name"),
+		measuring:         to.Histograms("kubelet_volume_metric_collection_duration_seconds", "Duration of measuring a volume.", nil, "metric_source"),
+		calls:             to.Histograms("csi_operations_seconds", "Duration of calls to CSI drivers.", buckets, "driver_name", "method_name", "grpc_status_code", "migrated"),
+		reconstructed:     to.Counter("reconstruct_volume_operations_total", "Volumes found on disk at the start."),
+		reconstructErrors: to.Counter("reconstruct_volume_operations_errors_total", "Volumes found on disk at the start of whose pod nothing was known."),
+		forced:            to.Counter("force_cleaned_failed_volume_operations_total", "Volumes removed of whose pod nothing was known."),
+		forcedErrors:      to.Counter("force_cleaned_failed_volume_operation_errors_total", "Removals of volumes that failed, of whose pod nothing was known."),
 	}
-	m := &metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "storage_operation_duration_seconds", Help: "Duration of volume operations.", Buckets: buckets,
-		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
-		whole: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "volume_operation_total_seconds", Help: "Time from asking for a volume to its being mounted, failures and waits included.", Buckets: buckets,
-		}, []string{"plugin_name", "operation_name"}),
-		measuring: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration of measuring a volume.",
-		}, []string{"metric_source"}),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "csi_operations_seconds", Help: "Duration of calls to CSI drivers.", Buckets: buckets,
-		}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"}),
-		reconstructed:     counter("reconstruct_volume_operations_total", "Volumes found on disk at the start."),
-		reconstructErrors: counter("reconstruct_volume_operations_errors_total", "Volumes found on disk at the start of whose pod nothing was known."),
-		forced:            counter("force_cleaned_failed_volume_operations_total", "Volumes removed of whose pod nothing was known."),
-		forcedErrors:      counter("force_cleaned_failed_volume_operation_errors_total", "Removals of volumes that failed, of whose pod nothing was known."),
-	}
-	r.MustRegister(m.duration, m.measuring, m.whole, m.calls, m.reconstructed, m.reconstructErrors, m.forced, m.forcedErrors)
-	return m
 }
 
 func (m *metrics) measured(source measure.Source, took time.Duration) {

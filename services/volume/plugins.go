@@ -5,9 +5,7 @@ package volume
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,11 +49,10 @@ type madePlugins struct {
 
 func newPlugins(kit *service.Kit, root string, host Host, file *store.Store, now func() time.Time, observe csi.Observe) (*madePlugins, error) {
 	m := &madePlugins{kit: kit, layout: pod.Layout{Root: root}, changed: signal.New(), reapers: map[string]signal.Signal{}}
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := service.BootID()
 	if err != nil {
-		return nil, fmt.Errorf("boot: %w", err)
+		return nil, err
 	}
-	boot := strings.TrimSpace(string(text))
 	conn, err := rpc.Dial(rpc.ClientConfig{Socket: kit.Paths.Tools(), Timeout: toolLimit})
 	if err != nil {
 		return nil, err

@@ -90,10 +90,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal, err := store.NewTable(file, "intents", store.JSON[intent]())
-	if err != nil {
-		return nil, err
-	}
+	journal := store.NewTable(file, "intents", store.JSON[intent]())
 	in, err := newInputs(kit, deps.FileLabel, deps.Clock.Now)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
+	"github.com/sextant-node/sextant/pkg/wire"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
 	"github.com/sextant-node/sextant/services/volume/internal/plugin"
@@ -182,11 +183,7 @@ func (s *Service) health(ctx context.Context) error {
 
 // Stats implements VolumeService.
 func (s *Service) Stats(ctx context.Context, req *volumev1.StatsRequest) (*volumev1.StatsResponse, error) {
-	var since time.Time
-	if req.GetSince() != nil {
-		since = req.GetSince().AsTime()
-	}
-	return &volumev1.StatsResponse{Volumes: s.volumeStats(ctx, since)}, nil
+	return &volumev1.StatsResponse{Volumes: s.volumeStats(ctx, wire.TimeOf(req.GetSince()))}, nil
 }
 
 // volumeStats answers for all mounted volumes that have been measured, since a time if

@@ -6,12 +6,12 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
+	"github.com/sextant-node/sextant/pkg/wire"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
 
@@ -174,15 +174,12 @@ func (w *podWork) item() *volumev1.PodVolumes {
 }
 
 func (w *volumeWork) wire(name, plugin string) *volumev1.Volume {
-	v := &volumev1.Volume{Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step, Relabel: w.relabel}
+	v := &volumev1.Volume{
+		Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step, Relabel: w.relabel,
+		Since: wire.Time(w.since), RetryAt: wire.Time(w.retry),
+	}
 	if w.err != nil {
 		v.Error = w.err.Error()
-	}
-	if !w.since.IsZero() {
-		v.Since = timestamppb.New(w.since)
-	}
-	if !w.retry.IsZero() {
-		v.RetryAt = timestamppb.New(w.retry)
 	}
 	return v
 }

@@ -17,6 +17,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Addresses are the addresses a field of the status may stand for, primary first.
@@ -120,7 +123,7 @@ func Format(m map[string]string) string {
 func Resource(p *v1.Pod, own *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	c := own
 	if ref.ContainerName != "" {
-		if c = find(p, ref.ContainerName); c == nil {
+		if c = pod.FindDeclared(p, ref.ContainerName); c == nil {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
 	}
@@ -169,17 +172,6 @@ func defaultLimit(p *v1.Pod, name v1.ResourceName, allocatable v1.ResourceList) 
 	return q
 }
 
-func find(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
 // File is one file of a volume.
 type File struct {
 	Data []byte
@@ -206,11 +198,7 @@ func Files(p *v1.Pod, items []v1.DownwardAPIVolumeFile, defaultMode int32, alloc
 			failed = errors.Join(failed, err)
 			continue
 		}
-		mode := defaultMode
-		if item.Mode != nil {
-			mode = *item.Mode
-		}
-		files[path.Clean(item.Path)] = File{Data: []byte(value), Mode: mode}
+		files[path.Clean(item.Path)] = File{Data: []byte(value), Mode: ptr.Deref(item.Mode, defaultMode)}
 	}
 	if failed != nil {
 		return nil, failed

@@ -22,7 +22,7 @@ func list(pairs ...string) v1.ResourceList {
 	return l
 }
 
-func pod() *v1.Pod {
+func subject() *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "p", Namespace: "ns", UID: "u",
@@ -71,12 +71,12 @@ func TestEnv(t *testing.T) {
 		{"['a']", full, "", "unsupported fieldPath"},
 	}
 	for _, tt := range tests {
-		got, err := Env(pod(), &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: tt.path}, tt.a)
+		got, err := Env(subject(), &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: tt.path}, tt.a)
 		if got != tt.want || (err != nil) != (tt.err != "") || !strings.Contains(fmt.Sprint(err), tt.err) {
 			t.Errorf("%s: %q, %v; want %q, %q", tt.path, got, err, tt.want, tt.err)
 		}
 	}
-	if _, err := Env(pod(), &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}, full); err == nil {
+	if _, err := Env(subject(), &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}, full); err == nil {
 		t.Error("another API version is accepted")
 	}
 }
@@ -112,15 +112,15 @@ func TestResource(t *testing.T) {
 		if tt.divisor != "" {
 			ref.Divisor = resource.MustParse(tt.divisor)
 		}
-		got, err := Resource(pod(), nil, ref, allocatable)
+		got, err := Resource(subject(), nil, ref, allocatable)
 		if got != tt.want || (err != nil) != (tt.err != "") || !strings.Contains(fmt.Sprint(err), tt.err) {
 			t.Errorf("%s %s / %s: %q, %v; want %q, %q", tt.container, tt.resource, tt.divisor, got, err, tt.want, tt.err)
 		}
 	}
-	if _, err := Resource(pod(), nil, &v1.ResourceFieldSelector{Resource: "limits.cpu"}, allocatable); err == nil {
+	if _, err := Resource(subject(), nil, &v1.ResourceFieldSelector{Resource: "limits.cpu"}, allocatable); err == nil {
 		t.Error("a volume's reference without a container is accepted")
 	}
-	p := pod()
+	p := subject()
 	if got, err := Resource(p, &p.Spec.Containers[0], &v1.ResourceFieldSelector{Resource: "requests.cpu", Divisor: resource.MustParse("1m")}, nil); got != "250" || err != nil {
 		t.Errorf("own container: %q, %v", got, err)
 	}
@@ -138,7 +138,7 @@ func TestFiles(t *testing.T) {
 		{Path: "sub/./annotations", Mode: ptr.To[int32](0o400), FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations"}},
 		{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "c", Resource: "requests.cpu", Divisor: resource.MustParse("1m")}},
 	}
-	got, err := Files(pod(), items, 0o644, nil)
+	got, err := Files(subject(), items, 0o644, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestFiles(t *testing.T) {
 	}
 	items = append(items, v1.DownwardAPIVolumeFile{Path: "x", FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.nodeName"}},
 		v1.DownwardAPIVolumeFile{Path: "y", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "none", Resource: "limits.cpu"}})
-	if got, err := Files(pod(), items, 0o644, nil); err == nil || got != nil || !strings.Contains(err.Error(), "spec.nodeName") || !strings.Contains(err.Error(), "container none not found") {
+	if got, err := Files(subject(), items, 0o644, nil); err == nil || got != nil || !strings.Contains(err.Error(), "spec.nodeName") || !strings.Contains(err.Error(), "container none not found") {
 		t.Errorf("files %v, err %v", got, err)
 	}
 	if got := Format(nil); got != "" {

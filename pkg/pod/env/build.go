@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod/downward"
 )
@@ -23,7 +24,7 @@ import (
 func Build(in Input) ([]Var, error) {
 	b := &builder{Input: in, services: map[string]string{}, values: map[string]string{},
 		configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}}
-	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
+	links := ptr.Deref(in.Pod.Spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	for _, v := range ServiceVars(in.Pod.Namespace, links, in.Services) {
 		if err := b.used.add(v.Name, v.Value); err != nil {
 			return nil, ofVariable(v.Name, err)
@@ -152,7 +153,7 @@ func (b *builder) configMapKey(ref *v1.ConfigMapKeySelector) (string, bool, erro
 		return "", false, err
 	}
 	value, ok := m.Data[ref.Key]
-	if !ok && !isTrue(ref.Optional) {
+	if !ok && !ptr.Deref(ref.Optional, false) {
 		return "", false, fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, b.Pod.Namespace, ref.Name)
 	}
 	return value, ok, nil
@@ -164,7 +165,7 @@ func (b *builder) secretKey(ref *v1.SecretKeySelector) (string, bool, error) {
 		return "", false, err
 	}
 	value, ok := s.Data[ref.Key]
-	if !ok && !isTrue(ref.Optional) {
+	if !ok && !ptr.Deref(ref.Optional, false) {
 		return "", false, fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, b.Pod.Namespace, ref.Name)
 	}
 	return string(value), ok, nil
@@ -181,7 +182,7 @@ func (b *builder) configMap(name string, optional *bool) (*v1.ConfigMap, error) 
 	}
 	m, err := b.Objects.ConfigMap(b.Pod.Namespace, name)
 	if err != nil {
-		if apierrors.IsNotFound(err) && isTrue(optional) {
+		if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
 			return nil, nil
 		}
 		return nil, err
@@ -199,7 +200,7 @@ func (b *builder) secret(name string, optional *bool) (*v1.Secret, error) {
 	}
 	s, err := b.Objects.Secret(b.Pod.Namespace, name)
 	if err != nil {
-		if apierrors.IsNotFound(err) && isTrue(optional) {
+		if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
 			return nil, nil
 		}
 		return nil, err
@@ -207,5 +208,3 @@ func (b *builder) secret(name string, optional *bool) (*v1.Secret, error) {
 	b.secrets[name] = s
 	return s, nil
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // envFile is a file in a volume of the pod.
@@ -32,7 +33,7 @@ func (b *builder) fileKey(name string, ref *v1.FileKeySelector) (string, bool, e
 	case err != nil:
 		return "", false, ofVariable(name, err)
 	case errors.Is(file.failed, fs.ErrNotExist):
-		if isTrue(ref.Optional) {
+		if ptr.Deref(ref.Optional, false) {
 			return "", false, nil
 		}
 		return "", false, fmt.Errorf("environment variable file %q not found in volume %q", ref.Path, ref.VolumeName)
@@ -44,7 +45,7 @@ func (b *builder) fileKey(name string, ref *v1.FileKeySelector) (string, bool, e
 		return "", false, fmt.Errorf("couldn't parse env file %q in volume %q: %w", ref.Path, ref.VolumeName, file.broken)
 	}
 	if value == "" {
-		if isTrue(ref.Optional) {
+		if ptr.Deref(ref.Optional, false) {
 			return "", false, nil
 		}
 		return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, ref.Path)

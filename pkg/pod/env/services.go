@@ -3,6 +3,7 @@
 package env
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,10 +54,7 @@ func describe(s *v1.Service, values map[string]string) {
 		if p.Name != "" {
 			values[prefix+"_SERVICE_PORT_"+varName(p.Name)] = port(p)
 		}
-		protocol := string(p.Protocol)
-		if protocol == "" {
-			protocol = string(v1.ProtocolTCP)
-		}
+		protocol := string(cmp.Or(p.Protocol, v1.ProtocolTCP))
 		lower := strings.ToLower(protocol)
 		url := lower + "://" + joinHostPort(s.Spec.ClusterIP, port(p))
 		if i == 0 {

@@ -4,6 +4,7 @@ package podstatus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -148,12 +149,7 @@ func (r *renderer) initializedCondition(out *v1.PodStatus) v1.PodCondition {
 }
 
 func anyStarted(list []v1.ContainerStatus) bool {
-	for i := range list {
-		if list[i].State.Running != nil || list[i].State.Terminated != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(s v1.ContainerStatus) bool { return s.State.Running != nil || s.State.Terminated != nil })
 }
 
 func (r *renderer) containersReady(out *v1.PodStatus) v1.PodCondition {

@@ -22,8 +22,7 @@ func normalize(p *v1.Pod, s *v1.PodStatus) {
 		limit /= n
 	}
 	if s.StartTime != nil {
-		t := s.StartTime.Rfc3339Copy()
-		s.StartTime = &t
+		s.StartTime = new(s.StartTime.Rfc3339Copy())
 	}
 	for i := range s.Conditions {
 		seconds(&s.Conditions[i].LastProbeTime)

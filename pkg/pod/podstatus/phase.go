@@ -3,6 +3,8 @@
 package podstatus
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,10 +43,7 @@ func (r *renderer) phase(out *v1.PodStatus) {
 		// Not over before podworker says so, whatever has ended: what the pod holds of the
 		// node is counted for it until then, and a terminal phase tells the scheduler that
 		// there is room (as a kubelet's couldHaveRunningContainers).
-		out.Phase = was
-		if out.Phase == "" {
-			out.Phase = v1.PodPending
-		}
+		out.Phase = cmp.Or(was, v1.PodPending)
 	}
 	switch {
 	case out.Phase == was:
@@ -212,8 +211,7 @@ func end(s *v1.ContainerStatus) {
 	s.State = v1.ContainerState{Terminated: lost(messageLostAtTermination)}
 	s.Ready = false
 	if s.Started != nil {
-		started := false
-		s.Started = &started
+		s.Started = new(false)
 	}
 }
 
@@ -234,10 +232,7 @@ func (r *renderer) initialized(out *v1.PodStatus) bool {
 	if pod.IsSidecar(last) {
 		return s.State.Running != nil && s.Started != nil && *s.Started
 	}
-	for _, state := range []v1.ContainerState{s.State, s.LastTerminationState} {
-		if state.Terminated != nil && state.Terminated.ExitCode == 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]v1.ContainerState{s.State, s.LastTerminationState}, func(state v1.ContainerState) bool {
+		return state.Terminated != nil && state.Terminated.ExitCode == 0
+	})
 }

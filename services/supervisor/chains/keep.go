@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -150,12 +151,7 @@ func (k *Keeper) exists(ctx context.Context, f Family, table string) bool {
 }
 
 func (k *Keeper) anyExists(ctx context.Context, f Family, tables []string) bool {
-	for _, table := range tables {
-		if k.exists(ctx, f, table) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tables, func(table string) bool { return k.exists(ctx, f, table) })
 }
 
 func (k *Keeper) do(ctx context.Context, f Family, operation string, c chain, rest ...string) (int, string, error) {

@@ -21,8 +21,9 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/sextant-node/sextant/pkg/rpc"
 )
 
 // SystemBus is where the system bus listens (D-Bus Specification, "System
@@ -121,11 +122,11 @@ func (g *Gate) serve(ctx context.Context, client net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = client.Close() }) // reading it returns
-	uid, err := peer(client)
+	peer, err := rpc.Credentials(client)
 	if err != nil {
 		return err
 	}
-	if err := g.admit(uid); err != nil {
+	if err := g.admit(peer.Uid); err != nil {
 		return err
 	}
 	fromClient := bufio.NewReader(client)
@@ -293,22 +294,4 @@ func greet(from *bufio.Reader, to io.Writer) error {
 	}
 	_, err = io.WriteString(to, "BEGIN\r\n")
 	return err
-}
-
-func peer(conn net.Conn) (uid uint32, err error) {
-	socket, ok := conn.(*net.UnixConn)
-	if !ok {
-		return 0, fmt.Errorf("a connection of type %T", conn)
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, credErr); err != nil {
-		return 0, err
-	}
-	return cred.Uid, nil
 }

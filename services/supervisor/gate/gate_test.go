@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
 )
 
 // bus answers every call with the name of what was called.
@@ -196,8 +197,8 @@ func TestGateIsForOneUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(pair[1]) //nolint:errcheck // a test's
-	if uid, err := peer(conn); err != nil || uid != uint32(os.Getuid()) {
-		t.Errorf("the peer is %d, %v", uid, err)
+	if peer, err := rpc.Credentials(conn); err != nil || peer.Uid != uint32(os.Getuid()) {
+		t.Errorf("the peer is %v, %v", peer, err)
 	}
 	g := &Gate{UID: 64999, Log: slog.New(slog.DiscardHandler)}
 	if err := g.admit(64998); err == nil || !strings.Contains(err.Error(), "64998") {

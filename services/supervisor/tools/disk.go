@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
@@ -144,7 +145,7 @@ func (d *disks) unmount(root, rel string) error {
 			return errors.Join(rpc.Conflict.Errorf("%s is still mounted", target), err)
 		}
 	}
-	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := file.Remove(target); err != nil {
 		return fmt.Errorf("folder of the disk: %w", err)
 	}
 	return nil

@@ -45,11 +45,9 @@ with 2 when something blocks.`,
 		Example: `  sextant check
   sextant check --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
   sextant check -o json | jq '.[] | select(.level == "blocks")'`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: asRoot("it reads the node's credential and asks the runtime"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := needRoot("check", "it reads the node's credential and asks the runtime"); err != nil {
-				return err
-			}
 			known, err := factsOf(c.Context(), facts, &u, kubeletArgs(os.Args[2:], own))
 			if err != nil {
 				return err

@@ -22,6 +22,8 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
@@ -95,15 +97,15 @@ func devicesCommand() *cobra.Command {
 // gatherDevices asks resource; what podworker says of pods that wait is left out if it does
 // not answer.
 func gatherDevices(ctx context.Context, paths house.Paths) (*deviceReport, error) {
-	node, err := pull(ctx, paths, house.ResourceNode, feed.Whole[*resourcev1.NodeResources])
+	node, err := service.Pull(ctx, paths, house.ResourceNode, feed.Whole[*resourcev1.NodeResources])
 	if err != nil {
 		return nil, silent(house.Resource, err)
 	}
-	pods, err := pull(ctx, paths, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation])
+	pods, err := service.Pull(ctx, paths, house.ResourcePods, feed.Whole[*resourcev1.PodAllocation])
 	if err != nil {
 		return nil, silent(house.Resource, err)
 	}
-	states, err := pull(ctx, paths, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState])
+	states, err := service.Pull(ctx, paths, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState])
 	if err != nil {
 		states = nil
 	}
@@ -146,13 +148,13 @@ func devicesOf(node *resourcev1.NodeResources, pods map[string]*resourcev1.PodAl
 	for _, p := range node.GetDevicePlugins() {
 		name := p.GetResource()
 		report.Plugins = append(report.Plugins, pluginRow{
-			Resource: name, State: p.GetState(), Since: timeOf(p.GetSince()), Message: p.GetMessage(),
+			Resource: name, State: p.GetState(), Since: wire.TimeOf(p.GetSince()), Message: p.GetMessage(),
 			Capacity: node.GetCapacity()[name], Allocatable: node.GetAllocatable()[name], Held: count[name],
 		})
 	}
 	for _, s := range states {
 		if w := s.GetWait(); w.GetOwner() == string(house.Resource) {
-			report.Waiting = append(report.Waiting, waitingRow{s.GetNamespace(), s.GetName(), w.GetMessage(), timeOf(w.GetSince())})
+			report.Waiting = append(report.Waiting, waitingRow{s.GetNamespace(), s.GetName(), w.GetMessage(), wire.TimeOf(w.GetSince())})
 		}
 	}
 	slices.SortFunc(report.Plugins, func(a, b pluginRow) int { return cmp.Compare(a.Resource, b.Resource) })

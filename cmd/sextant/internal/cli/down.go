@@ -24,11 +24,9 @@ func downCommand() *cobra.Command {
 the node's state.`,
 		Example: `  sextant down
   sextant down --purge`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: asRoot("it ends processes of other users"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := needRoot("down", "it ends processes of other users"); err != nil {
-				return err
-			}
 			toTheEnd()
 			plan, err := planToEnd(n.paths, purge)
 			if errors.Is(err, supervisor.ErrNoNode) && purge {

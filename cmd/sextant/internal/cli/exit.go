@@ -63,6 +63,11 @@ func needRoot(verb, why string) error {
 	return usageError(fmt.Errorf("%s needs root: %s (sudo sextant %s)", verb, why, verb))
 }
 
+// asRoot checks, before a verb runs, that root calls it.
+func asRoot(why string) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error { return needRoot(c.Name(), why) }
+}
+
 // checkNode is the error of a verb that asks a node which cannot answer.
 func checkNode(verb string, paths house.Paths) error {
 	if err := needRoot(verb, "the services of a node answer no other user"); err != nil {

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/wire"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
@@ -72,10 +72,10 @@ func (k *known) explain(uid string) answer {
 func (k *known) stateCauses(uid string, state *podworkerv1.PodState) []cause {
 	var found []cause
 	if r := k.records[uid]; r.GetError() != "" {
-		found = append(found, cause{Owner: "runtime", Step: "read", Message: "the runtime does not answer for this pod", LastError: r.GetError(), Since: timeOf(r.GetErrorSince())})
+		found = append(found, cause{Owner: "runtime", Step: "read", Message: "the runtime does not answer for this pod", LastError: r.GetError(), Since: wire.TimeOf(r.GetErrorSince())})
 	}
 	if v := state.GetVerdict(); v != nil {
-		found = append(found, cause{Owner: "node", Step: strings.ToLower(v.GetKind()), Message: join(state.GetReason(), state.GetMessage()), Since: timeOf(v.GetTime())})
+		found = append(found, cause{Owner: "node", Step: strings.ToLower(v.GetKind()), Message: join(state.GetReason(), state.GetMessage()), Since: wire.TimeOf(v.GetTime())})
 	}
 	wait := state.GetWait()
 	volumes := k.volumeCauses(uid)
@@ -85,7 +85,7 @@ func (k *known) stateCauses(uid string, state *podworkerv1.PodState) []cause {
 	case wait.GetOwner() == string(house.Volume) && len(volumes) > 0:
 		found = append(found, volumes...)
 	default:
-		c := cause{Owner: wait.GetOwner(), Step: wait.GetStep(), Message: wait.GetMessage(), Since: timeOf(wait.GetSince()), NextRetry: timeOf(wait.GetRetryAt())}
+		c := cause{Owner: wait.GetOwner(), Step: wait.GetStep(), Message: wait.GetMessage(), Since: wire.TimeOf(wait.GetSince()), NextRetry: wire.TimeOf(wait.GetRetryAt())}
 		if wait.GetStep() == "pull" {
 			c.Message = cmp.Or(k.pulling(uid), c.Message)
 		}
@@ -122,7 +122,7 @@ func containerCauses(state *podworkerv1.PodState) []cause {
 		}
 		found = append(found, cause{
 			Owner: "runtime", Step: w.GetReason(), Container: w.GetContainer(), Message: w.GetMessage(),
-			LastError: cmp.Or(w.GetLastError(), w.GetMessage()), NextRetry: timeOf(w.GetRetryAt()),
+			LastError: cmp.Or(w.GetLastError(), w.GetMessage()), NextRetry: wire.TimeOf(w.GetRetryAt()),
 		})
 	}
 	return found
@@ -152,7 +152,7 @@ func (k *known) volumeCauses(uid string) []cause {
 		found = append(found, cause{
 			Owner: string(house.Volume), Step: cmp.Or(v.GetStep(), lower(v.GetState().String(), "VOLUME_STATE_")),
 			Message: fmt.Sprintf("volume %s (%s)", v.GetName(), v.GetPlugin()), LastError: v.GetError(),
-			Since: timeOf(v.GetSince()), NextRetry: timeOf(v.GetRetryAt()),
+			Since: wire.TimeOf(v.GetSince()), NextRetry: wire.TimeOf(v.GetRetryAt()),
 		})
 	}
 	return found
@@ -187,7 +187,7 @@ func (k *known) unready(uid string, status *v1.PodStatus) []cause {
 		failing[v.GetContainer()] = true
 		found = append(found, cause{
 			Owner: "container", Step: lower(v.GetKind().String(), "PROBE_KIND_") + " probe", Container: v.GetContainer(),
-			Message: "the probe fails", LastError: v.GetMessage(), Since: timeOf(v.GetSince()),
+			Message: "the probe fails", LastError: v.GetMessage(), Since: wire.TimeOf(v.GetSince()),
 		})
 	}
 	for _, c := range status.ContainerStatuses {
@@ -205,11 +205,4 @@ func (k *known) unready(uid string, status *v1.PodStatus) []cause {
 
 func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
-}
-
-func timeOf(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.AsTime()
 }

@@ -21,10 +21,8 @@ the machine's processes (hostPID) and network. A version that is there already i
 alone. See deploy/installer for a DaemonSet.`,
 		Example: `  sextant install --migrate`,
 		Args:    cobra.NoArgs,
+		PreRunE: asRoot("it changes the machine"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := needRoot("install", "it changes the machine"); err != nil {
-				return err
-			}
 			if hold {
 				<-c.Context().Done()
 				return nil

@@ -47,8 +47,9 @@ agent again, and the command fails. On a node that has not joined a cluster yet,
 kubelet.service changes, and kubeadm join starts it.`,
 		Example: `  sextant check && sextant migrate
   sextant migrate --back`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return m.run(c.Context(), c.OutOrStdout()) },
+		Args:    cobra.NoArgs,
+		PreRunE: asRoot("it changes kubelet.service"),
+		RunE:    func(c *cobra.Command, _ []string) error { return m.run(c.Context(), c.OutOrStdout()) },
 	}
 	c.Flags().BoolVar(&m.back, "back", false, "give the node the kubelet again")
 	c.Flags().BoolVar(&m.force, "force", false, "also where something blocks Sextant")
@@ -57,9 +58,6 @@ kubelet.service changes, and kubeadm join starts it.`,
 }
 
 func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
-	if err := needRoot("migrate", "it changes kubelet.service"); err != nil {
-		return err
-	}
 	toTheEnd()
 	files := migrate.HostFiles()
 	unfinished, err := files.Unfinished()

@@ -11,13 +11,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
-	"github.com/sextant-node/sextant/pkg/rpc"
-	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
+	"github.com/sextant-node/sextant/pkg/service"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
 )
@@ -73,12 +71,12 @@ func printPods(w io.Writer, o *output, rows []podRow, now time.Time) error {
 // podRows joins the statuses that status rendered with what podworker waits for. One of
 // the two services may be away; it is an error if both are.
 func podRows(ctx context.Context, paths house.Paths) ([]podRow, error) {
-	reports, reportErr := pull(ctx, paths, house.StatusPods, feed.Whole[*statusv1.PodReport])
-	states, stateErr := pull(ctx, paths, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState])
+	reports, reportErr := service.Pull(ctx, paths, house.StatusPods, feed.Whole[*statusv1.PodReport])
+	states, stateErr := service.Pull(ctx, paths, house.PodWorkerPods, feed.Whole[*podworkerv1.PodState])
 	if reportErr != nil && stateErr != nil {
 		return nil, silent(house.Status, reportErr)
 	}
-	pulls, err := pull(ctx, paths, house.PodWorkerPulls, feed.Whole[*podworkerv1.PodPulls])
+	pulls, err := service.Pull(ctx, paths, house.PodWorkerPulls, feed.Whole[*podworkerv1.PodPulls])
 	if err != nil {
 		pulls = nil // podworker is away, or older: show the rest
 	}
@@ -159,18 +157,4 @@ func (r *podRow) fill(st *v1.PodStatus) {
 	if st.StartTime != nil {
 		r.Started = st.StartTime.Time
 	}
-}
-
-// pull reads one whole feed, once.
-func pull[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], keep func(string, M) (T, error)) (map[string]T, error) {
-	conn, err := rpc.Dial(rpc.ClientConfig{Socket: paths.Socket(f.Owner), Timeout: 2 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close() //nolint:errcheck // nothing was left to send
-	m := feed.NewReplica(feed.ReplicaConfig{Feed: f.Name, Puller: feed.Remote{Client: feedv1.NewFeedServiceClient(conn)}}, feed.Decoder(keep))
-	if err := m.Pull(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Owner, err)
-	}
-	return m.Items(), nil
 }

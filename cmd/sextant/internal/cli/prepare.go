@@ -16,8 +16,6 @@ import (
 	"github.com/sextant-node/sextant/cmd/sextant/internal/serve"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
-	"github.com/sextant-node/sextant/pkg/service"
-	"github.com/sextant-node/sextant/services/config"
 	"github.com/sextant-node/sextant/services/supervisor"
 )
 
@@ -76,11 +74,8 @@ func prepare(ctx context.Context, warn io.Writer, u *upFlags, flags *kubeletconf
 
 // unitsPlan is the plan made from the configuration, or that of the last good start.
 func unitsPlan(warn io.Writer, u *upFlags, flags *kubeletconfig.Flags, said []string) (*supervisor.Plan, error) {
-	if _, err := service.ParseLevel(u.logLevel); err != nil {
-		return nil, usageError(fmt.Errorf("--log-level: %w", err))
-	}
-	if err := config.CheckKeepSecrets(u.keepSecrets); err != nil {
-		return nil, usageError(err)
+	if err := u.check(); err != nil {
+		return nil, err
 	}
 	conf, warnings, err := serve.LoadConfig(flags)
 	for _, w := range warnings {

@@ -16,6 +16,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
@@ -119,7 +120,7 @@ func lookAround(ctx context.Context, plan *supervisor.Plan) surroundings {
 		answers = append(answers, answer)
 	}
 	return judge(answers, func() map[string]*configv1.Source {
-		sources, err := pull(ctx, plan.Paths(), house.ConfigSources, feed.Whole[*configv1.Source])
+		sources, err := service.Pull(ctx, plan.Paths(), house.ConfigSources, feed.Whole[*configv1.Source])
 		if err != nil {
 			return nil // unknown
 		}
@@ -209,7 +210,7 @@ func narrate(ctx context.Context, plan *supervisor.Plan, began time.Time, say fu
 
 // nodeReady is the node's name, and why it is not Ready; empty when it is.
 func nodeReady(ctx context.Context, plan *supervisor.Plan) (name, reason string) {
-	reports, err := pull(ctx, plan.Paths(), house.StatusNode, feed.Whole[*statusv1.NodeReport])
+	reports, err := service.Pull(ctx, plan.Paths(), house.StatusNode, feed.Whole[*statusv1.NodeReport])
 	if err != nil {
 		return "", err.Error()
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/wire"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	"github.com/sextant-node/sextant/services/supervisor"
 )
@@ -186,11 +188,7 @@ func serviceRowOf(ctx context.Context, plan *supervisor.Plan, s house.Service) s
 		row.Reads = append(row.Reads, feedRow{m.GetName(), m.GetItems(), m.GetRevision().GetN(), m.GetComplete(), m.GetError()})
 	}
 	for _, f := range hello.GetStateFiles() {
-		file := stateRow{Path: f.GetPath(), Trouble: f.GetTrouble(), Damage: f.GetDamage()}
-		if f.GetSince() != nil {
-			file.Since = f.GetSince().AsTime()
-		}
-		row.StateFiles = append(row.StateFiles, file)
+		row.StateFiles = append(row.StateFiles, stateRow{Path: f.GetPath(), Trouble: f.GetTrouble(), Since: wire.TimeOf(f.GetSince()), Damage: f.GetDamage()})
 	}
 	return row
 }
@@ -222,7 +220,7 @@ func measure(row *serviceRow, window time.Duration) {
 		return
 	}
 	began := time.Now()
-	if pss, err := supervisor.PSS(int(row.PID)); err == nil {
+	if pss, err := service.PSS(fmt.Sprintf("/proc/%d/smaps_rollup", row.PID)); err == nil {
 		row.MemoryBytes = pss
 	}
 	time.Sleep(window)

@@ -56,6 +56,14 @@ func (u *upFlags) set() *pflag.FlagSet {
 	return fs
 }
 
+// check refuses values that no service takes.
+func (u *upFlags) check() error {
+	if _, err := service.ParseLevel(u.logLevel); err != nil {
+		return usageError(fmt.Errorf("--log-level: %w", err))
+	}
+	return usageError(config.CheckKeepSecrets(u.keepSecrets))
+}
+
 func upCommand() *cobra.Command {
 	var u upFlags
 	own := u.set()
@@ -120,11 +128,8 @@ func up(ctx context.Context, out, warn io.Writer, u *upFlags, flags *kubeletconf
 	if err := needRoot("up", "it gives each service a uid of its own"); err != nil {
 		return err
 	}
-	if _, err := service.ParseLevel(u.logLevel); err != nil {
-		return usageError(fmt.Errorf("--log-level: %w", err))
-	}
-	if err := config.CheckKeepSecrets(u.keepSecrets); err != nil {
-		return usageError(err)
+	if err := u.check(); err != nil {
+		return err
 	}
 	progress := &progress{out: out, start: time.Now()}
 	conf, warnings, err := serve.LoadConfig(flags)

@@ -47,10 +47,8 @@ Neither affects the pods.`,
 			}
 			return nil
 		},
+		PreRunE: asRoot("it switches programs of root and restarts services"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := needRoot("upgrade", "it switches programs of root and restarts services"); err != nil {
-				return err
-			}
 			toTheEnd()
 			if u.all {
 				return u.every(c.Context(), c.OutOrStdout(), args[len(args)-1])
@@ -81,10 +79,8 @@ func rollbackCommand() *cobra.Command {
 			}
 			return nil
 		},
+		PreRunE: asRoot("it switches programs of root and restarts services"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := needRoot("rollback", "it switches programs of root and restarts services"); err != nil {
-				return err
-			}
 			toTheEnd()
 			if u.all {
 				return u.everyBack(c.Context(), c.OutOrStdout())
@@ -125,10 +121,8 @@ func versionsCommand() *cobra.Command {
 		Short:   "Show the installed versions, and which service runs which",
 		Example: `  sextant versions`,
 		Args:    cobra.NoArgs,
+		PreRunE: asRoot("the services of a node answer no other user"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := needRoot("versions", "the services of a node answer no other user"); err != nil {
-				return err
-			}
 			lib := versions.Library{Dir: library}
 			installed, err := lib.Installed()
 			if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -49,7 +50,7 @@ func watchCommand() *cobra.Command {
 			defer client.Close()
 			w := &watchWriter{out: c.OutOrStdout(), json: format == "json", hellos: hellos}
 			w.pulls = func() map[string]*podworkerv1.PodPulls {
-				items, err := pull(c.Context(), n.paths, house.PodWorkerPulls, feed.Whole[*podworkerv1.PodPulls])
+				items, err := service.Pull(c.Context(), n.paths, house.PodWorkerPulls, feed.Whole[*podworkerv1.PodPulls])
 				if err != nil {
 					return nil
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -140,7 +141,7 @@ func gatherAll(ctx context.Context, paths house.Paths) *known {
 
 func readInto[M proto.Message, T any](ctx context.Context, paths house.Paths, f house.FeedOf[M], keep func(string, M) (T, error), into *map[string]T, away map[house.Service]string, mu *sync.Mutex) func() {
 	return func() {
-		items, err := pull(ctx, paths, f, keep)
+		items, err := service.Pull(ctx, paths, f, keep)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {

@@ -99,7 +99,8 @@ func (r *Request) onMachine(ctx context.Context, pack *os.File) error {
 		return err
 	}
 	former := strings.TrimSpace(string(before))
-	if former == r.Version && !exists(r.at(unfinished)) {
+	_, err = os.Readlink(r.at(unfinished))
+	if former == r.Version && errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(r.Out, "version %s is installed already\n", former)
 	} else if err := r.installs(ctx, pack, former); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (r *Request) installs(ctx context.Context, pack *os.File, former string) er
 		return err
 	}
 	by := r.byHand
-	if exists(r.at("/usr/bin/dpkg")) && exists(r.at("/var/lib/dpkg/status")) {
+	if file.Exists(r.at("/usr/bin/dpkg")) && file.Exists(r.at("/var/lib/dpkg/status")) {
 		by = r.byDpkg
 	}
 	if err := by(context.WithoutCancel(ctx), pack, former); err != nil {
@@ -163,11 +164,6 @@ func (r *Request) byHand(ctx context.Context, pack *os.File, former string) erro
 	configure := exec.CommandContext(ctx, "/bin/sh", "-s", "--", "configure", former)
 	configure.Stdin = strings.NewReader(string(text))
 	return r.run(configure)
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 func (r *Request) command(ctx context.Context, program string, args ...string) error {

@@ -5,7 +5,6 @@ package file
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/manifest"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
@@ -40,14 +40,14 @@ func list(path string) ([]found, error) {
 		}
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", path, plain(err))
+		return nil, fmt.Errorf("%s: %w", path, file.Cause(err))
 	case !info.IsDir():
 		data, err := read(path)
 		return []found{{path, data, err}}, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, plain(err))
+		return nil, fmt.Errorf("%s: %w", path, file.Cause(err))
 	}
 	var all []found
 	for _, e := range entries {
@@ -75,30 +75,24 @@ var (
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, plain(err)
+		return nil, file.Cause(err)
 	}
 	if err := regular(info); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, plain(err)
+		return nil, file.Cause(err)
 	}
 	defer func() { _ = f.Close() }() // only read
 	if info, err = f.Stat(); err != nil {
-		return nil, plain(err)
+		return nil, file.Cause(err)
 	}
 	if err := regular(info); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxSize+1))
-	if err != nil {
-		return nil, plain(err)
-	}
-	if len(data) > manifest.MaxSize {
-		return nil, errSize
-	}
-	return data, nil
+	data, err := file.Bounded(f, manifest.MaxSize, errSize)
+	return data, file.Cause(err)
 }
 
 func regular(info fs.FileInfo) error {
@@ -109,15 +103,6 @@ func regular(info fs.FileInfo) error {
 		return errSpecial
 	}
 	return nil
-}
-
-// plain drops operation and path from a file error; the path is said already.
-func plain(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 // Read reads every manifest at path once, as a [Source] does.
@@ -146,8 +131,7 @@ func Decode(path, node string, data []byte) merge.Entry {
 		err = errors.New("a file holds one pod")
 	}
 	if err != nil {
-		p := problem.Of(path, err)
-		return merge.Entry{Origin: path, Problem: &p}
+		return merge.Entry{Origin: path, Problem: new(problem.Of(path, err))}
 	}
 	return merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
 }

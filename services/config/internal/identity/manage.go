@@ -5,7 +5,6 @@ package identity
 import (
 	"context"
 	"crypto/x509"
-	"slices"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/credential"
@@ -143,5 +142,3 @@ func (h *Holder) watch(ctx context.Context, files []string) (stop func()) {
 		<-done
 	}
 }
-
-func equal(a, b []string) bool { return slices.Equal(a, b) }

@@ -4,6 +4,7 @@ package identity
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sextant-node/sextant/pkg/credential"
@@ -17,7 +18,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	var watched []string
 	for ctx.Err() == nil {
 		wait := h.step(ctx)
-		if !equal(watched, h.files) {
+		if !slices.Equal(watched, h.files) {
 			watching()
 			watched = h.files
 			watching = h.watch(ctx, watched)

@@ -181,9 +181,5 @@ func (s *store) pendingKey() (key *ecdsa.PrivateKey, data []byte, err error) {
 
 // dropKey forgets the key of a request that came to its end.
 func (s *store) dropKey() error {
-	err := os.Remove(s.keyFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return file.Remove(s.keyFile())
 }

@@ -86,14 +86,10 @@ func Open(cfg store.Config, keys Keys) (k *Keeper, damage *store.Damage, err err
 	}
 	k = &Keeper{store: s, log: cfg.Log, mode: keys.Mode, seals: seals, deleted: signal.New()}
 	k.Behind = store.NewBehind(store.BehindConfig{Before: k.saveKey, Log: cfg.Log})
-	var errs [4]error
-	k.Pods, errs[0] = open(k, "pods", seals, store.Proto[*configv1.DesiredPod]())
-	k.Objects, errs[1] = open(k, "objects", seals, store.Proto[*configv1.Object]())
-	k.Tokens, errs[2] = open(k, "tokens", seals, store.JSON[token.Token]())
-	k.Kubelet, errs[3] = open(k, "kubelet", seals, store.Proto[*configv1.KubeletConfig]())
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, damage, errors.Join(err, s.Close())
-	}
+	k.Pods = open(k, "pods", seals, store.Proto[*configv1.DesiredPod]())
+	k.Objects = open(k, "objects", seals, store.Proto[*configv1.Object]())
+	k.Tokens = open(k, "tokens", seals, store.JSON[token.Token]())
+	k.Kubelet = open(k, "kubelet", seals, store.Proto[*configv1.KubeletConfig]())
 	if keys.Mode == Off {
 		k.Objects.refused = func(o *configv1.Object) bool { return o.GetKind() == refs.Secret }
 		k.Tokens.refused = func(token.Token) bool { return true }
@@ -104,9 +100,8 @@ func Open(cfg store.Config, keys Keys) (k *Keeper, damage *store.Damage, err err
 	return k, damage, nil
 }
 
-func open[T any](k *Keeper, name string, s sealer, inner store.Codec[T]) (Table[T], error) {
-	t, err := store.NewTable(k.store, name, codec(s, name, inner))
-	return Table[T]{keeper: k, name: name, table: t}, err
+func open[T any](k *Keeper, name string, s sealer, inner store.Codec[T]) Table[T] {
+	return Table[T]{keeper: k, name: name, table: store.NewTable(k.store, name, codec(s, name, inner))}
 }
 
 // saveKey writes the key, once, and has every record sealed with it. The error is that
@@ -141,10 +136,7 @@ func (k *Keeper) reseal() error {
 	var all []found
 	lost, whole := 0, 0
 	for _, name := range []string{k.Pods.name, k.Objects.name, k.Tokens.name, k.Kubelet.name} {
-		table, err := store.NewTable(k.store, name, raw())
-		if err != nil {
-			return err
-		}
+		table := store.NewTable(k.store, name, raw())
 		records, err := table.All()
 		if err != nil {
 			return err

@@ -218,10 +218,7 @@ func (p *place) record() []byte {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	table, err := store.NewTable(s, "objects", raw())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	table := store.NewTable(s, "objects", raw())
 	record, ok, err := table.Get("Secret/ns/s")
 	if err := errors.Join(err, s.Close()); err != nil || !ok {
 		p.t.Fatal(ok, err)
@@ -236,14 +233,8 @@ func (p *place) before() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	objects, err := store.NewTable(s, "objects", store.Proto[*configv1.Object]())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	tokens, err := store.NewTable(s, "tokens", store.JSON[token.Token]())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	objects := store.NewTable(s, "objects", store.Proto[*configv1.Object]())
+	tokens := store.NewTable(s, "tokens", store.JSON[token.Token]())
 	if err := errors.Join(objects.Put("s", &configv1.Object{Kind: refs.Secret, Object: []byte(words[0])}),
 		tokens.Put("t", token.Token{Token: words[2]}), s.Close()); err != nil {
 		p.t.Fatal(err)
@@ -380,14 +371,8 @@ func TestAnOlderVersion(t *testing.T) {
 	if err != nil || damage != nil {
 		t.Fatal(err, damage)
 	}
-	pods, err := store.NewTable(s, "pods", store.Proto[*configv1.DesiredPod]())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := store.NewTable(s, "tokens", store.JSON[token.Token]())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pods := store.NewTable(s, "pods", store.Proto[*configv1.DesiredPod]())
+	tokens := store.NewTable(s, "tokens", store.JSON[token.Token]())
 	seen, err := pods.All()
 	seenTokens, tokensErr := tokens.All()
 	if err := errors.Join(err, tokensErr); err != nil || len(seen)+len(seenTokens) != 0 || strings.Count(log.String(), "record skipped") != 2 {
@@ -461,10 +446,7 @@ func TestWhatIsDeletedGoes(t *testing.T) {
 		if err := k.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		rawObjects, err := store.NewTable(k.store, "objects", raw())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rawObjects := store.NewTable(k.store, "objects", raw())
 		record, ok, err := rawObjects.Get("Secret/ns/s")
 		if err != nil || !ok {
 			t.Fatal(err)

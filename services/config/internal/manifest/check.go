@@ -5,6 +5,7 @@ package manifest
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -13,15 +14,21 @@ import (
 
 // oneOf checks an enumeration.
 func oneOf[T ~string](at *field.Path, value T, allowed ...T) field.ErrorList {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
-	}
-	if value == "" {
+	switch {
+	case slices.Contains(allowed, value):
+		return nil
+	case value == "":
 		return field.ErrorList{field.Required(at, "")}
 	}
 	return field.ErrorList{field.NotSupported(at, value, allowed)}
+}
+
+// invalid is an error for each of the problems that a check of Kubernetes' libraries found.
+func invalid(at *field.Path, value any, problems []string) (errs field.ErrorList) {
+	for _, problem := range problems {
+		errs = append(errs, field.Invalid(at, value, problem))
+	}
+	return errs
 }
 
 // inRange checks a number.
@@ -40,10 +47,8 @@ func localPath(at *field.Path, p string) field.ErrorList {
 	if path.IsAbs(p) {
 		return field.ErrorList{field.Invalid(at, p, "must be a relative path")}
 	}
-	for part := range strings.SplitSeq(p, "/") {
-		if part == ".." {
-			return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
-		}
+	if slices.Contains(strings.Split(p, "/"), "..") {
+		return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -33,11 +34,9 @@ func SetDefaults(p *v1.Pod) {
 	}
 	setDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	if *spec.TerminationGracePeriodSeconds < 0 {
-		spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
+		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
-	if spec.ServiceAccountName == "" {
-		spec.ServiceAccountName = spec.DeprecatedServiceAccount
-	}
+	fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	for i := range spec.Volumes {
 		volume(&spec.Volumes[i])
@@ -269,12 +268,7 @@ func round(list v1.ResourceList) {
 }
 
 // fill sets a field that is zero.
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
+func fill[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }
 
 // setDefault sets a pointer that is nil.
 func setDefault[T any](field **T, value T) {

@@ -20,9 +20,7 @@ func identify(p *v1.Pod, src Source) {
 		p.UID = uid(p, src)
 	}
 	p.Name += "-" + strings.ToLower(string(src.NodeName))
-	if p.Namespace == "" {
-		p.Namespace = metav1.NamespaceDefault
-	}
+	fill(&p.Namespace, metav1.NamespaceDefault)
 	p.Spec.NodeName = string(src.NodeName)
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}

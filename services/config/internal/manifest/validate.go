@@ -55,12 +55,8 @@ func Validate(p *v1.Pod) field.ErrorList {
 func validateMeta(p *v1.Pod) field.ErrorList {
 	meta := field.NewPath("metadata")
 	var errs field.ErrorList
-	for _, problem := range apimachineryvalidation.NameIsDNSSubdomain(p.Name, false) {
-		errs = append(errs, field.Invalid(meta.Child("name"), p.Name, problem))
-	}
-	for _, problem := range apimachineryvalidation.ValidateNamespaceName(p.Namespace, false) {
-		errs = append(errs, field.Invalid(meta.Child("namespace"), p.Namespace, problem))
-	}
+	errs = append(errs, invalid(meta.Child("name"), p.Name, apimachineryvalidation.NameIsDNSSubdomain(p.Name, false))...)
+	errs = append(errs, invalid(meta.Child("namespace"), p.Namespace, apimachineryvalidation.ValidateNamespaceName(p.Namespace, false))...)
 	if p.Generation < 0 {
 		errs = append(errs, field.Invalid(meta.Child("generation"), p.Generation, "must not be negative"))
 	}
@@ -87,22 +83,16 @@ func validateSpec(path *field.Path, p *v1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *d, "must be between 1 and 2147483647"))
 	}
 	if s.NodeName != "" {
-		for _, problem := range apimachineryvalidation.NameIsDNSSubdomain(s.NodeName, false) {
-			errs = append(errs, field.Invalid(path.Child("nodeName"), s.NodeName, problem))
-		}
+		errs = append(errs, invalid(path.Child("nodeName"), s.NodeName, apimachineryvalidation.NameIsDNSSubdomain(s.NodeName, false))...)
 	}
 	for name, value := range map[string]string{"hostname": s.Hostname, "subdomain": s.Subdomain} {
 		if value != "" {
-			for _, problem := range validation.IsDNS1123Label(value) {
-				errs = append(errs, field.Invalid(path.Child(name), value, problem))
-			}
+			errs = append(errs, invalid(path.Child(name), value, validation.IsDNS1123Label(value))...)
 		}
 	}
 	if s.HostnameOverride != nil {
 		o := path.Child("hostnameOverride")
-		for _, problem := range validation.IsDNS1123Subdomain(*s.HostnameOverride) {
-			errs = append(errs, field.Invalid(o, *s.HostnameOverride, problem))
-		}
+		errs = append(errs, invalid(o, *s.HostnameOverride, validation.IsDNS1123Subdomain(*s.HostnameOverride))...)
 		if s.HostNetwork {
 			errs = append(errs, field.Forbidden(o, "may not be set together with hostNetwork"))
 		}
@@ -114,15 +104,11 @@ func validateSpec(path *field.Path, p *v1.Pod) field.ErrorList {
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, validation.IsValidIP(at.Child("ip"), a.IP)...)
 		for j, name := range a.Hostnames {
-			for _, problem := range validation.IsDNS1123Subdomain(name) {
-				errs = append(errs, field.Invalid(at.Child("hostnames").Index(j), name, problem))
-			}
+			errs = append(errs, invalid(at.Child("hostnames").Index(j), name, validation.IsDNS1123Subdomain(name))...)
 		}
 	}
 	if s.PriorityClassName != "" {
-		for _, problem := range apimachineryvalidation.NameIsDNSSubdomain(s.PriorityClassName, false) {
-			errs = append(errs, field.Invalid(path.Child("priorityClassName"), s.PriorityClassName, problem))
-		}
+		errs = append(errs, invalid(path.Child("priorityClassName"), s.PriorityClassName, apimachineryvalidation.NameIsDNSSubdomain(s.PriorityClassName, false))...)
 	}
 	errs = append(errs, validateDNS(path, s)...)
 	errs = append(errs, validatePodSecurity(path.Child("securityContext"), p)...)
@@ -130,17 +116,11 @@ func validateSpec(path *field.Path, p *v1.Pod) field.ErrorList {
 		errs = append(errs, validateToleration(path.Child("tolerations").Index(i), &s.Tolerations[i])...)
 	}
 	for name, value := range s.NodeSelector {
-		for _, problem := range validation.IsQualifiedName(name) {
-			errs = append(errs, field.Invalid(path.Child("nodeSelector"), name, problem))
-		}
-		for _, problem := range validation.IsValidLabelValue(value) {
-			errs = append(errs, field.Invalid(path.Child("nodeSelector").Key(name), value, problem))
-		}
+		errs = append(errs, invalid(path.Child("nodeSelector"), name, validation.IsQualifiedName(name))...)
+		errs = append(errs, invalid(path.Child("nodeSelector").Key(name), value, validation.IsValidLabelValue(value))...)
 	}
 	for i, gate := range s.ReadinessGates {
-		for _, problem := range validation.IsQualifiedName(string(gate.ConditionType)) {
-			errs = append(errs, field.Invalid(path.Child("readinessGates").Index(i).Child("conditionType"), gate.ConditionType, problem))
-		}
+		errs = append(errs, invalid(path.Child("readinessGates").Index(i).Child("conditionType"), gate.ConditionType, validation.IsQualifiedName(string(gate.ConditionType)))...)
 	}
 	if s.OS != nil {
 		errs = append(errs, oneOf(path.Child("os", "name"), s.OS.Name, v1.Linux, v1.Windows)...)
@@ -184,9 +164,7 @@ func validateDNS(path *field.Path, s *v1.PodSpec) field.ErrorList {
 func validateToleration(path *field.Path, t *v1.Toleration) field.ErrorList {
 	var errs field.ErrorList
 	if t.Key != "" {
-		for _, problem := range validation.IsQualifiedName(t.Key) {
-			errs = append(errs, field.Invalid(path.Child("key"), t.Key, problem))
-		}
+		errs = append(errs, invalid(path.Child("key"), t.Key, validation.IsQualifiedName(t.Key))...)
 	} else if t.Operator != v1.TolerationOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), t.Operator, "must be Exists when key is empty"))
 	}
@@ -195,9 +173,7 @@ func validateToleration(path *field.Path, t *v1.Toleration) field.ErrorList {
 	}
 	switch t.Operator {
 	case "", v1.TolerationOpEqual:
-		for _, problem := range validation.IsValidLabelValue(t.Value) {
-			errs = append(errs, field.Invalid(path.Child("value"), t.Value, problem))
-		}
+		errs = append(errs, invalid(path.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
 	case v1.TolerationOpExists:
 		if t.Value != "" {
 			errs = append(errs, field.Invalid(path.Child("value"), t.Value, "must be empty when operator is Exists"))

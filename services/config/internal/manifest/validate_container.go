@@ -36,9 +36,7 @@ func (v *containerValidator) validate() field.ErrorList {
 	} else if v.names.Has(c.Name) {
 		v.add(field.Duplicate(v.path.Child("name"), c.Name))
 	} else {
-		for _, problem := range validation.IsDNS1123Label(c.Name) {
-			v.add(field.Invalid(v.path.Child("name"), c.Name, problem))
-		}
+		v.add(invalid(v.path.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))...)
 	}
 	v.names.Insert(c.Name)
 	switch {
@@ -66,9 +64,7 @@ func (v *containerValidator) portList() {
 	for i, p := range v.c.Ports {
 		at := v.path.Child("ports").Index(i)
 		if p.Name != "" {
-			for _, problem := range validation.IsValidPortName(p.Name) {
-				v.add(field.Invalid(at.Child("name"), p.Name, problem))
-			}
+			v.add(invalid(at.Child("name"), p.Name, validation.IsValidPortName(p.Name))...)
 			if names.Has(p.Name) {
 				v.add(field.Duplicate(at.Child("name"), p.Name))
 			}
@@ -100,9 +96,7 @@ func (v *containerValidator) environment() {
 		if e.Name == "" {
 			v.add(field.Required(at.Child("name"), ""))
 		} else {
-			for _, problem := range validation.IsRelaxedEnvVarName(e.Name) {
-				v.add(field.Invalid(at.Child("name"), e.Name, problem))
-			}
+			v.add(invalid(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName(e.Name))...)
 		}
 		if e.ValueFrom == nil {
 			continue

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -22,10 +23,7 @@ func (v *probeValidator) add(errs ...*field.Error) { v.errs = append(v.errs, err
 
 // validateProbes checks the probes and hooks of a container. Only what keeps running has them.
 func validateProbes(at *field.Path, c *v1.Container, kind pod.ContainerKind, p *v1.Pod) field.ErrorList {
-	v := &probeValidator{path: at, longest: v1.DefaultTerminationGracePeriodSeconds}
-	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
-		v.longest = *g
-	}
+	v := &probeValidator{path: at, longest: ptr.Deref(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)}
 	if kind == pod.Init {
 		for name, set := range map[string]bool{
 			"livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil,
@@ -108,9 +106,7 @@ func (v *probeValidator) httpGet(at *field.Path, a *v1.HTTPGetAction) {
 	v.port(at.Child("port"), a.Port)
 	v.add(oneOf(at.Child("scheme"), a.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)...)
 	for i, h := range a.HTTPHeaders {
-		for _, problem := range validation.IsHTTPHeaderName(h.Name) {
-			v.add(field.Invalid(at.Child("httpHeaders").Index(i).Child("name"), h.Name, problem))
-		}
+		v.add(invalid(at.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))...)
 	}
 }
 
@@ -125,7 +121,5 @@ func (v *probeValidator) port(at *field.Path, p intstr.IntOrString) {
 		v.add(inRange(at, int64(p.IntVal), 1, 65535)...)
 		return
 	}
-	for _, problem := range validation.IsValidPortName(p.StrVal) {
-		v.add(field.Invalid(at, p.StrVal, problem))
-	}
+	v.add(invalid(at, p.StrVal, validation.IsValidPortName(p.StrVal))...)
 }

@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,10 +19,10 @@ import (
 
 func validateResources(path *field.Path, r *v1.ResourceRequirements) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range sortedNames(r.Limits) {
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 		errs = append(errs, validateQuantity(path.Child("limits").Key(string(name)), name, r.Limits[name])...)
 	}
-	for _, name := range sortedNames(r.Requests) {
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		at := path.Child("requests").Key(string(name))
 		request := r.Requests[name]
 		errs = append(errs, validateQuantity(at, name, request)...)
@@ -54,7 +55,7 @@ func hugePagesAlone(r *v1.ResourceRequirements) bool {
 
 func validatePodResources(path *field.Path, s *v1.PodSpec) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range sortedNames(s.Overhead) {
+	for _, name := range slices.Sorted(maps.Keys(s.Overhead)) {
 		errs = append(errs, validateQuantity(path.Child("overhead").Key(string(name)), name, s.Overhead[name])...)
 	}
 	r := s.Resources
@@ -64,7 +65,7 @@ func validatePodResources(path *field.Path, s *v1.PodSpec) field.ErrorList {
 	at := path.Child("resources")
 	errs = append(errs, validateResources(at, r)...)
 	for part, list := range map[string]v1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
-		for _, name := range sortedNames(list) {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if !resourcehelper.IsSupportedPodLevelResource(name) {
 				errs = append(errs, field.NotSupported(at.Child(part), name, []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceHugePagesPrefix + "*"}))
 			}
@@ -74,7 +75,7 @@ func validatePodResources(path *field.Path, s *v1.PodSpec) field.ErrorList {
 		errs = append(errs, field.Forbidden(at.Child("claims"), "claims cannot be set for pod-level resources"))
 	}
 	sums := resourcehelper.AggregateContainerRequests(&v1.Pod{Spec: *s}, resourcehelper.PodResourcesOptions{})
-	for _, name := range sortedNames(r.Requests) {
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		request, sum := r.Requests[name], sums[name]
 		if request.Cmp(sum) < 0 {
 			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), request.String(), "must be greater than or equal to aggregate container requests of "+sum.String()))
@@ -84,10 +85,7 @@ func validatePodResources(path *field.Path, s *v1.PodSpec) field.ErrorList {
 }
 
 func validateQuantity(path *field.Path, name v1.ResourceName, q resource.Quantity) field.ErrorList {
-	var errs field.ErrorList
-	for _, problem := range validation.IsQualifiedName(string(name)) {
-		errs = append(errs, field.Invalid(path, name, problem))
-	}
+	errs := invalid(path, name, validation.IsQualifiedName(string(name)))
 	if !strings.Contains(string(name), "/") && !standard(name) {
 		errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 	}
@@ -114,15 +112,6 @@ func standard(name v1.ResourceName) bool {
 // overcommits reports whether a limit may exceed the request.
 func overcommits(name v1.ResourceName) bool {
 	return standard(name) && !isHugePages(name) || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
-}
-
-func sortedNames(list v1.ResourceList) []v1.ResourceName {
-	names := make([]v1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // validateFieldRef checks a downward API field; forEnv allows what only variables have.

@@ -93,11 +93,7 @@ func userID(at *field.Path, id *int64) field.ErrorList {
 	if id == nil {
 		return nil
 	}
-	var errs field.ErrorList
-	for _, problem := range validation.IsValidUserID(*id) {
-		errs = append(errs, field.Invalid(at, *id, problem))
-	}
-	return errs
+	return invalid(at, *id, validation.IsValidUserID(*id))
 }
 
 func seccomp(at *field.Path, p *v1.SeccompProfile) field.ErrorList {

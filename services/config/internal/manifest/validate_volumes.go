@@ -5,6 +5,7 @@ package manifest
 import (
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,9 +23,7 @@ func validateVolumes(at *field.Path, volumes []v1.Volume) (map[string]*v1.Volume
 		if v.Name == "" {
 			errs = append(errs, field.Required(path.Child("name"), ""))
 		} else {
-			for _, problem := range validation.IsDNS1123Label(v.Name) {
-				errs = append(errs, field.Invalid(path.Child("name"), v.Name, problem))
-			}
+			errs = append(errs, invalid(path.Child("name"), v.Name, validation.IsDNS1123Label(v.Name))...)
 		}
 		if byName[v.Name] != nil {
 			errs = append(errs, field.Duplicate(path.Child("name"), v.Name))
@@ -48,11 +47,8 @@ func validateVolume(at *field.Path, v *v1.Volume) field.ErrorList {
 		if h.Path == "" {
 			errs = append(errs, field.Required(p.Child("path"), ""))
 		}
-		for part := range strings.SplitSeq(h.Path, "/") {
-			if part == ".." {
-				errs = append(errs, field.Invalid(p.Child("path"), h.Path, "must not contain '..'"))
-				break
-			}
+		if slices.Contains(strings.Split(h.Path, "/"), "..") {
+			errs = append(errs, field.Invalid(p.Child("path"), h.Path, "must not contain '..'"))
 		}
 		if h.Type != nil && *h.Type != v1.HostPathUnset {
 			errs = append(errs, oneOf(p.Child("type"), *h.Type, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,

@@ -13,7 +13,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -22,6 +21,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/manifest"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
@@ -113,12 +113,9 @@ func (s *Source) get(ctx context.Context) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("answered %s", resp.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, manifest.MaxSize+1))
+	data, err := file.Bounded(resp.Body, manifest.MaxSize, fmt.Errorf("more than %d MiB", manifest.MaxSize>>20))
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
-	}
-	if len(data) > manifest.MaxSize {
-		return nil, fmt.Errorf("answered more than %d MiB", manifest.MaxSize>>20)
 	}
 	return data, nil
 }

@@ -3,6 +3,7 @@
 package merge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -190,10 +191,7 @@ func (s *Source) refuse(p *Pod, field, message string) {
 }
 
 func (p *Pod) where() string {
-	if p.Origin != "" {
-		return p.Origin
-	}
-	return "the API server"
+	return cmp.Or(p.Origin, "the API server")
 }
 
 // attachMirrors gives each static pod the mirror of its full name. A mirror

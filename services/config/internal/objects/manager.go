@@ -3,6 +3,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,9 +42,7 @@ func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Again == 0 {
-		cfg.Again = time.Minute
-	}
+	cfg.Again = cmp.Or(cfg.Again, time.Minute)
 	c := &cache{cfg: cfg, items: map[refs.Ref]*item{}}
 	return &Manager{cache: c, services: newServices(c), routine: flowcontrol.NewTokenBucketRateLimiter(routineQPS, routineBurst)}
 }

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -55,14 +56,9 @@ func (s Set) Has(r Ref) bool {
 
 // Sorted lists the set by kind, namespace and name.
 func (s Set) Sorted() []Ref {
-	all := make([]Ref, 0, len(s))
-	for r := range s {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b Ref) int {
+	return slices.SortedFunc(maps.Keys(s), func(a, b Ref) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return all
 }
 
 // Collect finds everything that pods need on a node: direct lists what each pod

@@ -7,6 +7,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -42,9 +43,7 @@ const dataLink = "..data"
 // Run calls Look once it watches, after each change and each period until ctx
 // ends. It returns no error but nil: without inotify the period remains.
 func Run(ctx context.Context, cfg Config) error {
-	if cfg.Quiet == 0 {
-		cfg.Quiet = 50 * time.Millisecond
-	}
+	cfg.Quiet = cmp.Or(cfg.Quiet, 50*time.Millisecond)
 	paths := map[string]bool{}
 	for _, p := range cfg.Paths {
 		if p != "" {

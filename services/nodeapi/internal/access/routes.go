@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/reply"
 )
 
@@ -108,19 +109,12 @@ type metrics struct {
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	labels := []string{"method", "path", "server_type", "long_running"}
-	m := &metrics{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_http_requests_total", Help: "[ALPHA] Number of the http requests received since the server started",
-		}, labels),
-		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Number of the inflight http requests",
-		}, labels),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_http_requests_duration_seconds", Help: "[ALPHA] Duration in seconds to serve http requests", Buckets: prometheus.DefBuckets,
-		}, labels),
+	to := metric.In(registry)
+	return &metrics{
+		total:    to.Counters("kubelet_http_requests_total", "[ALPHA] Number of the http requests received since the server started", labels...),
+		inflight: to.Gauges("kubelet_http_inflight_requests", "[ALPHA] Number of the inflight http requests", labels...),
+		duration: to.Histograms("kubelet_http_requests_duration_seconds", "[ALPHA] Duration in seconds to serve http requests", nil, labels...),
 	}
-	registry.MustRegister(m.total, m.inflight, m.duration)
-	return m
 }
 
 // counted measures every request of a server, denied ones too.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/fair"
 )
@@ -36,11 +37,8 @@ type Log struct {
 
 // New makes a Log that writes to logger and counts in registry the lines left out.
 func New(logger *slog.Logger, registry prometheus.Registerer) *Log {
-	l := &Log{logger: logger, suppressed: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "sextant_nodeapi_log_lines_suppressed_total", Help: "Lines about callers that were not written to the log because there were too many.",
-	})}
-	registry.MustRegister(l.suppressed)
-	return l
+	return &Log{logger: logger, suppressed: metric.In(registry).Counter("sextant_nodeapi_log_lines_suppressed_total",
+		"Lines about callers that were not written to the log because there were too many.")}
 }
 
 // Log writes a line about the caller at an address, which may be empty.

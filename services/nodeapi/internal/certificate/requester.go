@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/credential"
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
@@ -165,7 +165,7 @@ func (r *requester) file() string { return filepath.Join(r.state, "serving.reque
 // drop forgets the request under way.
 func (r *requester) drop() {
 	r.pending = nil
-	if err := os.Remove(r.file()); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := file.Remove(r.file()); err != nil {
 		r.log.Warn("request for a serving certificate not removed", service.KeyError, err.Error())
 	}
 }

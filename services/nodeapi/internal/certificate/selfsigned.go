@@ -68,8 +68,7 @@ func (m *selfSigned) load(certFile, keyFile string) (*tls.Certificate, error) {
 		}
 		m.read.cert, m.read.key, m.read.pair = certPEM, keyPEM, pair
 	}
-	pair := m.read.pair
-	return &pair, nil
+	return new(m.read.pair), nil
 }
 
 func (m *selfSigned) make(conf *kubeletconfig.Config) (pair tls.Certificate, err error) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sextant-node/sextant/pkg/metric"
 )
 
 // period is how often files and clock are looked at, and what failed is tried again.
@@ -30,25 +32,18 @@ type served struct {
 
 func newServed(r prometheus.Registerer, now func() time.Time) *served {
 	const day = 24 * 60 * 60
+	to := metric.In(r)
 	c := &served{
-		rotated: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "kubelet_certificate_manager_server_rotation_seconds",
-			Help:    "How many seconds the former serving certificate lived when it was replaced.",
-			Buckets: []float64{60, 3600, 4 * 3600, day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day, 1440 * day},
-		}),
-		renewErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_server_expiration_renew_errors", Help: "Requests for a serving certificate that failed.",
-		}),
+		rotated: to.Histogram("kubelet_certificate_manager_server_rotation_seconds", "How many seconds the former serving certificate lived when it was replaced.",
+			[]float64{60, 3600, 4 * 3600, day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day, 1440 * day}),
+		renewErrors: to.Counter("kubelet_server_expiration_renew_errors", "Requests for a serving certificate that failed."),
 	}
-	r.MustRegister(c.rotated, c.renewErrors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubelet_certificate_manager_server_ttl_seconds",
-		Help: "Seconds until the serving certificate expires; negative once it has, +Inf without one.",
-	}, func() float64 {
+	to.Measured("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the serving certificate expires; negative once it has, +Inf without one.", func() float64 {
 		if have := c.Current(); have != nil {
 			return math.Trunc(have.Leaf.NotAfter.Sub(now()).Seconds())
 		}
 		return math.Inf(1)
-	}))
+	})
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/callerlog"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/fair"
 )
@@ -34,16 +35,11 @@ type Metrics struct{ Dropped, Refused prometheus.Counter }
 
 // NewMetrics makes the metrics.
 func NewMetrics(registry prometheus.Registerer) Metrics {
-	m := Metrics{
-		Dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sextant_nodeapi_connections_dropped_total", Help: "Connections without a request that were closed because there were too many.",
-		}),
-		Refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sextant_nodeapi_requests_refused_total", Help: "Requests that were refused unreviewed because too many others waited for a review.",
-		}),
+	to := metric.In(registry)
+	return Metrics{
+		Dropped: to.Counter("sextant_nodeapi_connections_dropped_total", "Connections without a request that were closed because there were too many."),
+		Refused: to.Counter("sextant_nodeapi_requests_refused_total", "Requests that were refused unreviewed because too many others waited for a review."),
 	}
-	registry.MustRegister(m.Dropped, m.Refused)
-	return m
 }
 
 // class serves the connections of one class within its limits. It is the listener of its

@@ -117,8 +117,7 @@ func (l *reader) receive() ([]byte, error) {
 		l.req.After = cursor
 	}
 	if l.req.LimitBytes != nil {
-		left := l.req.GetLimitBytes() - int64(len(resp.GetData()))
-		l.req.LimitBytes = &left
+		l.req.LimitBytes = new(l.req.GetLimitBytes() - int64(len(resp.GetData())))
 	}
 	return resp.GetData(), nil
 }

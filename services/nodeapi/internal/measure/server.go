@@ -19,13 +19,13 @@ import (
 
 	"github.com/klauspost/compress/gzhttp"
 	"github.com/klauspost/compress/gzip"
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/service"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
@@ -60,9 +60,7 @@ type Server struct {
 func New(d Deps) (*Server, error) {
 	resource, resourceErr := d.Kit.Dial(house.Resource)
 	volume, volumeErr := d.Kit.Dial(house.Volume)
-	provider := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubelet_metrics_provider", Help: "[ALPHA] Where /metrics/cadvisor comes from; cadvisor stands for cgroups.",
-	}, []string{"provider"})
+	provider := metric.In(d.Kit.Metrics).Gauges("kubelet_metrics_provider", "[ALPHA] Where /metrics/cadvisor comes from; cadvisor stands for cgroups.", "provider")
 	provider.WithLabelValues("cadvisor").Set(1)
 	return &Server{
 		readings: &readings{
@@ -71,7 +69,7 @@ func New(d Deps) (*Server, error) {
 		},
 		scrapes:  &scrapes{kit: d.Kit, totals: metrics.NewTotals(d.Started), booted: d.Started.Add(-service.SinceBoot())},
 		profiles: &profiles{conf: d.Conf, kit: d.Kit},
-	}, errors.Join(resourceErr, volumeErr, d.Kit.Metrics.Register(provider))
+	}, errors.Join(resourceErr, volumeErr)
 }
 
 // Routes adds the paths of the summary and of metrics.

@@ -11,12 +11,12 @@ package metrics
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/proto"
 )
 
 // Merge joins the families of all services, sorted by name; self is this service. A series
@@ -28,8 +28,8 @@ func (t *Totals) Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 	defer t.mu.Unlock()
 	merged := map[string]*dto.MetricFamily{}
 	up := &dto.MetricFamily{
-		Name: proto.String("sextant_service_up"), Type: dto.MetricType_GAUGE.Enum(),
-		Help: proto.String("Whether a service of the node answered the scrape."),
+		Name: new("sextant_service_up"), Type: dto.MetricType_GAUGE.Enum(),
+		Help: new("Whether a service of the node answered the scrape."),
 	}
 	for _, s := range scrapes {
 		value := 0.0
@@ -67,10 +67,7 @@ func (t *Totals) Merge(scrapes []Scrape, self string) []*dto.MetricFamily {
 		}
 	}
 	merged[up.GetName()] = up
-	all := t.families()
-	for _, family := range merged {
-		all = append(all, family)
-	}
+	all := slices.AppendSeq(t.families(), maps.Values(merged))
 	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return all
 }
@@ -89,7 +86,7 @@ func single(merged map[string]*dto.MetricFamily, service string, family *dto.Met
 	name := "sextant_" + family.GetName()
 	if merged[name] == nil {
 		merged[name] = &dto.MetricFamily{
-			Name: &name, Type: family.Type, Help: proto.String(strings.TrimSpace(family.GetHelp() + " Of one service.")),
+			Name: &name, Type: family.Type, Help: new(strings.TrimSpace(family.GetHelp() + " Of one service.")),
 		}
 	}
 	for _, m := range family.GetMetric() {
@@ -149,5 +146,5 @@ func gauge(value float64, labels ...*dto.LabelPair) *dto.Metric {
 }
 
 func pair(name, value string) *dto.LabelPair {
-	return &dto.LabelPair{Name: proto.String(name), Value: proto.String(value)}
+	return &dto.LabelPair{Name: new(name), Value: new(value)}
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/quiet"
 )
 
@@ -49,12 +50,9 @@ const MaxAnswer = 8 << 20
 // Parse reads an answer in a format. What it returns can be merged and written: an answer
 // with a family that cannot is an error, which costs the metrics of one service.
 func Parse(r io.Reader, format expfmt.Format) (map[string]*dto.MetricFamily, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxAnswer+1))
+	data, err := file.Bounded(r, MaxAnswer, fmt.Errorf("metrics: longer than %d bytes", MaxAnswer))
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > MaxAnswer {
-		return nil, fmt.Errorf("metrics: longer than %d bytes", MaxAnswer)
 	}
 	var all map[string]*dto.MetricFamily
 	if format.FormatType() == expfmt.TypeProtoDelim {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/proto"
 )
 
 // settling is how long before this process another one may have started and still be
@@ -214,10 +213,10 @@ func (p *part) metric(kind dto.MetricType) *dto.Metric {
 	case dto.MetricType_COUNTER:
 		m.Counter = &dto.Counter{Value: &p.last[0]}
 	case dto.MetricType_HISTOGRAM:
-		m.Histogram = &dto.Histogram{SampleCount: proto.Uint64(uint64(p.last[0])), SampleSum: &p.last[1]}
+		m.Histogram = &dto.Histogram{SampleCount: new(uint64(p.last[0])), SampleSum: &p.last[1]}
 		for i, bound := range p.bounds {
 			m.Histogram.Bucket = append(m.Histogram.Bucket, &dto.Bucket{
-				UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(uint64(p.last[i+2])),
+				UpperBound: new(bound), CumulativeCount: new(uint64(p.last[i+2])),
 			})
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Tree is a folder as an fs.FS that nothing leads out of. Links are followed, absolute ones
@@ -70,10 +72,7 @@ func (t Tree) open(name string) (*os.File, error) {
 // bare strips the path from an error and makes every errno for a name that does not exist
 // fs.ErrNotExist.
 func bare(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
+	err = file.Cause(err)
 	for _, absent := range []error{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL} {
 		if errors.Is(err, absent) {
 			return fs.ErrNotExist

@@ -77,8 +77,7 @@ func family(name, help string, kind dto.MetricType) *dto.MetricFamily {
 func add(f *dto.MetricFamily, value float64, time *timestamppb.Timestamp, labels []*dto.LabelPair) {
 	m := &dto.Metric{Label: labels}
 	if time != nil {
-		ms := time.GetSeconds()*1000 + int64(time.GetNanos())/1e6
-		m.TimestampMs = &ms
+		m.TimestampMs = new(time.GetSeconds()*1000 + int64(time.GetNanos())/1e6)
 	}
 	if f.GetType() == dto.MetricType_COUNTER {
 		m.Counter = &dto.Counter{Value: &value}

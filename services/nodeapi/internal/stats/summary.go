@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/sextant-node/sextant/pkg/wire"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 )
@@ -104,7 +105,7 @@ func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev
 		}
 		if l := logs[c.Name]; l != nil && disk.GetNode() != nil {
 			to.Logs = fs(disk.GetTime(), disk.GetNode())
-			to.Logs.UsedBytes, to.Logs.InodesUsed = number(l.GetBytes()), number(l.GetInodes())
+			to.Logs.UsedBytes, to.Logs.InodesUsed = new(l.GetBytes()), new(l.GetInodes())
 			sum.add(to.Logs.UsedBytes, to.Logs.InodesUsed)
 		}
 	}
@@ -116,8 +117,8 @@ func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev
 	}
 	for _, v := range volumes {
 		volume := statsv1alpha1.VolumeStats{Name: v.GetName(), FsStats: statsv1alpha1.FsStats{
-			Time: at(v.GetTime()), AvailableBytes: number(v.GetAvailable()), CapacityBytes: number(v.GetCapacity()), UsedBytes: number(v.GetUsed()),
-			InodesFree: number(v.GetInodesFree()), Inodes: number(v.GetInodes()), InodesUsed: number(v.GetInodesUsed()),
+			Time: at(v.GetTime()), AvailableBytes: new(v.GetAvailable()), CapacityBytes: new(v.GetCapacity()), UsedBytes: new(v.GetUsed()),
+			InodesFree: new(v.GetInodesFree()), Inodes: new(v.GetInodes()), InodesUsed: new(v.GetInodesUsed()),
 		}}
 		if v.GetClaim() != "" {
 			volume.PVCRef = &statsv1alpha1.PVCReference{Name: v.GetClaim(), Namespace: v.GetClaimNamespace()}
@@ -131,7 +132,7 @@ func storage(in *Input, p pod, stats *statsv1alpha1.PodStats, volumes []*volumev
 		}
 	}
 	if files != nil {
-		sum.add(number(files.GetOtherBytes()), number(files.GetOtherInodes()))
+		sum.add(new(files.GetOtherBytes()), new(files.GetOtherInodes()))
 	}
 	stats.EphemeralStorage = sum.stats()
 }
@@ -176,8 +177,8 @@ func fs(time *timestamppb.Timestamp, f *resourcev1.FileSystem) *statsv1alpha1.Fs
 		return nil
 	}
 	return &statsv1alpha1.FsStats{
-		Time: at(time), AvailableBytes: number(f.GetAvailable()), CapacityBytes: number(f.GetCapacity()), UsedBytes: number(f.GetUsed()),
-		InodesFree: number(f.GetInodesFree()), Inodes: number(f.GetInodes()), InodesUsed: number(f.GetInodesUsed()),
+		Time: at(time), AvailableBytes: new(f.GetAvailable()), CapacityBytes: new(f.GetCapacity()), UsedBytes: new(f.GetUsed()),
+		InodesFree: new(f.GetInodesFree()), Inodes: new(f.GetInodes()), InodesUsed: new(f.GetInodesUsed()),
 	}
 }
 
@@ -186,7 +187,7 @@ func cpu(c *resourcev1.CgroupUsage) *statsv1alpha1.CPUStats {
 		return nil
 	}
 	return &statsv1alpha1.CPUStats{
-		Time: at(c.GetTime()), UsageNanoCores: c.Cpu.UsageNanoCores, UsageCoreNanoSeconds: number(c.GetCpu().GetUsage()),
+		Time: at(c.GetTime()), UsageNanoCores: c.Cpu.UsageNanoCores, UsageCoreNanoSeconds: new(c.GetCpu().GetUsage()),
 		PSI: stalls(c.GetCpu().GetPressure()),
 	}
 }
@@ -197,11 +198,11 @@ func memory(c *resourcev1.CgroupUsage) *statsv1alpha1.MemoryStats {
 		return nil
 	}
 	stats := &statsv1alpha1.MemoryStats{
-		Time: at(c.GetTime()), UsageBytes: number(m.GetUsage()), WorkingSetBytes: number(m.GetWorkingSet()), RSSBytes: number(m.GetRss()),
-		PageFaults: number(m.GetPageFaults()), MajorPageFaults: number(m.GetMajorPageFaults()), PSI: stalls(m.GetPressure()),
+		Time: at(c.GetTime()), UsageBytes: new(m.GetUsage()), WorkingSetBytes: new(m.GetWorkingSet()), RSSBytes: new(m.GetRss()),
+		PageFaults: new(m.GetPageFaults()), MajorPageFaults: new(m.GetMajorPageFaults()), PSI: stalls(m.GetPressure()),
 	}
 	if m.Limit != nil {
-		stats.AvailableBytes = number(less(m.GetLimit(), m.GetWorkingSet()))
+		stats.AvailableBytes = new(less(m.GetLimit(), m.GetWorkingSet()))
 	}
 	return stats
 }
@@ -212,11 +213,11 @@ func swap(c *resourcev1.CgroupUsage, m *resourcev1.Machine) *statsv1alpha1.SwapS
 	if usage == nil {
 		return nil
 	}
-	stats := &statsv1alpha1.SwapStats{Time: at(c.GetTime()), SwapUsageBytes: number(usage.GetSwap())}
+	stats := &statsv1alpha1.SwapStats{Time: at(c.GetTime()), SwapUsageBytes: new(usage.GetSwap())}
 	if limit, ok := swapLimit(usage, m); ok {
-		stats.SwapAvailableBytes = number(less(limit, usage.GetSwap()))
+		stats.SwapAvailableBytes = new(less(limit, usage.GetSwap()))
 	} else if usage.SwapLimit != nil {
-		stats.SwapAvailableBytes = number(less(usage.GetSwapLimit(), usage.GetSwap()))
+		stats.SwapAvailableBytes = new(less(usage.GetSwapLimit(), usage.GetSwap()))
 	}
 	return stats
 }
@@ -243,8 +244,8 @@ func network(time *timestamppb.Timestamp, all []*resourcev1.NetworkInterface) *s
 	stats := &statsv1alpha1.NetworkStats{Time: at(time)}
 	for _, i := range all {
 		one := statsv1alpha1.InterfaceStats{
-			Name: i.GetName(), RxBytes: number(i.GetRxBytes()), RxErrors: number(i.GetRxErrors()),
-			TxBytes: number(i.GetTxBytes()), TxErrors: number(i.GetTxErrors()),
+			Name: i.GetName(), RxBytes: new(i.GetRxBytes()), RxErrors: new(i.GetRxErrors()),
+			TxBytes: new(i.GetTxBytes()), TxErrors: new(i.GetTxErrors()),
 		}
 		if i.GetName() == defaultInterface {
 			stats.InterfaceStats = one
@@ -254,8 +255,6 @@ func network(time *timestamppb.Timestamp, all []*resourcev1.NetworkInterface) *s
 	return stats
 }
 
-func number(n uint64) *uint64 { return &n }
-
 func less(a, b uint64) uint64 {
 	if b > a {
 		return 0
@@ -263,9 +262,4 @@ func less(a, b uint64) uint64 {
 	return a - b
 }
 
-func at(t *timestamppb.Timestamp) metav1.Time {
-	if t == nil {
-		return metav1.Time{}
-	}
-	return metav1.NewTime(t.AsTime())
-}
+func at(t *timestamppb.Timestamp) metav1.Time { return metav1.NewTime(wire.TimeOf(t)) }

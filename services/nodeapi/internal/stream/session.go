@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/auth"
 	"github.com/sextant-node/sextant/services/nodeapi/internal/callerlog"
@@ -90,15 +91,10 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
-		webSockets: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_websocket_streaming_requests_total",
-			Help: "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
-		}, []string{"subresource"}),
-		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sextant_nodeapi_sessions", Help: "Sessions into pods that are open, by kind.",
-		}, []string{"kind"}),
+	to := metric.In(registry)
+	return &metrics{
+		webSockets: to.Counters("kubelet_websocket_streaming_requests_total",
+			"Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.", "subresource"),
+		open: to.Gauges("sextant_nodeapi_sessions", "Sessions into pods that are open, by kind.", "kind"),
 	}
-	registry.MustRegister(m.webSockets, m.open)
-	return m
 }

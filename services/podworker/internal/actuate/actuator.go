@@ -3,6 +3,7 @@
 package actuate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,10 +35,7 @@ type Config struct {
 }
 
 func (c Config) rootDir() string {
-	if c.RootDir == "" {
-		return pod.DefaultRootDir
-	}
-	return c.RootDir
+	return cmp.Or(c.RootDir, pod.DefaultRootDir)
 }
 
 // Deps is what an Actuator works with.
@@ -110,30 +108,19 @@ type requests struct {
 type sandboxes struct{ requests }
 
 // New makes an Actuator. It does nothing before it is called.
-func New(cfg Config, deps Deps) (*Actuator, error) {
-	if cfg.PodLogsDir == "" {
-		cfg.PodLogsDir = pod.DefaultPodLogsDir
-	}
-	if cfg.LegacyLogsDir == "" {
-		cfg.LegacyLogsDir = pod.LegacyContainerLogs
-	}
+func New(cfg Config, deps Deps) *Actuator {
+	cfg.PodLogsDir = cmp.Or(cfg.PodLogsDir, pod.DefaultPodLogsDir)
+	cfg.LegacyLogsDir = cmp.Or(cfg.LegacyLogsDir, pod.LegacyContainerLogs)
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
 	}
 	records := pullrecord.NewStore(filepath.Join(cfg.rootDir(), "image_manager"))
-	m, err := newMetrics(deps.Metrics, records)
-	if err != nil {
-		return nil, fmt.Errorf("actuator metrics: %w", err)
-	}
-	plugins, err := credprovider.New(credprovider.Deps{Accounts: deps.Accounts, Clock: deps.Clock, Log: deps.Log, Metrics: deps.Metrics})
-	if err != nil {
-		return nil, fmt.Errorf("credential provider metrics: %w", err)
-	}
+	plugins := credprovider.New(credprovider.Deps{Accounts: deps.Accounts, Clock: deps.Clock, Log: deps.Log, Metrics: deps.Metrics})
 	a := &Actuator{}
-	a.core = core{cfg: cfg, layout: pod.Layout{Root: cfg.RootDir}, deps: deps, log: deps.Log, metrics: m, host: newHost()}
+	a.core = core{cfg: cfg, layout: pod.Layout{Root: cfg.RootDir}, deps: deps, log: deps.Log, metrics: newMetrics(deps.Metrics, records), host: newHost()}
 	a.pulls, a.plugins, a.records = queue.New(deps.Clock), plugins, records
 	a.users, a.stops = userns.New(a.layout, sandboxUsers(deps.Runtime), deps.Log), map[string]*stop{}
-	return a, nil
+	return a
 }
 
 var errNoConfig = errors.New("the kubelet configuration is not known yet")

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // RemoveDeadLinks removes legacy links to logs that are gone, as a kubelet does with each
@@ -27,7 +29,7 @@ func (a *Actuator) RemoveDeadLinks(live map[string]bool) error {
 		if _, gone := os.Stat(path); !errors.Is(gone, fs.ErrNotExist) {
 			continue
 		}
-		if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+		if failed := file.Remove(path); failed != nil {
 			err = errors.Join(err, failed)
 		}
 	}

@@ -82,7 +82,7 @@ func (a *files) removePodDir(p *v1.Pod) error {
 	ids := a.layout.UserNamespace(p.UID)
 	aside, _ := filepath.Glob(ids + ".damaged-*") // the pattern is a good one
 	for _, path := range append(aside, a.layout.EtcHosts(p.UID), ids, ids+file.Half) {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := file.Remove(path); err != nil {
 			return err
 		}
 	}
@@ -93,10 +93,7 @@ func (a *files) removePodDir(p *v1.Pod) error {
 			return err
 		}
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return file.Remove(dir)
 }
 
 // removeEmpty removes a directory and directories in it as far as they are
@@ -137,7 +134,7 @@ func (a *files) removeLinks(p *v1.Pod, logs string) error {
 		if target, err := os.Readlink(link); err != nil || !strings.HasPrefix(target, logs+"/") {
 			continue
 		}
-		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := file.Remove(link); err != nil {
 			failed = errors.Join(failed, err)
 		}
 	}

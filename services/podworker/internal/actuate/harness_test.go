@@ -130,15 +130,11 @@ func start(t *testing.T, stepped bool, images ...fakecri.Image) *node {
 	}
 	n.rt = fakecri.Start(t, cfg)
 	conn := n.rt.Conn(t)
-	var err error
-	n.Actuator, err = New(Config{RootDir: filepath.Join(n.root, "kubelet"), PodLogsDir: filepath.Join(n.root, "pods"), LegacyLogsDir: filepath.Join(n.root, "containers")}, Deps{
+	n.Actuator = New(Config{RootDir: filepath.Join(n.root, "kubelet"), PodLogsDir: filepath.Join(n.root, "pods"), LegacyLogsDir: filepath.Join(n.root, "containers")}, Deps{
 		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn),
 		Lookups: n.facts, Configuration: fixed{n.conf}, Events: n.events, Subpaths: &binder{}, Clock: real, Log: slog.New(slog.DiscardHandler),
 		Metrics: n.metrics,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return n
 }
 

@@ -3,6 +3,7 @@
 package actuate
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -189,9 +190,7 @@ func hookURL(h hook) (*url.URL, error) {
 	if err != nil {
 		u = &url.URL{Path: action.Path}
 	}
-	if port == 0 {
-		port = 80
-	}
+	port = cmp.Or(port, 80)
 	u.Scheme, u.Host = scheme, net.JoinHostPort(host, strconv.Itoa(port))
 	return u, nil
 }

@@ -328,11 +328,9 @@ func (a *images) imageUser(ctx context.Context, ref string) (pod.ImageUser, erro
 func userOf(image *runtimeapi.Image) pod.ImageUser {
 	switch {
 	case image.GetUid() != nil:
-		uid := image.GetUid().GetValue()
-		return pod.ImageUser{UID: &uid}
+		return pod.ImageUser{UID: new(image.GetUid().GetValue())}
 	case image.GetUsername() != "":
 		return pod.ImageUser{Name: image.GetUsername()}
 	}
-	root := int64(0)
-	return pod.ImageUser{UID: &root}
+	return pod.ImageUser{UID: new(int64(0))}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullrecord"
 )
@@ -28,54 +29,36 @@ type metrics struct {
 	sleepsCutShort   prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, records *pullrecord.Store) (*metrics, error) {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+func newMetrics(r prometheus.Registerer, records *pullrecord.Store) *metrics {
+	to := metric.In(r)
+	if r != nil {
+		r.MustRegister(onDisk{records})
 	}
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	seconds := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	}
-	m := &metrics{
-		sandboxSeconds: seconds("kubelet_run_podsandbox_duration_seconds", "Duration of starting a sandbox in seconds.", prometheus.DefBuckets, "runtime_handler"),
-		sandboxErrors:  counters("kubelet_run_podsandbox_errors_total", "Sandboxes that failed to start.", "runtime_handler"),
-		pods:           counter("kubelet_started_pods_total", "Sandboxes started or tried."),
-		podErrors:      counter("kubelet_started_pods_errors_total", "Sandboxes that failed to start."),
-		containers:     counters("kubelet_started_containers_total", "Containers started or tried.", "container_type"),
-		containerErrors: counters("kubelet_started_containers_errors_total", "Containers that failed to start, by reason.",
+	return &metrics{
+		sandboxSeconds: to.Histograms("kubelet_run_podsandbox_duration_seconds", "Duration of starting a sandbox in seconds.", nil, "runtime_handler"),
+		sandboxErrors:  to.Counters("kubelet_run_podsandbox_errors_total", "Sandboxes that failed to start.", "runtime_handler"),
+		pods:           to.Counter("kubelet_started_pods_total", "Sandboxes started or tried."),
+		podErrors:      to.Counter("kubelet_started_pods_errors_total", "Sandboxes that failed to start."),
+		containers:     to.Counters("kubelet_started_containers_total", "Containers started or tried.", "container_type"),
+		containerErrors: to.Counters("kubelet_started_containers_errors_total", "Containers that failed to start, by reason.",
 			"container_type", "code"),
 		userPods: userPods{
-			started:  counter("kubelet_started_user_namespaced_pods_total", "Sandboxes with a user namespace started or tried."),
-			failures: counter("kubelet_started_user_namespaced_pods_errors_total", "Pods with a user namespace whose sandbox, images or containers failed to start."),
+			started:  to.Counter("kubelet_started_user_namespaced_pods_total", "Sandboxes with a user namespace started or tried."),
+			failures: to.Counter("kubelet_started_user_namespaced_pods_errors_total", "Pods with a user namespace whose sandbox, images or containers failed to start."),
 			pods:     map[types.UID]userStart{},
 		},
-		pullSeconds: seconds("kubelet_image_pull_duration_seconds", "Duration of image pulls in seconds, waiting included.",
+		pullSeconds: to.Histograms("kubelet_image_pull_duration_seconds", "Duration of image pulls in seconds, waiting included.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
-		ensureImage: counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for.",
+		ensureImage: to.Counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for.",
 			"pull_policy", "present_locally", "pull_required"),
-		mustPull: counters("kubelet_imagemanager_image_mustpull_checks_total", "Present images asked for, by why they may be used or not.",
+		mustPull: to.Counters("kubelet_imagemanager_image_mustpull_checks_total", "Present images asked for, by why they may be used or not.",
 			"result"),
-		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes asked for."),
-		imageVolumesGood: counter("kubelet_image_volume_mounted_succeed_total", "Image volumes mounted."),
-		imageVolumesBad:  counter("kubelet_image_volume_mounted_errors_total", "Image volumes that failed to mount."),
-		hookFallbacks:    counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS lifecycle hooks that were answered in plain HTTP."),
-		sleepsCutShort:   counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that ended with their container's time."),
+		imageVolumes:     to.Counter("kubelet_image_volume_requested_total", "Image volumes asked for."),
+		imageVolumesGood: to.Counter("kubelet_image_volume_mounted_succeed_total", "Image volumes mounted."),
+		imageVolumesBad:  to.Counter("kubelet_image_volume_mounted_errors_total", "Image volumes that failed to mount."),
+		hookFallbacks:    to.Counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS lifecycle hooks that were answered in plain HTTP."),
+		sleepsCutShort:   to.Counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that ended with their container's time."),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{
-		m.sandboxSeconds, m.sandboxErrors, m.pods, m.podErrors, m.containers, m.containerErrors, m.userPods.started, m.userPods.failures,
-		m.pullSeconds, m.ensureImage, m.mustPull, m.imageVolumes, m.imageVolumesGood, m.imageVolumesBad,
-		m.hookFallbacks, m.sleepsCutShort, onDisk{records},
-	} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
 // containerType is the label the kubelet uses for a kind of container.

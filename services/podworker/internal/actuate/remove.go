@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"google.golang.org/grpc/codes"
@@ -15,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/reason"
 )
@@ -76,13 +75,11 @@ func removeLogs(log string) error {
 	if err != nil {
 		return fmt.Errorf("rotated logs of %s: %w", log, err)
 	}
-	var failed error
-	for _, file := range append(rotated, log) {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			failed = errors.Join(failed, err)
-		}
+	var failed []error
+	for _, path := range append(rotated, log) {
+		failed = append(failed, file.Remove(path))
 	}
-	return failed
+	return errors.Join(failed...)
 }
 
 // globQuote takes a path's characters literally.
@@ -104,7 +101,7 @@ func (a *files) unlink(s *runtimeapi.ContainerStatus) error {
 		return nil
 	}
 	link := pod.LegacyLogLink(a.cfg.LegacyLogsDir, info.Pod.Name, info.Pod.Namespace, info.Name, s.GetId())
-	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := file.Remove(link); err != nil {
 		return fmt.Errorf("failed to remove container %q log legacy symbolic link %q: %w", s.GetId(), link, err)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // sharedMode lets every user of a container read the file.
@@ -24,7 +26,7 @@ func writeShared(path string, content []byte) error {
 	if err == nil || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errNotRegular) && !errors.Is(err, unix.ELOOP) {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := file.Remove(path); err != nil {
 		return err
 	}
 	return rewrite(path, os.O_CREATE|os.O_EXCL, content)

@@ -3,6 +3,7 @@
 package actuate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -225,11 +226,7 @@ func (a *stopper) stopInRuntime(ctx context.Context, s *stop, id string) error {
 }
 
 func (a *stopper) killing(ctx context.Context, spec KillSpec) {
-	message := spec.Message
-	if message == "" {
-		message = "Stopping container " + spec.Container
-	}
-	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Killing", message)
+	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Killing", cmp.Or(spec.Message, "Stopping container "+spec.Container))
 }
 
 // preStop runs the hook until the context "within" ends, unless there is none or no grace. What

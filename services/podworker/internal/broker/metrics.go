@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sextant-node/sextant/pkg/metric"
 )
 
 // metrics are the kubelet's, so that its dashboards and alerts go on working.
@@ -14,32 +16,14 @@ type metrics struct {
 	seconds       *prometheus.HistogramVec
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	labels := []string{"operation_type"}
-	m := &metrics{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_runtime_operations_total",
-			Help: "Calls to the container runtime by operation.",
-		}, labels),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_runtime_operations_errors_total",
-			Help: "Calls to the container runtime that failed, by operation.",
-		}, labels),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kubelet_runtime_operations_duration_seconds",
-			Help:    "Duration of calls to the container runtime in seconds, by operation.",
-			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
-		}, labels),
+func newMetrics(r prometheus.Registerer) *metrics {
+	to := metric.In(r)
+	return &metrics{
+		total:  to.Counters("kubelet_runtime_operations_total", "Calls to the container runtime by operation.", "operation_type"),
+		failed: to.Counters("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed, by operation.", "operation_type"),
+		seconds: to.Histograms("kubelet_runtime_operations_duration_seconds", "Duration of calls to the container runtime in seconds, by operation.",
+			prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.total, m.failed, m.seconds} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
 // observe counts a call when it begins; the function returned, when it ended.

@@ -3,6 +3,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,15 +22,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if cfg.Timeout == nil {
 		cfg.Timeout = func() time.Duration { return DefaultTimeout }
 	}
-	if cfg.Starts == (queue.Rules{}) {
-		cfg.Starts = DefaultStarts
-	}
-	if cfg.Removals == (queue.Rules{}) {
-		cfg.Removals = DefaultRemovals
-	}
-	if cfg.Finish == 0 {
-		cfg.Finish = DefaultFinish
-	}
+	cfg.Starts = cmp.Or(cfg.Starts, DefaultStarts)
+	cfg.Removals = cmp.Or(cfg.Removals, DefaultRemovals)
+	cfg.Finish = cmp.Or(cfg.Finish, DefaultFinish)
 	runtimeSocket, err := endpoint("container-runtime-endpoint", cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
@@ -53,9 +48,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 			return rpc.Denied.Errorf("prober may run no command")
 		}
 	}
-	if b.metrics, err = newMetrics(deps.Metrics); err != nil {
-		return nil, fmt.Errorf("broker metrics: %w", err)
-	}
+	b.metrics = newMetrics(deps.Metrics)
 	if b.runtime, err = dial(runtimeSocket, b.inProcess); err != nil {
 		return nil, fmt.Errorf("container-runtime-endpoint: %w", err)
 	}

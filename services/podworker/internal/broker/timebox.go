@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/wire"
 )
 
@@ -46,10 +46,7 @@ func (b *Broker) open(ctx context.Context, request *frame) *timebox {
 		return nil
 	}
 	limit := pod.Seconds(r.GetTimeout())
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return nil
-	}
+	begun := service.SinceBoot()
 	r.Timeout = int64((limit + backstop) / time.Second)
 	longer, err := wire.Marshal(&r)
 	if err != nil {
@@ -61,7 +58,7 @@ func (b *Broker) open(ctx context.Context, request *frame) *timebox {
 		err := box.reap(func() error {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reapTimeout)
 			defer cancel()
-			return b.reaper.EndExec(ctx, r.GetContainerId(), r.GetCmd(), time.Duration(now.Nano()))
+			return b.reaper.EndExec(ctx, r.GetContainerId(), r.GetCmd(), begun)
 		})
 		if err != nil && !rpc.Is(err, rpc.NotFound) {
 			b.log.WarnContext(ctx, "command not ended in time", "container", r.GetContainerId(), "error", err.Error())

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/signal"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
@@ -76,7 +77,7 @@ type Keeper struct {
 }
 
 // New makes a Keeper; Run makes it work.
-func New(deps Deps) (*Keeper, error) {
+func New(deps Deps) *Keeper {
 	if deps.Disk == nil {
 		deps.Disk = StatFS
 	}
@@ -86,18 +87,10 @@ func New(deps Deps) (*Keeper, error) {
 	if deps.Unread == nil {
 		deps.Unread = func() bool { return false }
 	}
-	k := &Keeper{
+	return &Keeper{
 		deps: deps, pulled: signal.New(), began: deps.Clock.Now(),
-		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_image_garbage_collected_total", Help: "Images removed, by reason.",
-		}, []string{"reason"}),
+		removed: metric.In(deps.Metrics).Counters("kubelet_image_garbage_collected_total", "Images removed, by reason.", "reason"),
 	}
-	if deps.Metrics != nil {
-		if err := deps.Metrics.Register(k.removed); err != nil {
-			return nil, fmt.Errorf("image metrics: %w", err)
-		}
-	}
-	return k, nil
 }
 
 // Pulled says that an image was pulled: list soon.

@@ -184,16 +184,12 @@ func newHouse(t *testing.T, images ...fakecri.Image) *house {
 	kubeletconfig.SetDefaults(&h.cfg.Kubelet)
 	*h.cfg.Kubelet.ImageGCLowThresholdPercent = 60
 	h.rt = fakecri.Start(t, fakecri.Config{Images: images, SandboxImage: "sandbox:1"})
-	var err error
-	h.Keeper, err = New(Deps{
+	h.Keeper = New(Deps{
 		Runtime: runtimeapi.NewRuntimeServiceClient(h.rt.Conn(t)), Images: runtimeapi.NewImageServiceClient(h.rt.Conn(t)), Feed: h.feed, Config: func() *kubeletconfig.Config { return h.cfg },
 		Used: func() (Used, bool) { return h.used, h.known }, Unread: func() bool { return h.unread }, Disk: func(string) (Disk, error) { return h.disk, nil },
 		Tell:  func(_ context.Context, reason, message string) { h.told = append(h.told, reason+": "+message) },
 		Clock: h.clock, Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return h
 }
 

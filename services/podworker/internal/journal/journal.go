@@ -10,7 +10,6 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -78,22 +77,15 @@ func Open(cfg store.Config) (j *Journal, damage *store.Damage, err error) {
 	if err != nil {
 		return nil, damage, err
 	}
-	pods, err := store.NewTable(s, "pods", store.JSON[Record]())
-	if err != nil {
-		return nil, damage, errors.Join(err, s.Close())
-	}
-	config, err := store.NewTable(s, "config", store.Codec[[]byte]{
-		Marshal:   func(b []byte) ([]byte, error) { return b, nil },
-		Unmarshal: func(b []byte) ([]byte, error) { return append([]byte(nil), b...), nil },
-	})
-	if err != nil {
-		return nil, damage, errors.Join(err, s.Close())
-	}
-	node, err := store.NewTable(s, "node", store.JSON[shutdown.State]())
-	if err != nil {
-		return nil, damage, errors.Join(err, s.Close())
-	}
-	return &Journal{Intact: statErr == nil && damage == nil && s.State().Trouble == nil, store: s, pods: pods, config: config, node: node}, damage, nil
+	return &Journal{
+		Intact: statErr == nil && damage == nil && s.State().Trouble == nil, store: s,
+		pods: store.NewTable(s, "pods", store.JSON[Record]()),
+		config: store.NewTable(s, "config", store.Codec[[]byte]{
+			Marshal:   func(b []byte) ([]byte, error) { return b, nil },
+			Unmarshal: func(b []byte) ([]byte, error) { return append([]byte(nil), b...), nil },
+		}),
+		node: store.NewTable(s, "node", store.JSON[shutdown.State]()),
+	}, damage, nil
 }
 
 // All reads every record.

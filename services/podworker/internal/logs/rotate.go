@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
 
@@ -311,7 +312,7 @@ func (r *Rotator) carryOut(ctx context.Context, c Container, p Plan) error {
 		return r.reopen(ctx, c.ID)
 	}
 	for _, path := range p.Remove {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := file.Remove(path); err != nil {
 			return err
 		}
 	}
@@ -378,7 +379,7 @@ func compress(path string) (err error) {
 		return fmt.Errorf("%s is not a regular file", path)
 	}
 	tmp := path + tmpSuffix
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := file.Remove(tmp); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -196,11 +197,7 @@ func mergeOptions(existing []string, more []v1.PodDNSConfigOption) []string {
 		l.setText(o)
 	}
 	for _, o := range more {
-		value := ""
-		if o.Value != nil {
-			value = *o.Value
-		}
-		l.set(o.Name, value)
+		l.set(o.Name, ptr.Deref(o.Value, ""))
 	}
 	return l.strings()
 }

@@ -5,6 +5,7 @@ package netfile
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -62,10 +63,5 @@ func writeAliases(b *bytes.Buffer, aliases []v1.HostAlias) {
 // NeedsHosts reports whether the node provides /etc/hosts to a container: not when the
 // container mounts something there itself.
 func NeedsHosts(c *v1.Container) bool {
-	for _, m := range c.VolumeMounts {
-		if m.MountPath == "/etc/hosts" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.MountPath == "/etc/hosts" })
 }

@@ -7,6 +7,7 @@ package observe
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -116,15 +117,6 @@ func (r *Record) Pod() *v1.Pod {
 
 // Alive reports whether anything in the record runs.
 func (r *Record) Alive() bool {
-	for _, s := range r.Sandboxes {
-		if s.Ready {
-			return true
-		}
-	}
-	for _, c := range r.Containers {
-		if c.State == step.Running || c.State == step.Unknown {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Sandboxes, func(s step.Sandbox) bool { return s.Ready }) ||
+		slices.ContainsFunc(r.Containers, func(c step.Instance) bool { return c.State == step.Running || c.State == step.Unknown })
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/signal"
+	"github.com/sextant-node/sextant/pkg/wire"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 )
 
@@ -182,13 +183,9 @@ func (p *Pulls) publish(ctx context.Context) {
 }
 
 func (one *Pull) wire() *podworkerv1.Pull {
-	m := &podworkerv1.Pull{Container: one.container, Image: one.image, Queued: !one.running, Since: timestamppb.New(one.since)}
+	m := &podworkerv1.Pull{Container: one.container, Image: one.image, Queued: !one.running, Since: timestamppb.New(one.since), ReadAt: wire.Time(one.read)}
 	if one.now != nil && one.before != nil {
-		grown := int64(*one.now) - int64(*one.before)
-		m.StoreGrownBytes = &grown
-	}
-	if !one.read.IsZero() {
-		m.ReadAt = timestamppb.New(one.read)
+		m.StoreGrownBytes = new(int64(*one.now) - int64(*one.before))
 	}
 	return m
 }

@@ -3,6 +3,7 @@
 package step
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,15 +35,8 @@ func (p *agenda) cancel(key Key) {
 // flying reports whether an action is under way, or being cancelled, or planned
 // just now.
 func (p *agenda) flying(key Key) bool {
-	if _, ok := p.in.Flights[key]; ok {
-		return true
-	}
-	for _, a := range p.plan.Start {
-		if a.Key() == key {
-			return true
-		}
-	}
-	return false
+	_, under := p.in.Flights[key]
+	return under || slices.ContainsFunc(p.plan.Start, func(a Action) bool { return a.Key() == key })
 }
 
 // queued reports whether an action under way waits for its turn.
@@ -133,11 +127,7 @@ func (p *agenda) remove(a Action) {
 // refresh asks for a record that is newer than what this process created.
 func (p *agenda) refresh() {
 	p.plan.Refresh = true
-	message := p.in.Observed.RefreshError
-	if message == "" {
-		message = "what the runtime has is read again"
-	}
-	p.wait("pleg", "observe", message)
+	p.wait("pleg", "observe", cmp.Or(p.in.Observed.RefreshError, "what the runtime has is read again"))
 }
 
 // lookAgain asks for another record from time to time.

@@ -235,8 +235,7 @@ func (p *containers) run(c *v1.Container, active *Sandbox, ref string) {
 	if _, at, ok := p.ended(c.Name); ok {
 		facts.Crash = p.in.Settings.Crash.Next(facts.Crash, at, p.in.Now)
 	}
-	size := pod.SizeOf(p.pod, c)
-	facts.Size = &size
+	facts.Size = new(pod.SizeOf(p.pod, c))
 	p.f.Containers[c.Name] = facts
 	delete(p.f.Images, Action{Kind: Pull, Container: c.Name}.Key())
 	p.start(Action{Kind: Start, Container: c.Name, Sandbox: active.ID, Attempt: p.attempt(c.Name), Image: c.Image, Ref: ref})

@@ -3,6 +3,7 @@
 package step
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -259,16 +260,13 @@ type Failure struct {
 func (f Facts) clone() Facts {
 	c := f
 	if f.Admitted != nil {
-		a := *f.Admitted
-		c.Admitted = &a
+		c.Admitted = new(*f.Admitted)
 	}
 	if f.Rejected != nil {
-		r := *f.Rejected
-		c.Rejected = &r
+		c.Rejected = new(*f.Rejected)
 	}
 	if f.Termination != nil {
-		t := *f.Termination
-		c.Termination = &t
+		c.Termination = new(*f.Termination)
 	}
 	c.Containers = cloneMap(f.Containers)
 	c.Kills = cloneMap(f.Kills)
@@ -281,9 +279,7 @@ func (f Facts) clone() Facts {
 	c.Pinned = cloneMap(f.Pinned)
 	c.Told = cloneMap(f.Told)
 	c.ToldAt = cloneMap(f.ToldAt)
-	if c.State == "" {
-		c.State = Pending
-	}
+	c.State = cmp.Or(c.State, Pending)
 	return c
 }
 

@@ -4,6 +4,7 @@ package step
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -137,12 +138,7 @@ func (p *images) pulling(c *v1.Container) bool {
 			return true
 		}
 	}
-	for _, a := range p.plan.Start {
-		if a.Kind == Pull && a.Container == c.Name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.plan.Start, func(a Action) bool { return a.Kind == Pull && a.Container == c.Name })
 }
 
 // coming says that the container is on its way: what is waited for is the

@@ -118,8 +118,7 @@ func (p *resizes) noteSizes() {
 		if o := p.newest(c.Name, ""); kind == pod.Ephemeral || facts.Size != nil || o == nil || !p.live(o) {
 			continue
 		}
-		size := pod.SizeOf(p.pod, c)
-		facts.Size = &size
+		facts.Size = new(pod.SizeOf(p.pod, c))
 		p.f.Containers[c.Name] = facts
 	}
 }

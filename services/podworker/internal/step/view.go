@@ -70,12 +70,7 @@ func (v view) aliveContainers() bool {
 
 // alive reports whether anything of the pod runs.
 func (v view) alive() bool {
-	for _, s := range v.in.Observed.Sandboxes {
-		if s.Ready && !v.f.Stopped[s.ID] {
-			return true
-		}
-	}
-	return v.aliveContainers()
+	return slices.ContainsFunc(v.in.Observed.Sandboxes, func(s Sandbox) bool { return s.Ready && !v.f.Stopped[s.ID] }) || v.aliveContainers()
 }
 
 // exit is how an instance ended, as restart decisions want it.

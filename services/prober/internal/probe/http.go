@@ -81,10 +81,7 @@ func (p *Prober) request(ctx context.Context, action *v1.HTTPGetAction, s Subjec
 	if err != nil { // a path that is no URL is sent as it is
 		target = &url.URL{Path: action.Path}
 	}
-	target.Scheme = strings.ToLower(string(action.Scheme))
-	if target.Scheme == "" {
-		target.Scheme = "http"
-	}
+	target.Scheme = cmp.Or(strings.ToLower(string(action.Scheme)), "http")
 	target.Host = net.JoinHostPort(host, strconv.Itoa(port))
 	if !strings.HasPrefix(target.Path, "/") {
 		target.Path = "/" + target.Path

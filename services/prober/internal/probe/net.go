@@ -15,6 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 )
@@ -48,11 +49,7 @@ func (p *Prober) grpc(ctx context.Context, action *v1.GRPCAction, s Subject) Out
 		return failed("%v", err)
 	}
 	defer conn.Close() //nolint:errcheck // one call only
-	service := ""
-	if action.Service != nil {
-		service = *action.Service
-	}
-	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: ptr.Deref(action.Service, "")}, grpc.WaitForReady(true))
 	if err != nil {
 		switch st := status.Convert(err); st.Code() {
 		case codes.Unimplemented:

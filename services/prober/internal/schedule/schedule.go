@@ -7,6 +7,7 @@ package schedule
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -335,14 +336,7 @@ func (s *Schedule) Verdicts(uid string) map[Key]Verdict {
 }
 
 // Keys sorts the keys of a set of verdicts.
-func Keys(verdicts map[Key]Verdict) []Key {
-	keys := make([]Key, 0, len(verdicts))
-	for key := range verdicts {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, Key.compare)
-	return keys
-}
+func Keys(verdicts map[Key]Verdict) []Key { return slices.SortedFunc(maps.Keys(verdicts), Key.compare) }
 
 // queue is a heap of probes by due time.
 type queue []*probe

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Targets are the probes of a pod against the containers that run now.
@@ -40,8 +42,7 @@ func Targets(p *v1.Pod, containers []*runtimeapi.ContainerStatus) []Target {
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways { // KEP-753 sidecar
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
 			add(c)
 		}
 	}

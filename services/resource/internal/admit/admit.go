@@ -278,14 +278,7 @@ func hostPorts(p *v1.Pod) []hostPort {
 			if port.HostPort <= 0 {
 				continue
 			}
-			h := hostPort{port.Protocol, port.HostIP, port.HostPort}
-			if h.protocol == "" {
-				h.protocol = v1.ProtocolTCP
-			}
-			if h.ip == "" {
-				h.ip = "0.0.0.0"
-			}
-			ports = append(ports, h)
+			ports = append(ports, hostPort{cmp.Or(port.Protocol, v1.ProtocolTCP), cmp.Or(port.HostIP, "0.0.0.0"), port.HostPort})
 		}
 	}
 	return ports

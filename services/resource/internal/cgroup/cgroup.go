@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -55,15 +56,7 @@ func resources(v Values) *cgroups.Resources {
 			r.CpuWeight = pod.SharesToWeight(*v.CPUShares)
 		}
 	}
-	if v.CPUQuota != nil {
-		r.CpuQuota = *v.CPUQuota
-	}
-	if v.CPUPeriod != nil {
-		r.CpuPeriod = *v.CPUPeriod
-	}
-	if v.Memory != nil {
-		r.Memory = *v.Memory
-	}
+	r.CpuQuota, r.CpuPeriod, r.Memory = ptr.Deref(v.CPUQuota, 0), ptr.Deref(v.CPUPeriod, 0), ptr.Deref(v.Memory, 0)
 	r.PidsLimit, r.Unified = v.PIDs, v.Unified
 	if v.HugePages != nil && hugePagesControlled() {
 		// A pod gets none of the sizes it does not ask for.

@@ -145,7 +145,7 @@ func (d *distributor) carryOut(p *picker, s share) bool {
 		if len(free) < n {
 			return false
 		}
-		cpus, err := pack(p.machine, p.options, idsOf(free), n)
+		cpus, err := pack(p.machine, p.options, layout.Set(free), n)
 		if err != nil {
 			return false
 		}
@@ -170,14 +170,6 @@ func (d *distributor) carryOut(p *picker, s share) bool {
 	}
 	*p = try
 	return true
-}
-
-func idsOf(cpus []layout.CPU) cpuset.CPUSet {
-	ids := make([]int, 0, len(cpus))
-	for _, c := range cpus {
-		ids = append(ids, c.ID)
-	}
-	return cpuset.New(ids...)
 }
 
 // deviation is the standard deviation, mean and result rounded to three decimals: what

@@ -241,12 +241,12 @@ func (c *Choice) pick(name string, n int, affinity topology.Hint) ([]Device, err
 		}
 	}
 	if picked.needs() < len(aligned) {
-		c.preferred(&picked, name, aligned, aligned)
+		c.preferred(&picked, name, aligned)
 		picked.take(aligned...)
 		return picked.sorted(), nil
 	}
 	picked.take(aligned...)
-	c.preferred(&picked, name, free, free)
+	c.preferred(&picked, name, free)
 	picked.take(unaligned...)
 	picked.take(anywhere...)
 	return picked.sorted(), nil
@@ -267,16 +267,16 @@ func split(free []Device, affinity topology.Hint) (aligned, unaligned, anywhere 
 	return aligned, unaligned, anywhere
 }
 
-// preferred takes what the plugin prefers of some devices and is in within.
-func (c *Choice) preferred(p *picking, name string, of, within []Device) {
+// preferred takes what the plugin prefers of some devices.
+func (c *Choice) preferred(p *picking, name string, of []Device) {
 	if p.needs() == 0 || c.Prefer == nil || !p.resource.Prefers {
 		return
 	}
 	must := slices.Sorted(slices.Values(IDs(p.devices)))
 	all := sets.New(IDs(of)...).Insert(must...)
 	for _, id := range c.Prefer(Question{Resource: name, Available: sets.List(all), Must: must, Size: p.size}) {
-		if i := slices.IndexFunc(within, func(d Device) bool { return d.ID == id }); i >= 0 {
-			p.take(within[i])
+		if i := slices.IndexFunc(of, func(d Device) bool { return d.ID == id }); i >= 0 {
+			p.take(of[i])
 		}
 	}
 }

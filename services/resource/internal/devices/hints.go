@@ -3,6 +3,7 @@
 package devices
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,12 +22,7 @@ func (c *Choice) Hints(p *v1.Pod, container *v1.Container) topology.Hints {
 // PodHints implements topology.Provider.
 func (c *Choice) PodHints(p *v1.Pod) topology.Hints {
 	numbers := c.podNumbers(p)
-	var names []string
-	for name := range numbers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return c.hints(names, numbers, func(string) sets.Set[string] { return nil })
+	return c.hints(slices.Sorted(maps.Keys(numbers)), numbers, func(string) sets.Set[string] { return nil })
 }
 
 // podNumbers are the most devices that a pod has at a time, by resource: those of its

@@ -3,6 +3,7 @@
 package devices
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -52,14 +53,7 @@ type Device struct {
 }
 
 // near reports whether a device is near one of the nodes that in accepts.
-func (d Device) near(in func(node int) bool) bool {
-	for _, n := range d.Nodes {
-		if in(n) {
-			return true
-		}
-	}
-	return false
-}
+func (d Device) near(in func(node int) bool) bool { return slices.ContainsFunc(d.Nodes, in) }
 
 // Resource is what the plugin of an extended resource offers.
 type Resource struct {

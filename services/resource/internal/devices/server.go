@@ -4,7 +4,6 @@ package devices
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +14,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pluginregistration"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/services/resource/internal/rootsocket"
@@ -53,7 +53,7 @@ func removeSockets(dir string) error {
 		if e.Type()&fs.ModeSocket == 0 {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := file.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}

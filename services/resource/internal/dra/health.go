@@ -60,10 +60,7 @@ type healths struct {
 
 func openHealths(s *store.Store, now func() time.Time) (*healths, error) {
 	h := &healths{now: now, drivers: map[string]map[string]report{}, kept: map[string]map[string]report{}, changed: map[string]bool{}, wake: signal.New()}
-	var err error
-	if h.table, err = store.NewTable(s, "dra-health", store.JSON[map[string]report]()); err != nil {
-		return nil, err
-	}
+	h.table = store.NewTable(s, "dra-health", store.JSON[map[string]report]())
 	kept, err := h.table.All()
 	if err != nil {
 		return nil, err

@@ -45,13 +45,8 @@ const sumsKey = "dra_manager_state"
 // openJournal reads what an earlier life, or a kubelet, left.
 func openJournal(s *store.Store, path, boot string, now time.Time, log *slog.Logger) (*journal, error) {
 	j := &journal{path: path, log: log, claims: map[string]*Claim{}}
-	var err error
-	if j.table, err = store.NewTable(s, "dra-claims", store.JSON[Claim]()); err != nil {
-		return nil, err
-	}
-	if j.sums, err = store.NewTable(s, "dra-file", store.JSON[sums]()); err != nil {
-		return nil, err
-	}
+	j.table = store.NewTable(s, "dra-claims", store.JSON[Claim]())
+	j.sums = store.NewTable(s, "dra-file", store.JSON[sums]())
 	kept, err := j.table.All()
 	if err != nil {
 		return nil, err

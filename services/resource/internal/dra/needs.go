@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // need is a ResourceClaim that a pod uses.
@@ -58,11 +59,7 @@ func needOf(p *v1.Pod, c *v1.PodResourceClaim) (need, error) {
 	}
 	for _, s := range p.Status.ResourceClaimStatuses {
 		if s.Name == c.Name {
-			n := need{entry: c.Name, generated: true}
-			if s.ResourceClaimName != nil {
-				n.claim = *s.ResourceClaimName
-			}
-			return n, nil
+			return need{entry: c.Name, claim: ptr.Deref(s.ResourceClaimName, ""), generated: true}, nil
 		}
 	}
 	return need{}, fmt.Errorf(`pod "%s/%s": ResourceClaim not created yet`, p.Namespace, p.Name)

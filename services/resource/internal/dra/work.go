@@ -391,8 +391,7 @@ func answers[R interface{ GetError() string }](method string, claims []*Claim, s
 func deviceOf(d *drav1.Device) Device {
 	is := Device{PoolName: d.GetPoolName(), DeviceName: d.GetDeviceName(), RequestNames: d.GetRequestNames(), CDIDeviceIDs: d.GetCdiDeviceIds()}
 	if id := d.ShareId; id != nil {
-		share := types.UID(*id)
-		is.ShareID = &share
+		is.ShareID = new(types.UID(*id))
 	}
 	return is
 }

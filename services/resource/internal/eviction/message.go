@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Annotations of the event of an evicted pod.
@@ -42,7 +44,7 @@ func shortage(p Pod, short v1.ResourceName, available string) (string, map[strin
 	}
 	var names, usages []string
 	for _, u := range p.Usage.Containers {
-		c := containerOf(p.Pod, u.Name)
+		c := pod.FindDeclared(p.Pod, u.Name)
 		if c == nil {
 			continue
 		}
@@ -51,8 +53,7 @@ func shortage(p Pod, short v1.ResourceName, available string) (string, map[strin
 		case short == v1.ResourceMemory:
 			used = bytes(u.Memory)
 		case short == v1.ResourceEphemeralStorage && u.Root != nil && u.Logs != nil:
-			sum := u.Root.Bytes + u.Logs.Bytes
-			used = bytes(&sum)
+			used = bytes(new(u.Root.Bytes + u.Logs.Bytes))
 		}
 		if larger("Container", c.Name, used, c.Resources.Requests[short]) {
 			names, usages = append(names, c.Name), append(usages, used.String())
@@ -68,15 +69,4 @@ func bytes(n *int64) *resource.Quantity {
 		return nil
 	}
 	return resource.NewQuantity(*n, resource.BinarySI)
-}
-
-func containerOf(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

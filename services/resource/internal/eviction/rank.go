@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -57,7 +58,7 @@ func Rank(pods []Pod, signal string, layout Layout) []Pod {
 			if p.Usage == nil {
 				return 0, false
 			}
-			return valueOf(p.Usage.Memory), true
+			return ptr.Deref(p.Usage.Memory, 0), true
 		}
 		orders = overRequest(memory, func(p Pod) int64 { return requestOf(p, v1.ResourceMemory) }, func(p Pod) int64 { return requestOf(p, v1.ResourceMemory) })
 	case pids:
@@ -115,25 +116,11 @@ func overRequest(usage func(Pod) (int64, bool), exceeded, request func(Pod) int6
 	}
 }
 
-func priority(a, b Pod) int { return cmp.Compare(priorityOf(a), priorityOf(b)) }
-
-func priorityOf(p Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
-}
+func priority(a, b Pod) int { return cmp.Compare(pod.Priority(a.Pod), pod.Priority(b.Pod)) }
 
 func requestOf(p Pod, name v1.ResourceName) int64 {
 	q := pod.Requests(p.Pod)[name]
 	return q.Value()
-}
-
-func valueOf(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 // parts of a pod's usage of disk.

@@ -5,6 +5,7 @@ package gauge
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,10 +112,7 @@ func FileSystemOf(dir string) (*resourcev1.FileSystem, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return nil, fmt.Errorf("file system of %s: %w", dir, err)
 	}
-	size := uint64(st.Frsize)
-	if size == 0 {
-		size = uint64(st.Bsize)
-	}
+	size := cmp.Or(uint64(st.Frsize), uint64(st.Bsize))
 	return &resourcev1.FileSystem{
 		Mountpoint: dir, Capacity: st.Blocks * size, Available: st.Bavail * size, Used: (st.Blocks - st.Bfree) * size,
 		Inodes: st.Files, InodesFree: st.Ffree, InodesUsed: st.Files - st.Ffree,

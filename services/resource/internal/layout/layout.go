@@ -91,7 +91,7 @@ func New(cpus []CPU, memory []Memory) (*Layout, error) {
 }
 
 // All are the ids of all CPUs.
-func (l *Layout) All() cpuset.CPUSet { return set(l.CPUs) }
+func (l *Layout) All() cpuset.CPUSet { return Set(l.CPUs) }
 
 // Units are the ids of a level's units, ascending.
 func (l *Layout) Units(level Level) []int { return Units(l.CPUs, level) }
@@ -112,7 +112,7 @@ func (l *Layout) PerUnit(level Level) int { return len(l.CPUs) / len(l.Units(lev
 
 // In are the CPUs of these units of a level.
 func (l *Layout) In(level Level, units ...int) cpuset.CPUSet {
-	return set(In(l.CPUs, level, units...))
+	return Set(In(l.CPUs, level, units...))
 }
 
 // In are those of the CPUs that are part of these units of a level.
@@ -137,7 +137,8 @@ func (l *Layout) Of(ids cpuset.CPUSet) []CPU {
 	return of
 }
 
-func set(cpus []CPU) cpuset.CPUSet {
+// Set are the ids of CPUs.
+func Set(cpus []CPU) cpuset.CPUSet {
 	ids := make([]int, 0, len(cpus))
 	for _, c := range cpus {
 		ids = append(ids, c.ID)

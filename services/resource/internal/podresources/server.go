@@ -13,6 +13,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/services/resource/internal/rootsocket"
 )
 
@@ -73,9 +74,7 @@ type counters struct {
 
 func newCounters(r prometheus.Registerer) *counters {
 	counter := func(name, help string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server_api_version"})
-		r.MustRegister(c)
-		return c
+		return metric.In(r).Counters(name, help, "server_api_version")
 	}
 	return &counters{
 		all:             counter("kubelet_pod_resources_endpoint_requests_total", "Requests to the PodResources endpoint."),

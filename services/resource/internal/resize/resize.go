@@ -130,7 +130,7 @@ func Sort(all []Waiting) {
 	slices.SortStableFunc(all, func(a, b Waiting) int {
 		return cmp.Or(
 			compare(b.grows(), a.grows()),
-			cmp.Compare(priority(b.Desired), priority(a.Desired)),
+			cmp.Compare(pod.Priority(b.Desired), pod.Priority(a.Desired)),
 			compare(guaranteed(a.Desired), guaranteed(b.Desired)),
 			compare(!a.Since.IsZero(), !b.Since.IsZero()),
 			a.Since.Compare(b.Since),
@@ -153,13 +153,6 @@ func compare(a, b bool) int {
 func (w Waiting) grows() bool {
 	was, now := pod.Requests(w.Allocated), pod.Requests(w.Desired)
 	return now.Cpu().Cmp(*was.Cpu()) > 0 || now.Memory().Cmp(*was.Memory()) > 0
-}
-
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
 }
 
 func guaranteed(p *v1.Pod) bool { return pod.QOS(p) == v1.PodQOSGuaranteed }

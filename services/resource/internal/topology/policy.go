@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,10 +129,7 @@ func options(given map[string]string) (closest bool, most int, err error) {
 
 // Name is the policy's, as topologyManagerPolicy has it.
 func (p *Policy) Name() string {
-	if p.name == "" {
-		return None
-	}
-	return p.name
+	return cmp.Or(p.name, None)
 }
 
 // Guarantees reports whether what the policy admits is on one NUMA node.

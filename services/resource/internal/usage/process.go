@@ -4,8 +4,11 @@ package usage
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/utils/ptr"
 
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
@@ -13,11 +16,7 @@ import (
 // processes counts a cgroup's own, not those of cgroups below; threads are
 // counted with those below, by the kernel.
 func processes(src Source) *resourcev1.ProcessUsage {
-	p := &resourcev1.ProcessUsage{Threads: value(src, "pids", "pids.current")}
-	if limit := bound(src, "pids", "pids.max"); limit != nil {
-		p.ThreadsMax = *limit
-	}
-	return p
+	return &resourcev1.ProcessUsage{Threads: value(src, "pids", "pids.current"), ThreadsMax: ptr.Deref(bound(src, "pids", "pids.max"), 0)}
 }
 
 // ParsePIDs reads cgroup.procs.
@@ -81,12 +80,7 @@ func ParseInterfaces(text []byte) []*resourcev1.NetworkInterface {
 }
 
 func ignored(name string) bool {
-	for _, prefix := range []string{"lo", "veth", "docker", "nerdctl"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"lo", "veth", "docker", "nerdctl"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // ContainerID is the container a cgroup below a pod's belongs to, by the

@@ -142,51 +142,26 @@ func (s *Source) build() (*Clients, error) {
 	base.QPS = -1
 	s.count++
 	made := &Clients{Generation: s.count, Host: base.Host}
-	if made.Pods, err = made.core(base, Timeout); err != nil {
-		return nil, err
-	}
-	if made.Events, err = made.core(base, Timeout); err != nil {
-		return nil, err
+	for _, client := range []*corev1.CoreV1Interface{&made.Pods, &made.Events} {
+		if *client, err = separate(made, base, Timeout, corev1.NewForConfigAndClient); err != nil {
+			return nil, err
+		}
 	}
 	limit := HeartbeatTimeout
 	if s.cfg.Lease > 0 {
 		limit = min(limit, s.cfg.Lease)
 	}
 	for _, client := range []*kubernetes.Interface{&made.Heartbeat, &made.Lease} {
-		if *client, err = made.whole(base, limit); err != nil {
+		if *client, err = separate(made, base, limit, kubernetes.NewForConfigAndClient); err != nil {
 			return nil, err
 		}
 	}
 	return made, nil
 }
 
-func (c *Clients) whole(base *rest.Config, timeout time.Duration) (kubernetes.Interface, error) {
-	cfg, client, err := c.separate(base, timeout)
-	if err != nil {
-		return nil, err
-	}
-	all, err := kubernetes.NewForConfigAndClient(cfg, client)
-	if err != nil {
-		return nil, fmt.Errorf("API client: %w", err)
-	}
-	return all, nil
-}
-
-func (c *Clients) core(base *rest.Config, timeout time.Duration) (corev1.CoreV1Interface, error) {
-	cfg, client, err := c.separate(base, timeout)
-	if err != nil {
-		return nil, err
-	}
-	core, err := corev1.NewForConfigAndClient(cfg, client)
-	if err != nil {
-		return nil, fmt.Errorf("API client: %w", err)
-	}
-	return core, nil
-}
-
 // separate makes a client whose connections are its own: client-go shares them
 // between clients with the same dialer.
-func (c *Clients) separate(base *rest.Config, timeout time.Duration) (*rest.Config, *http.Client, error) {
+func separate[T any](c *Clients, base *rest.Config, timeout time.Duration, newClient func(*rest.Config, *http.Client) (T, error)) (client T, err error) {
 	cfg := rest.CopyConfig(base)
 	cfg.Timeout = timeout
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext)
@@ -194,12 +169,15 @@ func (c *Clients) separate(base *rest.Config, timeout time.Duration) (*rest.Conf
 	cfg.Wrap(func(transport http.RoundTripper) http.RoundTripper {
 		return &reconnecting{RoundTripper: transport, close: dialer.CloseAll}
 	})
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, nil, fmt.Errorf("API client: %w", err)
+	connections, err := rest.HTTPClientFor(cfg)
+	if err == nil {
+		c.dialers = append(c.dialers, dialer)
+		client, err = newClient(cfg, connections)
 	}
-	c.dialers = append(c.dialers, dialer)
-	return cfg, client, nil
+	if err != nil {
+		return client, fmt.Errorf("API client: %w", err)
+	}
+	return client, nil
 }
 
 // PatchStatus implements report.API.

@@ -4,6 +4,7 @@ package events
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/record"
@@ -96,10 +97,5 @@ func (a *aside) settled(now time.Time) { a.away, a.pause, a.reached = 0, time.Ti
 
 // holds reports whether an event of a feed is aside.
 func (a *aside) holds(name string) bool {
-	for _, p := range a.events {
-		if p.feed == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.events, func(p *pending) bool { return p.feed == name })
 }

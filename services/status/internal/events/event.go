@@ -3,6 +3,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -50,10 +51,7 @@ func Convert(id ID, e *eventv1.Event, host string, now time.Time) *v1.Event {
 	if o.GetKind() == "Node" && o.GetName() == "" { // who emitted it does not know its name
 		o = &eventv1.ObjectReference{ApiVersion: o.GetApiVersion(), Kind: "Node", Name: host, Uid: host}
 	}
-	namespace := o.GetNamespace()
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	namespace := cmp.Or(o.GetNamespace(), metav1.NamespaceDefault)
 	return &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: id.name(o.GetName(), e), Namespace: namespace, Annotations: e.GetAnnotations()},
 		InvolvedObject: v1.ObjectReference{

@@ -3,6 +3,7 @@
 package gather
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -174,13 +175,7 @@ func exited(c *runtimeapi.ContainerStatus, message string) *runtimeapi.Container
 }
 
 func anyRunning(r *Record) bool {
-	if r == nil {
-		return false
-	}
-	for _, c := range r.Containers {
-		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			return true
-		}
-	}
-	return false
+	return r != nil && slices.ContainsFunc(r.Containers, func(c *runtimeapi.ContainerStatus) bool {
+		return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	})
 }

@@ -12,7 +12,6 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -69,16 +68,13 @@ func Open(cfg store.Config) (*Journal, *store.Damage, error) {
 	if err != nil {
 		return nil, damage, err
 	}
-	j := &Journal{store: s, Behind: store.NewBehind(store.BehindConfig{Delay: Delay, Log: cfg.Log})}
-	var errs [4]error
-	j.pods, errs[0] = store.NewTable(s, "pods", store.JSON[Pod]())
-	j.nodes, errs[1] = store.NewTable(s, "node", store.JSON[Node]())
-	j.cursors, errs[2] = store.NewTable(s, "cursors", store.JSON[feed.Revision]())
-	j.configs, errs[3] = store.NewTable(s, "config", store.JSON[[]byte]())
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, damage, errors.Join(err, s.Close())
-	}
-	return j, damage, nil
+	return &Journal{
+		store: s, Behind: store.NewBehind(store.BehindConfig{Delay: Delay, Log: cfg.Log}),
+		pods:    store.NewTable(s, "pods", store.JSON[Pod]()),
+		nodes:   store.NewTable(s, "node", store.JSON[Node]()),
+		cursors: store.NewTable(s, "cursors", store.JSON[feed.Revision]()),
+		configs: store.NewTable(s, "config", store.JSON[[]byte]()),
+	}, damage, nil
 }
 
 // Pods reads the journaled statuses by UID.

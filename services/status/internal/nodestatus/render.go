@@ -4,6 +4,7 @@ package nodestatus
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,9 +61,7 @@ func capacity(in Input, out *v1.NodeStatus) {
 				merged[name] = q
 			}
 		}
-		for name, q := range ours {
-			merged[name] = q
-		}
+		maps.Copy(merged, ours)
 		*list = merged
 	}
 	set(&out.Capacity, r.Capacity)
@@ -94,8 +93,7 @@ func info(in Input, out *v1.NodeStatus) {
 		n.OperatingSystem, n.Architecture = r.OperatingSystem, r.Architecture
 		n.Swap = nil
 		if r.SwapCapacity > 0 {
-			swap := r.SwapCapacity
-			n.Swap = &v1.NodeSwapStatus{Capacity: &swap}
+			n.Swap = &v1.NodeSwapStatus{Capacity: new(r.SwapCapacity)}
 		}
 	}
 	if r := in.Runtime; r != nil && r.Name != "" {

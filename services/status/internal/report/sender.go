@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -72,12 +73,8 @@ var absences = backoff.Doubling{Least: 100 * time.Millisecond, Most: 3 * time.Se
 
 // NewSender makes a sender; Run works.
 func NewSender(cfg SenderConfig, deps SenderDeps) *Sender {
-	if cfg.Parallel == 0 {
-		cfg.Parallel = 16
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 15 * time.Second
-	}
+	cfg.Parallel = cmp.Or(cfg.Parallel, 16)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -166,12 +167,7 @@ func folders(files map[string]File) []string {
 			seen[dir] = true
 		}
 	}
-	all := make([]string, 0, len(seen))
-	for dir := range seen {
-		all = append(all, dir)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // link makes a link of each top-level name.

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 	storage "k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 )
@@ -74,10 +75,7 @@ func Resolve(p *v1.Pod, v *v1.Volume, objects Objects) (*Source, error) {
 	if s.Volume, err = volume(claim, objects); err != nil {
 		return nil, fmt.Errorf("error processing PVC %s/%s: %w", p.Namespace, name, err)
 	}
-	mode := v1.PersistentVolumeFilesystem
-	if s.Volume.Spec.VolumeMode != nil {
-		mode = *s.Volume.Spec.VolumeMode
-	}
+	mode := ptr.Deref(s.Volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	s.Block = mode == v1.PersistentVolumeBlock
 	if err := used(p, v.Name, mode); err != nil {
 		return nil, err

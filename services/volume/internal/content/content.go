@@ -7,11 +7,13 @@ package content
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod/downward"
 )
@@ -87,10 +89,7 @@ func Files(p *v1.Pod, v *v1.Volume, objects Objects) (*Set, error) {
 }
 
 func mode(m *int32) int32 {
-	if m == nil {
-		return 0o644
-	}
-	return *m
+	return ptr.Deref(m, 0o644)
 }
 
 type builder struct {
@@ -138,9 +137,7 @@ func (b *builder) configMap(name string, items []v1.KeyToPath, optional *bool, d
 	for key, value := range object.Data {
 		data[key] = []byte(value)
 	}
-	for key, value := range object.BinaryData {
-		data[key] = value
-	}
+	maps.Copy(data, object.BinaryData)
 	return b.keys("configmap references non-existent config key", data, items, optional, defaultMode)
 }
 
@@ -179,11 +176,7 @@ func (b *builder) keys(missing string, data map[string][]byte, items []v1.KeyToP
 			}
 			return fmt.Errorf("%s: %s", missing, item.Key)
 		}
-		m := defaultMode
-		if item.Mode != nil {
-			m = *item.Mode
-		}
-		if err := b.put(item.Path, File{Data: value, Mode: m}); err != nil {
+		if err := b.put(item.Path, File{Data: value, Mode: ptr.Deref(item.Mode, defaultMode)}); err != nil {
 			return err
 		}
 	}

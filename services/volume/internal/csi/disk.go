@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,34 +87,17 @@ func readData(dir string) (volData, error) {
 // clear removes what a driver leaves of a path, and the notes beside it. A path
 // that is mounted still is an error: nothing is removed through it.
 func clearPath(path string, notes bool) error {
-	if there, err := mountedAt(path); err != nil || there {
+	if there, err := mounts.On(path); err != nil || there {
 		if err == nil {
 			err = fmt.Errorf("the driver says that it is done, but %s is mounted still", path)
 		}
 		return err
 	}
-	if err := remove(path); err != nil || !notes {
+	if err := file.Remove(path); err != nil || !notes {
 		return err
 	}
 	dir := filepath.Dir(path)
-	return errors.Join(remove(filepath.Join(dir, dataFile)), remove(filepath.Join(dir, dataFile+file.Half)), remove(dir))
-}
-
-// remove removes a file or an empty folder.
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// mountedAt reports whether something is mounted on a path, which need not exist.
-func mountedAt(path string) (bool, error) {
-	is, err := mounts.On(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return is, err
+	return errors.Join(file.Remove(filepath.Join(dir, dataFile)), file.Remove(filepath.Join(dir, dataFile+file.Half)), file.Remove(dir))
 }
 
 // found lists what vol_data.json files say, of both agents.
@@ -162,7 +144,7 @@ func (d disk) found() (uses []use, stages []staged) {
 func (d disk) forgetDevice(name string) error {
 	dir := filepath.Join(d.devices(), name)
 	return errors.Join(
-		remove(filepath.Join(dir, "data", dataFile)), remove(filepath.Join(dir, "data")), remove(dir),
-		remove(filepath.Join(d.devices(), "publish", name)),
+		file.Remove(filepath.Join(dir, "data", dataFile)), file.Remove(filepath.Join(dir, "data")), file.Remove(dir),
+		file.Remove(filepath.Join(d.devices(), "publish", name)),
 	)
 }

@@ -79,10 +79,7 @@ type driver struct {
 
 // NewDrivers takes up the journal. changed is called when a driver came or went.
 func NewDrivers(file *store.Store, observe Observe, changed func(name string), log *slog.Logger) (*Drivers, error) {
-	table, err := store.NewTable(file, "csi-drivers", store.JSON[Info]())
-	if err != nil {
-		return nil, err
-	}
+	table := store.NewTable(file, "csi-drivers", store.JSON[Info]())
 	known, err := table.All()
 	if err != nil {
 		return nil, err

@@ -17,11 +17,7 @@ type ledger[V any] struct {
 	all map[string]V
 }
 
-// openLedger takes what store.NewTable returns.
-func openLedger[V any](table *store.Table[V], err error) (*ledger[V], error) {
-	if err != nil {
-		return nil, err
-	}
+func openLedger[V any](table *store.Table[V]) (*ledger[V], error) {
 	all, err := table.All()
 	return &ledger[V]{table: table, all: all}, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/store"
 	"github.com/sextant-node/sextant/services/volume/internal/turns"
@@ -128,7 +129,7 @@ func (m *Manager) stands(u use) bool {
 	if u.Boot != m.cfg.Boot {
 		return false
 	}
-	there, err := mountedAt(u.Target)
+	there, err := mounts.On(u.Target)
 	return err == nil && there
 }
 

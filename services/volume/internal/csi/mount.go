@@ -17,6 +17,8 @@ import (
 	utilstrings "k8s.io/utils/strings"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/file"
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // Mount makes sure that a volume is published to a pod, and returns where. It may
@@ -227,7 +229,7 @@ func (m *Manager) preparePublish(r *Request, u use) error {
 
 // settle makes sure that a volume is published, and links a device.
 func (m *Manager) settle(r *Request, u use) error {
-	there, err := mountedAt(u.Target)
+	there, err := mounts.On(u.Target)
 	if err != nil {
 		return err
 	}
@@ -241,7 +243,7 @@ func (m *Manager) settle(r *Request, u use) error {
 	if err := os.MkdirAll(filepath.Dir(link), 0o750); err != nil {
 		return err
 	}
-	if err := remove(link); err != nil {
+	if err := file.Remove(link); err != nil {
 		return err
 	}
 	return os.Symlink(u.Target, link)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/file"
 )
 
 // Unmount takes all volumes of drivers away from a pod, and unstages those that
@@ -51,7 +52,7 @@ func (m *Manager) unmount(ctx context.Context, u use) error {
 		return fmt.Errorf("UnmountVolume.TearDown failed: %w", err)
 	}
 	if u.Block {
-		if err := remove(m.disk.link(u.UID, u.Name)); err != nil {
+		if err := file.Remove(m.disk.link(u.UID, u.Name)); err != nil {
 			return err
 		}
 	}

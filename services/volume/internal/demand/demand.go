@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	utilstrings "k8s.io/utils/strings"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -190,12 +191,9 @@ func Inline(p *v1.Pod, v *v1.Volume, published bool, o Objects) (*Asked, error) 
 	}
 	a := &Asked{Request: csi.Request{
 		UID: p.UID, Volume: v.Name, Name: v.Name, Driver: of.Driver, Handle: csi.InlineHandle(p.UID, v.Name), Inline: true,
-		ReadOnly: of.ReadOnly != nil && *of.ReadOnly, AccessMode: v1.ReadWriteOnce, Attributes: of.VolumeAttributes, Node: o.NodeName(),
+		ReadOnly: ptr.Deref(of.ReadOnly, false), FSType: ptr.Deref(of.FSType, ""), AccessMode: v1.ReadWriteOnce, Attributes: of.VolumeAttributes, Node: o.NodeName(),
 	}}
 	a.Attachment = csi.Attachment(a.Driver, a.Handle, a.Node)
-	if of.FSType != nil {
-		a.FSType = *of.FSType
-	}
 	group(&a.Request, p, driver, true)
 	if driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount {
 		if a.Label, err = Label(p, v, false, o); err != nil {

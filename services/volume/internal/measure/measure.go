@@ -8,6 +8,7 @@
 package measure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -47,10 +48,7 @@ func Folder(path string) (*Reading, error) {
 	if err := unix.Statfs(path, &fs); err != nil {
 		return nil, fmt.Errorf("statfs %s: %w", path, err)
 	}
-	size := uint64(fs.Frsize)
-	if size == 0 {
-		size = uint64(fs.Bsize)
-	}
+	size := cmp.Or(uint64(fs.Frsize), uint64(fs.Bsize))
 	r := &Reading{
 		Source: StatFS, Capacity: fs.Blocks * size, Available: fs.Bavail * size, Used: (fs.Blocks - fs.Bfree) * size,
 		Inodes: fs.Files, InodesFree: fs.Ffree, InodesIn: fs.Files - fs.Ffree,

@@ -50,13 +50,9 @@ type Manager struct {
 
 // New takes up the journal. boot tells this boot of the machine from others.
 func New(file *store.Store, tools Tools, boot string) (*Manager, error) {
-	m := &Manager{tools: tools, boot: boot}
-	var err error
-	if m.uses, err = store.NewTable(file, "disk-uses", store.JSON[use]()); err != nil {
-		return nil, err
-	}
-	m.used, err = m.uses.All()
-	return m, err
+	uses := store.NewTable(file, "disk-uses", store.JSON[use]())
+	used, err := uses.All()
+	return &Manager{tools: tools, boot: boot, uses: uses, used: used}, err
 }
 
 func (m *Manager) put(u use) error {

@@ -10,12 +10,14 @@
 package netdisk
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
 )
@@ -87,18 +89,12 @@ func FromISCSI(s *v1.ISCSIPersistentVolumeSource, name, namespace string) *Asked
 			i.Portals = append(i.Portals, p)
 		}
 	}
-	if i.Interface == "" {
-		i.Interface = usualInterface
-	}
-	if s.InitiatorName != nil {
-		i.InitiatorName = *s.InitiatorName
-	}
+	i.Interface = cmp.Or(i.Interface, usualInterface)
+	i.InitiatorName = ptr.Deref(s.InitiatorName, "")
 	a := &Asked{Disk: Disk{ISCSI: i}, ReadOnly: s.ReadOnly, FSType: s.FSType, Discovery: s.DiscoveryCHAPAuth, Session: s.SessionCHAPAuth}
 	if (a.Discovery || a.Session) && s.SecretRef != nil {
 		a.Secret = s.SecretRef.DeepCopy()
-		if a.Secret.Namespace == "" {
-			a.Secret.Namespace = namespace
-		}
+		a.Secret.Namespace = cmp.Or(a.Secret.Namespace, namespace)
 	}
 	return a
 }

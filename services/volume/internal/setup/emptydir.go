@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 )
@@ -70,7 +71,7 @@ func (h *Host) StandingEmptyDir(p *v1.Pod, v *v1.Volume) (path string, ok bool) 
 	if !h.marks(p.UID, volumetype.EmptyDir, v.Name).isReady() {
 		return dir, false
 	}
-	if mounted, err := there(dir); mounted || err != nil {
+	if mounted, err := mounts.On(dir); mounted || err != nil {
 		return dir, err == nil
 	}
 	info, err := os.Lstat(dir)
@@ -79,7 +80,7 @@ func (h *Host) StandingEmptyDir(p *v1.Pod, v *v1.Volume) (path string, ok bool) 
 
 // pageSize is the medium's own, or the only one the pod asks for.
 func pageSize(p *v1.Pod, medium v1.StorageMedium) (int64, error) {
-	if text := strings.TrimPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); text != string(medium) {
+	if text, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
 			return 0, fmt.Errorf("emptyDir.medium %q: %w", medium, err)

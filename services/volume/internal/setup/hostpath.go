@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // kinds of hostPath that check what is there: how the kubelet calls it, and the
@@ -29,10 +30,7 @@ var kinds = map[v1.HostPathType]struct {
 
 // HostPath makes sure of a hostPath volume (v1.HostPathType) and returns its path.
 func (h *Host) HostPath(v *v1.Volume) (string, error) {
-	path, kind := v.HostPath.Path, v1.HostPathUnset
-	if v.HostPath.Type != nil {
-		kind = *v.HostPath.Type
-	}
+	path, kind := v.HostPath.Path, ptr.Deref(v.HostPath.Type, v1.HostPathUnset)
 	if kind == v1.HostPathUnset {
 		return path, nil
 	}

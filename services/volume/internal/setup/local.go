@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	"github.com/sextant-node/sextant/services/volume/internal/child"
 )
@@ -154,7 +155,7 @@ func (l *Local) open() (*os.File, error) {
 
 // bind makes sure that an open folder is bound to another one, with its flags.
 func (h *Host) bind(uid types.UID, l *Local, source *os.File, dir string, flags uintptr) error {
-	mounted, err := there(dir)
+	mounted, err := mounts.On(dir)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/file"
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // marks are the files beside a volume that say how far it has been made. A volume that
@@ -24,7 +25,7 @@ func (h *Host) marks(uid types.UID, plugin, volume string) marks {
 // finished reports whether something is mounted on a volume's folder, with all that goes
 // with it: an unfinished one has a mark, which is written before it is mounted.
 func (m marks) finished(folder string) (bool, error) {
-	mounted, err := there(folder)
+	mounted, err := mounts.On(folder)
 	if err != nil || !mounted {
 		return false, err
 	}

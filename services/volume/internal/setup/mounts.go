@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // The mount tools of the system are of no use here: they refuse every caller
@@ -15,7 +17,7 @@ import (
 // ensureMount mounts a file system without a device, unless something is
 // mounted there.
 func ensureMount(dir, fstype, options string) error {
-	mounted, err := there(dir)
+	mounted, err := mounts.On(dir)
 	if err != nil || mounted {
 		return err
 	}

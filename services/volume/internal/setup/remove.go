@@ -11,6 +11,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
@@ -100,8 +101,5 @@ func removeTargets(path string, depth int) error {
 
 // removeTarget removes an empty folder, or a file, on which nothing is mounted.
 func removeTarget(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return file.Remove(path)
 }

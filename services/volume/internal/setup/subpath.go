@@ -13,6 +13,8 @@ import (
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // Subpath binds the part of a volume that subPath names to a path outside the
@@ -53,7 +55,7 @@ func (h *Host) Subpath(uid types.UID, volume, container string, index int, volum
 // earlier container, is taken away: what it ran with was replaced since.
 func boundAlready(target string, part fs.FileInfo) (bool, error) {
 	for {
-		bound, err := there(target)
+		bound, err := mounts.On(target)
 		if err != nil {
 			return false, err
 		}

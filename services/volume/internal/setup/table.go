@@ -12,21 +12,10 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
-
-	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // What is here asks the kernel's mount table alone, never a file system: it
 // cannot hang.
-
-// there reports whether something is mounted on a path, which need not exist.
-func there(path string) (bool, error) {
-	is, err := mounts.On(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return is, err
-}
 
 // below lists the mount points below a folder, the newest first: one for each time that
 // something is mounted there.

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/pkg/yamlsize"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate/pullauth"
@@ -161,22 +162,13 @@ type cached struct {
 }
 
 // New makes Plugins.
-func New(deps Deps) (*Plugins, error) {
-	p := &Plugins{
+func New(deps Deps) *Plugins {
+	to := metric.In(deps.Metrics)
+	return &Plugins{
 		accounts: deps.Accounts, clock: deps.Clock, log: deps.Log, cache: map[string]cached{}, places: map[string]chan struct{}{},
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Credential provider plugins that failed.",
-		}, []string{"plugin_name"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_credential_provider_plugin_duration", Help: "Duration of a plugin's run in seconds.", Buckets: prometheus.DefBuckets,
-		}, []string{"plugin_name"}),
+		failed:  to.Counters("kubelet_credential_provider_plugin_errors_total", "Credential provider plugins that failed.", "plugin_name"),
+		seconds: to.Histograms("kubelet_credential_provider_plugin_duration", "Duration of a plugin's run in seconds.", nil, "plugin_name"),
 	}
-	if deps.Metrics != nil {
-		if err := errors.Join(deps.Metrics.Register(p.failed), deps.Metrics.Register(p.seconds)); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
 }
 
 // Keyring is what the plugins that match an image give for it. repository is the

@@ -31,10 +31,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Now()), accounts: &accounts{}}
-	var err error
-	if w.Plugins, err = New(Deps{Accounts: w.accounts, Clock: w.clock, Log: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
-	}
+	w.Plugins = New(Deps{Accounts: w.accounts, Clock: w.clock, Log: slog.New(slog.DiscardHandler)})
 	return w
 }
 

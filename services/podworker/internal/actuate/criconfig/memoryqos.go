@@ -3,6 +3,7 @@
 package criconfig
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
@@ -39,9 +40,7 @@ func (q MemoryQoS) unified(p *v1.Pod, c *v1.Container) map[string]string {
 	if request == limit {
 		return out
 	}
-	if limit == 0 {
-		limit = q.NodeAllocatable
-	}
+	limit = cmp.Or(limit, q.NodeAllocatable)
 	if limit > 0 && q.PageSize > 0 {
 		wanted := float64(request) + (float64(limit)-float64(request))*q.ThrottlingFactor
 		if high := int64(math.Floor(wanted/float64(q.PageSize))) * q.PageSize; high > request {

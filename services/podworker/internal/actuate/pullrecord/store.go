@@ -158,7 +158,7 @@ func (s *Store) over(image string) error {
 		return nil
 	}
 	delete(s.unknown, image)
-	if err := os.Remove(s.path(pullingDir, image)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := file.Remove(s.path(pullingDir, image)); err != nil {
 		return fmt.Errorf("remove image pull intent: %w", err)
 	}
 	return nil

@@ -179,12 +179,9 @@ func free(all Range, length uint32, taken []Range, from end) (Range, error) {
 }
 
 func overlapsAny(r Range, others []Range) bool {
-	for _, o := range others {
-		if uint64(r.First) < uint64(o.First)+uint64(o.Length) && uint64(o.First) < uint64(r.First)+uint64(r.Length) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(others, func(o Range) bool {
+		return uint64(r.First) < uint64(o.First)+uint64(o.Length) && uint64(o.First) < uint64(r.First)+uint64(r.Length)
+	})
 }
 
 // taken are the ranges of all pods but one; whole says that none is unknown.
