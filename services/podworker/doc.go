@@ -14,7 +14,8 @@
 // the actions (act.go) — none of which it waits for — and publish where the pod
 // stands and what it waits for (publish.go). The end of an action wakes it
 // again. After everything that changed the runtime it has pleg read the pod
-// again, and makes nothing on the word of an older record.
+// again, and makes nothing on the word of an older record. What a pod that is gone
+// has left in the runtime is removed when the node is calm, within a minute (calm.go).
 //
 // What it promises. An admitted pod is never judged again while it runs. There are never two
 // live sandboxes of a pod, nor two live instances of a container, nor two pods
