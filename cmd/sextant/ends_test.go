@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -15,6 +16,9 @@ import (
 // TestHangUp: a terminal that goes away, as a broken SSH session's does, ends the program in
 // order.
 func TestHangUp(t *testing.T) {
+	// What a process handles is not ignored by those that it starts, also below nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "run", "bus", "--run-dir="+dir+"/run", "--state-dir="+dir+"/state")
 	cmd.Env = append(os.Environ(), program+"=1")
