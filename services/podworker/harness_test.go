@@ -267,6 +267,8 @@ func (n *node) die() {
 	}
 	n.life.cancel()
 	<-n.life.done
+	n.witness.looking.Lock() // none looks any more, and whoever comes has been cancelled
+	defer n.witness.looking.Unlock()
 	if err := n.life.journal.Close(); err != nil {
 		n.t.Error(err)
 	}

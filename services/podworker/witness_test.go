@@ -33,6 +33,8 @@ import (
 // it reads the journal from the disk, as a process would that comes after a kill -9 at
 // this moment, and wants the decision there that the call carries out.
 type witness struct {
+	// looking is held by calls that are judged: a life has ended when none is.
+	looking sync.RWMutex
 	n       *node
 	started sync.Map // IDs of containers whose start was answered
 
@@ -88,6 +90,8 @@ func (w *witness) read(data []byte) (records map[types.UID]journal.Record, whole
 // wants holds a call against the record that is on the disk. A call whose caller is
 // gone already will not be made.
 func (w *witness) wants(ctx context.Context, call string, uid types.UID, judge func(step.Facts) string) {
+	w.looking.RLock()
+	defer w.looking.RUnlock()
 	if uid == "" || ctx.Err() != nil {
 		return
 	}
