@@ -100,15 +100,12 @@ func (l *relister) relistOnce(ctx context.Context) error {
 // readAll reads pods in parallel and waits for all of them; each has published
 // its record, or its error, then.
 func (l *relister) readAll(ctx context.Context, pods map[string]question) {
-	places := make(chan struct{}, l.cfg.Parallel)
+	few := make(places, l.cfg.Parallel)
 	var all sync.WaitGroup
 	for uid, q := range pods {
-		places <- struct{}{}
-		leave := sync.OnceFunc(func() { <-places })
-		late := time.AfterFunc(patience, leave)
+		leave := few.take(ctx)
 		all.Go(func() {
 			defer leave()
-			defer late.Stop()
 			if _, _, err := l.pods.read(ctx, uid, q); err != nil && ctx.Err() == nil {
 				l.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 			}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,7 +32,7 @@ type podReader struct {
 	life    context.Context // of the process: readings are bounded by it, and not by who asked
 	call    time.Duration   // bounds one reading
 	relist  signal.Signal   // which repeats a reading that failed
-	places  chan struct{}   // one for each reading under way
+	places  places
 }
 
 // read asks the runtime about one pod and publishes the answer. The reading
@@ -54,7 +53,7 @@ func (r *podReader) read(ctx context.Context, uid string, q question) (*plegv1.P
 // readOn reads a pod for as long as readings are requested.
 func (r *podReader) readOn(uid string, p *reader) {
 	for {
-		leave := r.place()
+		leave := r.places.take(r.life)
 		next := r.readers.begin(p)
 		if next == nil {
 			leave()
@@ -66,26 +65,6 @@ func (r *podReader) readOn(uid string, p *reader) {
 		r.readers.end(p)
 		leave()
 		close(next.done)
-	}
-}
-
-// patience is how long a reading keeps its place among the parallel ones. A pod
-// on which the runtime hangs holds up no more than that.
-const patience = time.Second
-
-// place waits for a place of a reading. A runtime that is asked about a thousand pods at
-// once answers about all of them late.
-func (r *podReader) place() (leave func()) {
-	select {
-	case r.places <- struct{}{}:
-	case <-r.life.Done():
-		return func() {}
-	}
-	release := sync.OnceFunc(func() { <-r.places })
-	late := time.AfterFunc(patience, release)
-	return func() {
-		late.Stop()
-		release()
 	}
 }
 

@@ -12,23 +12,23 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/queue"
 )
 
-// What pods that are gone have left in the runtime is removed once nothing has started or
-// ended on the node for calmAfter, for somebody waits for that: a runtime that removes a
-// hundred sandboxes has the next start wait behind them. calmAtMost later, the period in
-// which a kubelet collects containers, it is removed in any case.
+// The containers and sandboxes of pods that are gone are removed once no container or sandbox
+// has started or ended on the node for calmAfter: while a runtime removes a hundred sandboxes,
+// a start waits for them. They are removed after calmAtMost in any case, the period in which
+// a kubelet collects containers.
 const (
 	calmAfter  = time.Second
 	calmAtMost = time.Minute
 )
 
-// removalsAtOnce is how many of those removals are under way at a time; one that hangs holds
-// the next up for no longer than the patience.
+// removals bounds how many are under way at a time. One that hangs delays the next by the
+// patience at most.
 var removals = queue.Rules{Limit: removalsAtOnce, Patience: 5 * time.Second}
 
 const removalsAtOnce = 4
 
-// calm knows when something last started or ended, and has removals wait. Safe for
-// concurrent use.
+// calm knows when something last started or ended, and delays removals. Safe for concurrent
+// use.
 type calm struct {
 	clock clock.PassiveClock
 	queue *queue.Queue
@@ -37,7 +37,7 @@ type calm struct {
 	last time.Time
 }
 
-// newCalm makes one that holds removals back until nothing has happened for after, and for
+// newCalm makes one that delays removals until nothing has started or ended for after, by
 // most at the most.
 func newCalm(c clock.WithDelayedExecution, after, most time.Duration) *calm {
 	k := &calm{clock: c}
@@ -56,7 +56,7 @@ func (k *calm) stir() {
 	k.last = k.clock.Now()
 }
 
-// later has an act wait for its turn.
+// later is an act that waits until the node is calm.
 func (k *calm) later(do act) act {
 	return func(ctx context.Context) (outcome, error) {
 		if err := k.queue.Enter(ctx, removals); err != nil {

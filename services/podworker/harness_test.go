@@ -267,7 +267,7 @@ func (n *node) die() {
 	}
 	n.life.cancel()
 	<-n.life.done
-	n.witness.looking.Lock() // none looks any more, and whoever comes has been cancelled
+	n.witness.looking.Lock() // calls that are judged have ended, and later ones have a context that has
 	defer n.witness.looking.Unlock()
 	if err := n.life.journal.Close(); err != nil {
 		n.t.Error(err)

@@ -33,7 +33,7 @@ type loopDeps struct {
 	states     *feed.Owner[*podworkerv1.PodState]
 	events     actuate.Recorder
 	clock      clock.WithTicker
-	// calm has removals wait that nobody waits for.
+	// calm delays removals until nothing starts or ends on the node.
 	calm    *calm
 	metrics *metrics
 	log     *slog.Logger

@@ -319,7 +319,7 @@ func TestAReclaimThatWasEnough(t *testing.T) {
 		s.images, s.layers["writer"] = dir, 1<<50
 	}
 	images(full)
-	s.ahead.Add(int64(10 * time.Second)) // what was read before is read anew
+	s.ahead.Add(int64(10 * time.Second)) // readings of before are too old, and are repeated
 	threshold((available(full) + available(freed)) / 2)
 	var wanted *resourcev1.Reclaim
 	s.Eventually("a request", func() bool { n, _ := s.node.Get("node"); wanted = n.GetReclaim(); return wanted != nil })

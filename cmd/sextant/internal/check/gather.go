@@ -22,6 +22,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/services/config"
 	"github.com/sextant-node/sextant/services/supervisor"
@@ -296,7 +297,7 @@ func (f *Facts) disks(plan *supervisor.Plan) {
 			if err != nil {
 				f.unread(path, err)
 			} else {
-				f.Disks = append(f.Disks, Disk{path, s.Bavail * uint64(s.Bsize)})
+				f.Disks = append(f.Disks, Disk{path, s.Bavail * uint64(mounts.BlockSize(&s))})
 			}
 			break
 		}

@@ -43,8 +43,5 @@ func (f Files) begin(args []string) error {
 
 // finish notes that a change has come to its end, there or back.
 func (f Files) finish() error {
-	if err := os.Remove(f.Mark); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return file.Remove(f.Mark)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // StatFS measures the file system a path lies on. A folder of the runtime's that
@@ -20,10 +22,7 @@ func StatFS(path string) (Disk, error) {
 		err := unix.Statfs(path, &s)
 		switch {
 		case err == nil:
-			size := s.Frsize // what blocks are counted in; Bsize is what is best read at a time (statfs(2))
-			if size == 0 {
-				size = s.Bsize
-			}
+			size := mounts.BlockSize(&s)
 			return Disk{Capacity: int64(s.Blocks) * size, Available: int64(s.Bavail) * size}, nil
 		case !errors.Is(err, fs.ErrPermission) || path == "/" || path == ".":
 			return Disk{}, fmt.Errorf("statfs %s: %w", path, err)

@@ -82,7 +82,8 @@ type Action struct {
 	Tell bool
 	// KeepLogs of a container that is removed.
 	KeepLogs bool
-	// WhenCalm: nobody waits for the removal, and what others wait for goes first.
+	// WhenCalm: the removal begins when nothing has started or ended on the node for a
+	// while, or after a minute.
 	WhenCalm bool
 	// Changes an Update makes.
 	Changes []Change

@@ -273,8 +273,8 @@ func (p *planner) depart() {
 		p.wait("pleg", "observe", "what the runtime has of this pod is not known")
 		return
 	}
-	// Somebody waits for a pod that is listed, and user IDs, which go with its folder, may
-	// be scarce.
+	// A pod that is listed may start again when this is done, and the range of user IDs, which
+	// is given back with the pod's folder, may be scarce: both are removed at once.
 	calm := p.in.Desired == nil && (p.pod == nil || ptr.Deref(p.pod.Spec.HostUsers, true))
 	for _, c := range p.in.Observed.Containers {
 		p.discard(Action{Kind: Remove, ID: c.ID, Container: c.Name, WhenCalm: calm && !p.in.Excess[c.ID]})

@@ -5,7 +5,6 @@ package gauge
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sextant-node/sextant/pkg/mounts"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/usage"
 )
@@ -112,7 +112,7 @@ func FileSystemOf(dir string) (*resourcev1.FileSystem, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return nil, fmt.Errorf("file system of %s: %w", dir, err)
 	}
-	size := cmp.Or(uint64(st.Frsize), uint64(st.Bsize))
+	size := uint64(mounts.BlockSize(&st))
 	return &resourcev1.FileSystem{
 		Mountpoint: dir, Capacity: st.Blocks * size, Available: st.Bavail * size, Used: (st.Blocks - st.Bfree) * size,
 		Inodes: st.Files, InodesFree: st.Ffree, InodesUsed: st.Files - st.Ffree,

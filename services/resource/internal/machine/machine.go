@@ -20,6 +20,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // Host is a machine seen through a root folder, "/" for this one.
@@ -164,10 +166,7 @@ func DiskOf(dir string) (Disk, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Disk{}, fmt.Errorf("disk of %s: %w", dir, err)
 	}
-	size := st.Frsize // what blocks are counted in; Bsize is what is best read at a time (statfs(2))
-	if size == 0 {
-		size = st.Bsize
-	}
+	size := mounts.BlockSize(&st)
 	return Disk{
 		Bytes: int64(st.Blocks) * size, Available: int64(st.Bavail) * size,
 		Inodes: int64(st.Files), InodesFree: int64(st.Ffree),

@@ -8,13 +8,14 @@
 package measure
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/pkg/mounts"
 )
 
 // Source says how a reading was made.
@@ -48,7 +49,7 @@ func Folder(path string) (*Reading, error) {
 	if err := unix.Statfs(path, &fs); err != nil {
 		return nil, fmt.Errorf("statfs %s: %w", path, err)
 	}
-	size := cmp.Or(uint64(fs.Frsize), uint64(fs.Bsize))
+	size := uint64(mounts.BlockSize(&fs))
 	r := &Reading{
 		Source: StatFS, Capacity: fs.Blocks * size, Available: fs.Bavail * size, Used: (fs.Blocks - fs.Bfree) * size,
 		Inodes: fs.Files, InodesFree: fs.Ffree, InodesIn: fs.Files - fs.Ffree,
