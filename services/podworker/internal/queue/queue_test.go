@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,8 +144,10 @@ func TestALongWaitIsTold(t *testing.T) {
 // TestHeldBack: none begins while it is held back, and none is held back for ever.
 func TestHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hold, rules := time.Second, Rules{Limit: 1}
-		r := &rig{Queue: NewHeld(clock.RealClock{}, func() time.Duration { return hold }, time.Minute)}
+		rules := Rules{Limit: 1}
+		var hold atomic.Int64
+		hold.Store(int64(time.Second))
+		r := &rig{Queue: NewHeld(clock.RealClock{}, func() time.Duration { return time.Duration(hold.Load()) }, time.Minute)}
 		r.enter(t, rules, "a")
 		<-time.After(10 * time.Second)
 		r.want(t)
@@ -155,7 +158,7 @@ func TestHeldBack(t *testing.T) {
 		r.want(t, "a")
 		r.Leave()
 		r.want(t, "a") // b has waited for less
-		hold = 0
+		hold.Store(0)
 		<-time.After(time.Second)
 		r.want(t, "a", "b")
 		r.enter(t, rules, "c")
