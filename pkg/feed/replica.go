@@ -107,9 +107,11 @@ func NewReplica[T any](cfg ReplicaConfig, decode func(key string, value []byte) 
 func (m *Replica[T]) Feed() string { return m.cfg.Feed }
 
 // Watch registers a function that is called with the keys of every change, after it
-// was applied, and without keys after Complete has changed, also where items changed
-// with it, or the replica has come to another revision without any change of an item.
-// It must return quickly and may call the replica. Register before Run.
+// was applied: a change is another value, or that the owner lists an item again after it
+// began anew (Current). It is called without keys after Complete or the epoch has changed,
+// also where items changed with it, or the replica has come to another revision without
+// any change of an item. It must return quickly and may call the replica. Register before
+// Run.
 func (m *Replica[T]) Watch(changed func(keys []string)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -287,7 +289,7 @@ func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) bool {
 			changed = append(changed, key)
 		}
 	}
-	if resp.GetComplete() {
+	if resp.GetComplete() && (!m.complete || next.Epoch != since.Epoch) { // else there is none
 		changed = append(changed, m.drop(func(_ string, item copied[T]) bool { return item.epoch != next.Epoch })...)
 	}
 	for key := range refused {
@@ -295,7 +297,7 @@ func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) bool {
 			changed = append(changed, key)
 		}
 	}
-	moved := !m.synced || len(changed) == 0 && next != since || m.complete != resp.GetComplete()
+	moved := !m.synced || len(changed) == 0 && next != since || next.Epoch != since.Epoch || m.complete != resp.GetComplete()
 	m.revision, m.complete, m.synced, m.told = next, resp.GetComplete(), true, resp.GetAnnounced()
 	moved = moved || m.completeNow() != was
 	watchers := m.watchers
@@ -319,8 +321,11 @@ func (m *Replica[T]) upsert(epoch string, items []*feedv1.Item) (changed []strin
 		had, ok := m.items[key]
 		sum := sha256.Sum256(item.GetValue())
 		if ok && had.sum == sum {
-			had.epoch = epoch
-			m.items[key] = had
+			if had.epoch != epoch {
+				had.epoch = epoch
+				m.items[key] = had
+				changed = append(changed, key)
+			}
 			continue
 		}
 		m.counts.Decodings++

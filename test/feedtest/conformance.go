@@ -316,7 +316,14 @@ func furtherOn(r *run) {
 	bare("incomplete", func() { r.owner.SetComplete(r.ctx, false) })
 	bare("changed, and back", func() { r.set("a", 2); r.set("a", 1) })
 	bare("never there", func() { r.set("c", 3); r.owner.Delete(r.ctx, "c") })
-	bare("another epoch, nothing new", func() { r.owner = r.Start(r.t, "second"); r.set("a", 1); r.set("b", 2) })
+	bare("another epoch, nothing new", func() { r.owner = r.Start(r.t, "second"); r.set("a", 1); r.set("b", 2) }, "a", "b")
+	bare("another epoch, not all of it", func() { r.owner = r.Start(r.t, "third"); r.set("a", 1) }, "a")
+	r.told, r.bare = nil, 0
+	r.set("b", 2)
+	r.pull()
+	if r.bare != 0 || fmt.Sprint(r.told) != "[b]" {
+		r.t.Errorf("the rest of the epoch, nothing new: %d calls without keys, and the keys %v, want none and b", r.bare, r.told)
+	}
 }
 
 func follows(r *run) {
