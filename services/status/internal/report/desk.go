@@ -46,9 +46,11 @@ type Desk struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
+	pending map[string]*entry // those of entries with something to write, or a write under way
 }
 
 type entry struct {
+	key    string
 	pod    plan.Pod
 	static *plan.Static
 
@@ -79,7 +81,7 @@ type undone struct {
 
 // NewDesk makes an empty desk. settled is called with each key whose write was answered.
 func NewDesk(now func() time.Time, settled func(key string)) *Desk {
-	return &Desk{now: now, settled: settled, wake: signal.New(), entries: map[string]*entry{}}
+	return &Desk{now: now, settled: settled, wake: signal.New(), entries: map[string]*entry{}, pending: map[string]*entry{}}
 }
 
 // SetPod says what is known of a pod of the API server. p.Object is as config lists
@@ -157,7 +159,7 @@ func (e *entry) weigh(got *plan.Object, listed *history.Listed) *plan.Object {
 func (d *Desk) entry(key string) *entry {
 	e, ok := d.entries[key]
 	if !ok {
-		e = &entry{}
+		e = &entry{key: key}
 		d.entries[key] = e
 	}
 	e.dropped = false
@@ -172,7 +174,12 @@ func (d *Desk) Drop(key string) {
 		e.dropped = true
 		return
 	}
+	d.forget(key)
+}
+
+func (d *Desk) forget(key string) {
 	delete(d.entries, key)
+	delete(d.pending, key)
 }
 
 // Object is the newest view of the API server's object, nil for none.
@@ -199,15 +206,10 @@ func (d *Desk) State(key string) (reported bool, err string) {
 }
 
 // Pending is how many keys have something to write.
-func (d *Desk) Pending() (n int) {
+func (d *Desk) Pending() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, e := range d.entries {
-		if e.busy || e.action.Kind != plan.None {
-			n++
-		}
-	}
-	return n
+	return len(d.pending)
 }
 
 // evaluate asks for the next write of an entry; d.mu is held.
@@ -228,16 +230,17 @@ func (d *Desk) evaluate(e *entry) {
 	if e.action.Kind != plan.Delete && !e.stays(e.undone.status) {
 		e.undone = undone{}
 	}
-	switch {
-	case e.action.Kind == plan.None:
+	if e.action.Kind == plan.None {
 		e.settle()
 		e.err = ""
-	case e.since.IsZero():
+		delete(d.pending, e.key)
+		return
+	}
+	if e.since.IsZero() {
 		e.since = d.now()
 	}
-	if e.action.Kind != plan.None {
-		d.poke()
-	}
+	d.pending[e.key] = e
+	d.poke()
 }
 
 func (d *Desk) poke() {
@@ -266,8 +269,8 @@ func (d *Desk) Take(away bool) (job Job, ok bool, wait time.Duration) {
 	now := d.now()
 	best, fewest := "", 0
 	var bestScore, next time.Time
-	for key, e := range d.entries {
-		if e.busy || e.action.Kind == plan.None {
+	for key, e := range d.pending {
+		if e.busy {
 			continue
 		}
 		if due := e.due(); due.After(now) {
@@ -327,7 +330,7 @@ func (d *Desk) Done(job Job, object *plan.Object, outcome Outcome, err error) {
 	d.mu.Lock()
 	e, ok := d.entries[job.Key]
 	if ok && e.dropped {
-		delete(d.entries, job.Key)
+		d.forget(job.Key)
 	} else if ok {
 		e.busy = false
 		d.fold(e, job, object, outcome)

@@ -36,8 +36,8 @@ func (d *Desk) due() (time.Duration, bool) {
 	defer d.mu.Unlock()
 	now := d.now()
 	var next time.Time
-	for _, e := range d.entries {
-		if e.busy || e.action.Kind == plan.None {
+	for _, e := range d.pending {
+		if e.busy {
 			continue
 		}
 		due := e.due()
