@@ -65,7 +65,9 @@ func (s *Service) step(ctx context.Context) {
 	s.wantObjects(moved)
 	s.publishComplete(ctx)
 	s.tellHealth()
-	s.metrics.observe(l.state)
+	if l.state.Only == nil {
+		s.metrics.observe(l.state)
+	}
 	l.published = l.state
 }
 
@@ -138,19 +140,32 @@ func (s *Service) wantObjects(moved bool) {
 // rememberRefs brings what the pods name up to date and reports whether anything
 // differs.
 func (l *loop) rememberRefs() (moved bool) {
-	direct := make(map[types.UID]directRefs, len(l.state.Pods))
-	for uid, p := range l.state.Pods {
-		d, ok := l.direct[uid]
-		if d.pod != p.Pod {
-			next := directRefs{p.Pod, refs.OfPod(p.Pod)}
-			moved = moved || !ok || !slices.Equal(d.refs, next.refs) || !slices.Equal(d.claims(), next.claims()) || refs.WantsServices(d.pod) != refs.WantsServices(next.pod)
-			d = next
+	if l.state.Only != nil {
+		for _, uid := range l.state.Only {
+			moved = l.rememberRefsOf(uid) || moved
 		}
-		direct[uid] = d
+		return moved
 	}
-	moved = moved || len(direct) != len(l.direct)
-	l.direct = direct
+	for uid := range l.direct {
+		if l.state.Pods[uid] == nil {
+			delete(l.direct, uid)
+			moved = true
+		}
+	}
+	for uid := range l.state.Pods {
+		moved = l.rememberRefsOf(uid) || moved
+	}
 	return moved
+}
+
+func (l *loop) rememberRefsOf(uid types.UID) (moved bool) {
+	p, had := l.state.Pods[uid].Pod, l.direct[uid]
+	if had.pod == p {
+		return false
+	}
+	next := directRefs{p, refs.OfPod(p)}
+	l.direct[uid] = next
+	return had.pod == nil || !slices.Equal(had.refs, next.refs) || !slices.Equal(had.claims(), next.claims()) || refs.WantsServices(had.pod) != refs.WantsServices(p)
 }
 
 // publishComplete says how much of what was published is known to be all.

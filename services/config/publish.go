@@ -34,10 +34,12 @@ func (s *Service) publishPods(ctx context.Context) {
 		p := l.published.Pods[uid]
 		s.log.Info("pod not desired any more", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, string(uid), "source", p.Source)
 	}
-	for uid := range l.kept { // also what the store had, and was never published in this life
-		if l.state.Pods[uid] == nil {
-			s.keeper.Pods.Delete(string(uid))
-			delete(l.kept, uid)
+	if l.state.Only == nil {
+		for uid := range l.kept { // also what the store had, and was never published in this life
+			if l.state.Pods[uid] == nil {
+				s.keeper.Pods.Delete(string(uid))
+				delete(l.kept, uid)
+			}
 		}
 	}
 	for _, p := range diff.Changed {

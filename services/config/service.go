@@ -130,7 +130,7 @@ func (s *Service) wire(cfg Config) error {
 	}
 	s.loop.state = merge.Restore(pods)
 	s.loop.kept = maps.Clone(s.loop.state.Pods)
-	s.loop.former = map[types.UID]bool{}
+	s.loop.direct, s.loop.former = map[types.UID]directRefs{}, map[types.UID]bool{}
 	for uid := range s.loop.kept {
 		s.loop.former[uid] = true
 	}

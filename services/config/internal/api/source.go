@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -46,14 +45,14 @@ type Source struct {
 	cfg Config
 
 	mu       sync.Mutex
-	pods     map[string]*v1.Pod // by namespace/name; never written to
+	pods     []*v1.Pod // by namespace and name; neither the slice nor a pod is ever written to
 	heard    bool
 	answered bool // since the last Follow began, be it by an error
 	err      string
 }
 
 // New makes a source that has read nothing yet.
-func New(cfg Config) *Source { return &Source{cfg: cfg, pods: map[string]*v1.Pod{}} }
+func New(cfg Config) *Source { return &Source{cfg: cfg} }
 
 // Follow keeps the source current with a client until ctx ends. It may be
 // called again, with another client; what was heard stays. A client that has had
@@ -90,12 +89,9 @@ func (s *Source) answer(err error) {
 func (s *Source) Listing() merge.Listing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pods := slices.SortedFunc(maps.Values(s.pods), func(a, b *v1.Pod) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
 	return merge.Listing{
 		Source: pod.SourceAPI, Heard: s.heard, Err: s.err,
-		Entries: []merge.Entry{{Pods: pods}},
+		Entries: []merge.Entry{{Pods: s.pods}},
 	}
 }
 
@@ -138,7 +134,12 @@ func trim(object any) (*v1.Pod, bool) {
 	return p, ok
 }
 
-func key(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
+func byName(a, b *v1.Pod) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// at is where a pod of that name is in the list, or would be.
+func (s *store) at(p *v1.Pod) (i int, known bool) { return slices.BinarySearchFunc(s.pods, p, byName) }
 
 // Add implements cache.ReflectorStore.
 func (s *store) Add(object any) error {
@@ -146,7 +147,15 @@ func (s *store) Add(object any) error {
 	if !ok {
 		return nil
 	}
-	return s.change(func() { s.pods[key(p)] = p })
+	return s.change(func() {
+		i, known := s.at(p)
+		s.pods = slices.Clone(s.pods)
+		if known {
+			s.pods[i] = p
+		} else {
+			s.pods = slices.Insert(s.pods, i, p)
+		}
+	})
 }
 
 // Update implements cache.ReflectorStore.
@@ -158,12 +167,16 @@ func (s *store) Delete(object any) error {
 	if !ok {
 		return nil
 	}
-	return s.change(func() { delete(s.pods, key(p)) })
+	return s.change(func() {
+		if i, known := s.at(p); known {
+			s.pods = slices.Delete(slices.Clone(s.pods), i, i+1)
+		}
+	})
 }
 
 // Replace implements cache.ReflectorStore.
 func (s *store) Replace(objects []any, _ string) error {
-	pods := make(map[string]*v1.Pod, len(objects))
+	pods := make([]*v1.Pod, 0, len(objects))
 	for _, o := range objects {
 		p, ok := trim(o)
 		if !ok {
@@ -172,8 +185,9 @@ func (s *store) Replace(objects []any, _ string) error {
 		if had := s.known(p); had != nil {
 			p = had
 		}
-		pods[key(p)] = p
+		pods = append(pods, p)
 	}
+	slices.SortFunc(pods, byName)
 	return s.change(func() { s.pods, s.heard = pods, true })
 }
 
@@ -182,9 +196,9 @@ func (s *store) Replace(objects []any, _ string) error {
 func (s *store) known(p *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	had, ok := s.pods[key(p)]
-	if ok && had.UID == p.UID && had.ResourceVersion == p.ResourceVersion && p.ResourceVersion != "" {
-		return had
+	i, ok := s.at(p)
+	if ok && s.pods[i].UID == p.UID && s.pods[i].ResourceVersion == p.ResourceVersion && p.ResourceVersion != "" {
+		return s.pods[i]
 	}
 	return nil
 }

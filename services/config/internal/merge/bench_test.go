@@ -4,6 +4,7 @@ package merge
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,9 +22,11 @@ func BenchmarkOneOfThousand(b *testing.B) {
 	state := Next(State{}, []Listing{listing}, at(1))
 	b.ReportAllocs()
 	for b.Loop() {
-		listing.Entries[0].Pods[500] = listing.Entries[0].Pods[500].DeepCopy()
+		pods := slices.Clone(listing.Entries[0].Pods)
+		pods[500] = pods[500].DeepCopy()
+		listing.Entries = []Entry{{Pods: pods}}
 		next := Next(state, []Listing{listing}, at(2))
-		if diff := Compare(state, next); len(diff.Changed) != 1 {
+		if diff := Compare(state, next); len(diff.Reported) != 1 {
 			b.Fatalf("%d changes", len(diff.Changed))
 		}
 		state = next

@@ -24,8 +24,11 @@ func Next(was State, listings []Listing, now time.Time) State {
 		names: map[string]*Pod{},
 		next: State{
 			Pods: map[types.UID]*Pod{}, Mirrors: map[string]*v1.Pod{},
-			Complete: true, MirrorsKnown: true,
+			Complete: true, MirrorsKnown: true, listings: listings,
 		},
+	}
+	if versions, only := newVersions(was, listings); only {
+		return m.replace(versions)
 	}
 	claims := make([][]claim, len(listings))
 	for i, l := range listings {

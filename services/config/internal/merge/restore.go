@@ -29,14 +29,16 @@ func sorted(pods map[types.UID]*Pod, match func(*Pod) bool) []*Pod {
 			all = append(all, p)
 		}
 	}
-	slices.SortFunc(all, func(a, b *Pod) int {
-		return cmp.Or(
-			cmp.Compare(a.Origin, b.Origin),
-			cmp.Compare(pod.FullName(a.Pod), pod.FullName(b.Pod)),
-			cmp.Compare(a.Pod.UID, b.Pod.UID),
-		)
-	})
+	slices.SortFunc(all, order)
 	return all
+}
+
+func order(a, b *Pod) int {
+	return cmp.Or(
+		cmp.Compare(a.Origin, b.Origin),
+		cmp.Compare(pod.FullName(a.Pod), pod.FullName(b.Pod)),
+		cmp.Compare(a.Pod.UID, b.Pod.UID),
+	)
 }
 
 // Diff is what to publish to come from one state to another.
@@ -50,16 +52,26 @@ type Diff struct {
 	Reported []*Pod
 }
 
-// Compare returns what differs between the pods of two states.
+// Compare returns what differs between the pods of two states; next was made of was where
+// it says so (State.Only).
 func Compare(was, next State) Diff {
 	var d Diff
-	for uid := range was.Pods {
-		if _, ok := next.Pods[uid]; !ok {
-			d.Removed = append(d.Removed, uid)
+	var news []*Pod
+	if next.Only != nil {
+		for _, uid := range next.Only {
+			news = append(news, next.Pods[uid])
 		}
+		slices.SortFunc(news, order)
+	} else {
+		for uid := range was.Pods {
+			if _, ok := next.Pods[uid]; !ok {
+				d.Removed = append(d.Removed, uid)
+			}
+		}
+		slices.Sort(d.Removed)
+		news = sorted(next.Pods, func(p *Pod) bool { return was.Pods[p.Pod.UID] != p })
 	}
-	slices.Sort(d.Removed)
-	for _, p := range sorted(next.Pods, func(p *Pod) bool { return was.Pods[p.Pod.UID] != p }) {
+	for _, p := range news {
 		if had := was.Pods[p.Pod.UID]; had != nil && sameButStatus(had, p) {
 			d.Reported = append(d.Reported, p)
 		} else {

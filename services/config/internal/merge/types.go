@@ -95,4 +95,9 @@ type State struct {
 	// MirrorsKnown says that Mirrors, and the pods of the API server, are what that
 	// has, or that there is none to ask.
 	MirrorsKnown bool
+	// Only are the pods in which the state differs from the one it was made of, if each is
+	// another version of a pod that stays and nothing else differs; nil if anything may.
+	Only []types.UID
+
+	listings []Listing // of which it was made
 }
