@@ -27,7 +27,7 @@ func BenchmarkOneOfThousand(b *testing.B) {
 		listing.Entries = []Entry{{Pods: pods}}
 		next := Next(state, []Listing{listing}, at(2))
 		if diff := Compare(state, next); len(diff.Reported) != 1 {
-			b.Fatalf("%d changes", len(diff.Changed))
+			b.Fatalf("%d changed, %d reported, want one reported", len(diff.Changed), len(diff.Reported))
 		}
 		state = next
 	}
