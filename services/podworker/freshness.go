@@ -45,7 +45,9 @@ type freshness struct {
 	removed []string
 	// terminal: the API server has the pod as finished.
 	terminal bool
-	// record is the answer to the last refresh, until the replica has passed since.
+	// ahead: the replica has not passed since, and record, the answer to the last refresh, is
+	// newer than its own.
+	ahead  bool
 	record *observe.Record
 	since  feed.Barrier
 	// commands to volume and resource, by kind.
@@ -158,17 +160,31 @@ func (f *freshness) unlisted() bool {
 	return !listed && f.in.Pods.Knows(string(f.uid))
 }
 
+// refreshed takes the answer to a refresh; since tells where the replica shows it.
+func (f *freshness) refreshed(record *observe.Record, since feed.Barrier) {
+	f.ahead, f.record, f.since = true, record, since
+}
+
+// follow lets go of the answer to the last refresh once the replica shows it. What the
+// replica has is newer from then on, also while a pleg that begins anew has not told all.
+func (f *freshness) follow() {
+	if revision, complete, _, _ := f.in.Records.State(); f.ahead && f.since.Passed(revision, complete) {
+		f.ahead, f.record = false, nil
+	}
+}
+
 // current is the newest record there is: the replica's, or that of the last refresh
 // while the replica has not come so far.
 func (f *freshness) current() (record *observe.Record, known bool) {
 	revision, complete, _, _ := f.in.Records.State()
-	if !f.since.Passed(revision, complete) {
+	passed := f.since.Passed(revision, complete)
+	if f.ahead && !passed {
 		return f.record, true
 	}
 	if record, ok := f.in.Records.Get(string(f.uid)); ok {
 		return record, true
 	}
-	return nil, complete || f.since != (feed.Barrier{})
+	return nil, complete || passed && f.since != (feed.Barrier{})
 }
 
 // observed is the newest record as a step wants it.

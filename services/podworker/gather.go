@@ -43,6 +43,7 @@ func (w *worker) gather() step.Input {
 	in.Shutdown.Active, in.Shutdown.End, in.Shutdown.Grace = l.end.turn(priority(w.spec.accepted))
 	in.ServicesKnown = l.in.servicesKnown()
 	_, in.NodeKnown = l.in.Node.Get("node")
+	w.fresh.follow()
 	in.Observed = w.fresh.observed()
 	w.spec.named(w.fresh.current())
 	in.Volumes = w.fresh.volumes()

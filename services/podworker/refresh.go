@@ -60,7 +60,7 @@ func (w *worker) refresh(ctx context.Context) {
 				w.l.suspect(ctx, w.uid) // what was begun last, perhaps by a former process, may be under way
 			}
 			f.failures = 0
-			f.record, f.since = record, feed.NewBarrier(revision, before)
+			f.refreshed(record, feed.NewBarrier(revision, before))
 			f.changes.observed, f.creates.observed = changes, creates
 			if inventory == nil {
 				f.lists.observed = lists
