@@ -106,6 +106,9 @@ type Registry struct {
 	mu      sync.Mutex
 	sockets map[string]*socket
 	talks   sync.WaitGroup
+
+	// said is what the last scan could not watch or read. Run's goroutine has it.
+	said string
 }
 
 // identity tells a socket from a later one of the same name: a socket's
@@ -177,23 +180,26 @@ func (r *Registry) tellScanned(ctx context.Context, first map[string]*socket) {
 	}
 }
 
-// scan takes up sockets that came and lets go of those that went.
-func (r *Registry) scan(ctx context.Context, notify *fsnotify.Watcher, watching bool) map[string]*socket {
-	found := map[string]identity{}
-	err := filepath.WalkDir(r.cfg.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil // gone meanwhile
-			}
-			return err
-		}
-		if d.IsDir() {
+// look lists the sockets below the folder, and the folders that cannot be read. One that
+// cannot be watched, as where the kernel has no watches left, is looked at now and then.
+func (r *Registry) look(notify *fsnotify.Watcher, watching bool) (found map[string]identity, unread []string) {
+	found = map[string]identity{}
+	var problems []error
+	_ = filepath.WalkDir(r.cfg.Dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // gone meanwhile
+		case err != nil:
+			unread, problems = append(unread, path), append(problems, err)
+			return nil
+		case d.IsDir():
 			if watching {
-				return notify.Add(path) // idempotent
+				if err := notify.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // idempotent
+					problems = append(problems, fmt.Errorf("watch %s: %w", path, err))
+				}
 			}
 			return nil
-		}
-		if d.Type()&fs.ModeSocket == 0 {
+		case d.Type()&fs.ModeSocket == 0:
 			return nil
 		}
 		info, err := d.Info()
@@ -205,13 +211,27 @@ func (r *Registry) scan(ctx context.Context, notify *fsnotify.Watcher, watching 
 		}
 		return nil
 	})
-	if err != nil {
-		r.cfg.Log.Warn("plugin registry not read", "error", err.Error())
-		return nil
+	text := ""
+	if err := errors.Join(problems...); err != nil {
+		text = quiet.Cut(err.Error(), mostError)
 	}
+	if text != r.said && text != "" {
+		r.cfg.Log.Warn("plugin registry not watched or read in full", "error", text)
+	}
+	r.said = text
+	return found, unread
+}
+
+// scan takes up sockets that came and lets go of those that went. What is in a folder that
+// cannot be read stays as it is.
+func (r *Registry) scan(ctx context.Context, notify *fsnotify.Watcher, watching bool) map[string]*socket {
+	found, unread := r.look(notify, watching)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for path, s := range r.sockets {
+		if slices.ContainsFunc(unread, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {
+			continue
+		}
 		if id, ok := found[path]; !ok || id != s.id {
 			s.gone = s.gone || !ok
 			s.cancel()

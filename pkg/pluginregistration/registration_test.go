@@ -3,13 +3,20 @@
 package pluginregistration
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,6 +192,87 @@ func TestAPluginWhoseSocketIsMadeAgain(t *testing.T) {
 	}
 	if p := take(t, "the other one's end", o.went); p.Name != "b" {
 		t.Errorf("%+v", p)
+	}
+}
+
+// alone says that this is the process without watches of TestNoWatchesLeft.
+const alone = "PLUGINREGISTRATION_TEST_DIR"
+
+// TestNoWatchesLeft: plugins register where the kernel has no inotify watches left, and
+// where a folder beside theirs cannot be read; and one stays registered whose folder cannot
+// be read any more. It needs root: the limit and the owner are those of a user namespace.
+func TestNoWatchesLeft(t *testing.T) {
+	if dir := os.Getenv(alone); dir != "" {
+		noWatchesLeft(t, dir)
+		return
+	}
+	const stranger = 12345 // has no name in the namespace: not even its root reads what it owns
+	dir := t.TempDir()
+	before, later := filepath.Join(dir, "before"), filepath.Join(dir, "later")
+	for _, sub := range []string{before, later} {
+		if err := os.Mkdir(sub, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(before, stranger, stranger); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNoWatchesLeft$")
+	cmd.Env = append(os.Environ(), alone+"="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{Size: 1}}, GidMappings: []syscall.SysProcIDMap{{Size: 1}},
+	}
+	var out strings.Builder
+	cmd.Stderr = &out
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(io.TeeReader(from, &out))
+	if lines.Scan() && lines.Text() == "registered" {
+		if err := errors.Join(os.Chown(later, stranger, stranger), to.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func noWatchesLeft(t *testing.T, dir string) {
+	if err := os.WriteFile("/proc/sys/user/max_inotify_watches", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	info := func(name string) *registration.PluginInfo {
+		return &registration.PluginInfo{Type: registration.CSIPlugin, Name: name}
+	}
+	later := filepath.Join(dir, "later")
+	serve(t, filepath.Join(later, "a.sock"), info("a"))
+	o := run(t, dir)
+	take(t, "a plugin beside a folder that cannot be read", o.came)
+	fmt.Println("registered")
+	if _, err := io.ReadAll(os.Stdin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadDir(later); !errors.Is(err, fs.ErrPermission) {
+		t.Fatalf("the folder can be read: %v", err)
+	}
+	serve(t, filepath.Join(dir, "b.sock"), info("b"))
+	if p := take(t, "a plugin that no watch tells of", o.came); p.Name != "b" {
+		t.Errorf("%+v", p)
+	}
+	if len(o.went) > 0 {
+		t.Errorf("let go, as its folder cannot be read: %+v", <-o.went)
 	}
 }
 
