@@ -60,6 +60,11 @@ kubelet.service changes, and kubeadm join starts it.`,
 func (m *migrateFlags) run(ctx context.Context, out io.Writer) error {
 	toTheEnd()
 	files := migrate.HostFiles()
+	unlock, err := files.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	unfinished, err := files.Unfinished()
 	if err != nil {
 		return err

@@ -77,6 +77,36 @@ func TestKilledChange(t *testing.T) {
 	}
 }
 
+// TestOneChangeAtATime: a second process is refused while the first one is at work.
+func TestOneChangeAtATime(t *testing.T) {
+	f := files(t)
+	unlock, err := f.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Lock(); !errors.Is(err, ErrBusy) {
+		t.Errorf("the second one: %v", err)
+	}
+	unlock()
+	again, err := f.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
+// TestHealthzIsAskedDirectly: not through the proxy that the environment names, also where
+// the agent serves it at the address of the node.
+func TestHealthzIsAskedDirectly(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Errorf("the proxy is asked for %s", r.URL) }))
+	defer proxy.Close()
+	t.Setenv("http_proxy", proxy.URL)
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	if got := (Node{Healthz: "http://192.0.2.1.invalid:10248/healthz"}).healthz(t.Context()); !strings.Contains(got, "lookup") {
+		t.Errorf("healthz: %q", got)
+	}
+}
+
 // TestNoAgent: where none runs, none is started.
 func TestNoAgent(t *testing.T) {
 	m, c := machine(t, false)

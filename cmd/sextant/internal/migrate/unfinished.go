@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sextant-node/sextant/pkg/file"
 )
 
@@ -44,4 +46,25 @@ func (f Files) begin(args []string) error {
 // finish notes that a change has come to its end, there or back.
 func (f Files) finish() error {
 	return file.Remove(f.Mark)
+}
+
+// ErrBusy is the error of Lock while another process changes the node.
+var ErrBusy = errors.New("another sextant migrate changes this node")
+
+// Lock has the node to this process alone until unlock is called or the process ends: of two
+// changes at once, each would take what the other does for an agent that fails. The file
+// stays, as the lock is on the file and not on its name.
+func (f Files) Lock() (unlock func(), err error) {
+	lock, err := os.OpenFile(f.Mark+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrBusy
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return func() { lock.Close() }, nil //nolint:errcheck // nothing was written
 }
