@@ -190,16 +190,16 @@ func (r *rig) admit(p *v1.Pod, running bool) *resourcev1.AdmitResponse {
 }
 
 // admitBeside asks for admission as podworker does when some pods are inactive.
-func (r *rig) admitBeside(p *v1.Pod, running bool, inactive ...string) *resourcev1.AdmitResponse {
+func (r *rig) admitBeside(p *v1.Pod, running bool, inactive ...string) (resp *resourcev1.AdmitResponse) {
 	r.Helper()
 	data, err := p.Marshal()
 	if err != nil {
 		r.Fatal(err)
 	}
-	resp, err := r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data, Running: running, Inactive: inactive})
-	if err != nil {
-		r.Fatal(err)
-	}
+	standin.Commanded(r.House, r.pods, func() (standin.Answer, error) {
+		resp, err = r.client.Admit(r.Context(), &resourcev1.AdmitRequest{Pod: data, Running: running, Inactive: inactive})
+		return resp, err
+	})
 	return resp
 }
 
@@ -216,13 +216,11 @@ func decision(resp *resourcev1.AdmitResponse) string {
 	return fmt.Sprint(resp)
 }
 
-func (r *rig) release(uid string) feed.Revision {
+func (r *rig) release(uid string) {
 	r.Helper()
-	resp, err := r.client.Release(r.Context(), &resourcev1.ReleaseRequest{Uid: uid})
-	if err != nil {
-		r.Fatal(err)
-	}
-	return feed.RevisionFrom(resp.GetRevision())
+	standin.Commanded(r.House, r.pods, func() (standin.Answer, error) {
+		return r.client.Release(r.Context(), &resourcev1.ReleaseRequest{Uid: uid})
+	})
 }
 
 // kubepods names a cgroup below the test's.

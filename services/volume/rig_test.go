@@ -24,7 +24,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
-	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
@@ -169,35 +168,16 @@ func (r *rig) declare(p *v1.Pod) feed.Revision {
 	if err != nil {
 		r.Fatal(err)
 	}
-	before, _, _, _ := r.pods.State()
-	resp, err := r.client.Declare(r.Context(), &volumev1.DeclareRequest{Pod: data})
-	if err != nil {
-		r.Fatal(err)
-	}
-	return r.told(resp.GetRevision(), before)
-}
-
-// told waits until the pods that are read here are those that a command left. Without it
-// a pod that was not told yet is taken for one that is gone.
-func (r *rig) told(answer *feedv1.Revision, before feed.Revision) feed.Revision {
-	r.Helper()
-	revision := feed.RevisionFrom(answer)
-	barrier := feed.NewBarrier(revision, before)
-	r.Eventually("what the command did is told", func() bool {
-		now, complete, _, _ := r.pods.State()
-		return barrier.Passed(now, complete)
+	return standin.Commanded(r.House, r.pods, func() (standin.Answer, error) {
+		return r.client.Declare(r.Context(), &volumev1.DeclareRequest{Pod: data})
 	})
-	return revision
 }
 
-func (r *rig) withdraw(uid string) feed.Revision {
+func (r *rig) withdraw(uid string) {
 	r.Helper()
-	before, _, _, _ := r.pods.State()
-	resp, err := r.client.Withdraw(r.Context(), &volumev1.WithdrawRequest{Uid: uid})
-	if err != nil {
-		r.Fatal(err)
-	}
-	return r.told(resp.GetRevision(), before)
+	standin.Commanded(r.House, r.pods, func() (standin.Answer, error) {
+		return r.client.Withdraw(r.Context(), &volumev1.WithdrawRequest{Uid: uid})
+	})
 }
 
 func (r *rig) ready(uid string) {

@@ -195,3 +195,24 @@ func Read[M proto.Message](h *House, f house.FeedOf[M]) *feed.Replica[M] {
 	h.Go("replica "+f.Name, m.Run)
 	return m
 }
+
+// Answer is that of a command to a feed's owner.
+type Answer interface{ GetRevision() *feedv1.Revision }
+
+// Commanded makes a command to the owner of a feed, and returns the revision that it answers
+// with once the replica shows it: an item that was not told yet is not one that is gone.
+func Commanded[M proto.Message](h *House, m *feed.Replica[M], command func() (Answer, error)) feed.Revision {
+	h.Helper()
+	before, _, _, _ := m.State()
+	answer, err := command()
+	if err != nil {
+		h.Fatal(err)
+	}
+	revision := feed.RevisionFrom(answer.GetRevision())
+	barrier := feed.NewBarrier(revision, before)
+	h.Eventually("what the command did is told", func() bool {
+		now, complete, _, _ := m.State()
+		return barrier.Passed(now, complete)
+	})
+	return revision
+}
