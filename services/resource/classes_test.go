@@ -5,9 +5,13 @@ package resource
 import (
 	"errors"
 	"maps"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
@@ -54,6 +58,64 @@ func TestClassValues(t *testing.T) {
 		now.conf.Kubelet.FeatureGates["QOSReserved"] = true
 		if _, burstable, bestEffort = now.classValues(s, 1000); *burstable.Memory != 850 || *bestEffort.Memory != 830 {
 			t.Errorf("%s: burstable keeps %d, besteffort %d", name, *burstable.Memory, *bestEffort.Memory)
+		}
+	}
+}
+
+// TestProtectedMemoryIsTold: how much pods of a class have protected, where cgroups are told;
+// pods on their way out have none.
+func TestProtectedMemoryIsTold(t *testing.T) {
+	requests := func(memory string, limited bool) *held {
+		list := v1.ResourceList{v1.ResourceMemory: apiresource.MustParse(memory), v1.ResourceCPU: apiresource.MustParse("1")}
+		p := &v1.Pod{}
+		p.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: list}}}
+		if limited {
+			p.Spec.Containers[0].Resources.Limits = list
+		}
+		return &held{pod: p}
+	}
+	leaving := requests("900", true)
+	leaving.Releasing = true
+	pods := &ledger{held: map[string]*held{"a": requests("300", true), "b": requests("40", false), "c": leaving}}
+	for name, tc := range map[string]struct {
+		version uint32
+		gate    bool
+		policy  string
+		want    string
+	}{
+		"version 1":        {1, true, "TieredReservation", ""},
+		"without the gate": {2, false, "TieredReservation", ""},
+		"no tiers":         {2, true, "None", "0 0"},
+		"tiers":            {2, true, "TieredReservation", "300 40"},
+	} {
+		now := &settings{conf: &kubeletconfig.Config{}, cgroupVersion: tc.version}
+		now.conf.Kubelet.FeatureGates = map[string]bool{"MemoryQoS": tc.gate}
+		now.conf.Kubelet.MemoryReservationPolicy = kubeletv1beta1.MemoryReservationPolicy(tc.policy)
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(protectionCensus{pods, &node{settings: now}})
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, name := range []string{"kubelet_memory_qos_node_memory_min_bytes", "kubelet_memory_qos_node_memory_low_bytes"} {
+			for _, f := range families {
+				if f.GetName() == name {
+					got = append(got, strconv.FormatFloat(f.GetMetric()[0].GetGauge().GetValue(), 'f', -1, 64))
+				}
+			}
+		}
+		if got := strings.Join(got, " "); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestOldKernels: memory.high hangs processes on kernels before 5.9.
+func TestOldKernels(t *testing.T) {
+	for kernel, want := range map[string]bool{"5.8.18-300.fc33": true, "4.18.0-553.el8": true, "5.9.0": false, "5.10.0-32-amd64": false, "6.18.44-fc": false, "?": false} {
+		if before59(kernel) != want {
+			t.Errorf("%s: want %t", kernel, want)
 		}
 	}
 }

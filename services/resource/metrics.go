@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/metric"
 )
@@ -88,6 +89,35 @@ func (l logSizes) Collect(to chan<- prometheus.Metric) {
 				p.GetUid(), p.GetNamespace(), p.GetName(), c.GetContainer())
 		}
 	}
+}
+
+// protectionCensus is how much memory is protected, where cgroups are told (KEP-2570).
+type protectionCensus struct {
+	ledger *ledger
+	node   *node
+}
+
+var (
+	memoryMinDesc = prometheus.NewDesc("kubelet_memory_qos_node_memory_min_bytes", "Bytes of memory that Guaranteed pods never lose.", nil, nil)
+	memoryLowDesc = prometheus.NewDesc("kubelet_memory_qos_node_memory_low_bytes", "Bytes of memory that Burstable pods lose last.", nil, nil)
+)
+
+func (protectionCensus) Describe(to chan<- *prometheus.Desc) {
+	to <- memoryMinDesc
+	to <- memoryLowDesc
+}
+
+func (c protectionCensus) Collect(to chan<- prometheus.Metric) {
+	now, _ := c.node.now()
+	if now == nil || !now.protects() {
+		return
+	}
+	protected := map[v1.PodQOSClass]int64{}
+	if now.tiered() {
+		protected = c.ledger.sum(true).memory
+	}
+	to <- prometheus.MustNewConstMetric(memoryMinDesc, prometheus.GaugeValue, float64(protected[v1.PodQOSGuaranteed]))
+	to <- prometheus.MustNewConstMetric(memoryLowDesc, prometheus.GaugeValue, float64(protected[v1.PodQOSBurstable]))
 }
 
 // resizeCensus counts the pods that are being resized, when it is asked for.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/version"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -100,7 +101,17 @@ func (n *node) now() (now *settings, waiting string) {
 func (n *node) use(now *settings) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if now.protects() && (n.settings == nil || !n.settings.protects()) && before59(n.facts.Kernel) {
+		n.log.Warn("MemoryQoS: memory.high may hang processes on kernels before 5.9", "kernel", n.facts.Kernel)
+	}
 	n.settings = now
+}
+
+// before59 reports whether a kernel reclaims memory without end where memory.high throttles
+// (mended in Linux 5.9).
+func before59(kernel string) bool {
+	v, err := version.ParseGeneric(kernel)
+	return err == nil && !v.AtLeast(version.MustParseGeneric("5.9"))
 }
 
 // waits notes what settings wait for; nil for nothing.

@@ -186,7 +186,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		},
 	}
 	ledger.each(func(h *held) { evictor.report(context.Background(), h) })
-	kit.Metrics.MustRegister(logSizes{readings}, resizeCensus{ledger}, pinCensus{ledger, node})
+	kit.Metrics.MustRegister(logSizes{readings}, resizeCensus{ledger}, pinCensus{ledger, node}, protectionCensus{ledger, node})
 	look := func([]string) { wake.Send() }
 	reclaims.Watch(look)
 	node.kubelet.Watch(look)
