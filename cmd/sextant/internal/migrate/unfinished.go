@@ -52,19 +52,19 @@ func (f Files) finish() error {
 var ErrBusy = errors.New("another sextant migrate changes this node")
 
 // Lock has the node to this process alone until unlock is called or the process ends: of two
-// changes at once, each would take what the other does for an agent that fails. The file
-// stays, as the lock is on the file and not on its name.
+// changes at once, each would take what the other does for an agent that fails. It is the
+// lock of a folder, which leaves no file.
 func (f Files) Lock() (unlock func(), err error) {
-	lock, err := os.OpenFile(f.Mark+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	etc, err := os.Open(f.Etc)
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = unix.Flock(int(etc.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrBusy
 	}
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, etc.Close())
 	}
-	return func() { lock.Close() }, nil //nolint:errcheck // nothing was written
+	return func() { etc.Close() }, nil //nolint:errcheck // nothing was written
 }
