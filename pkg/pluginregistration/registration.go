@@ -180,8 +180,9 @@ func (r *Registry) tellScanned(ctx context.Context, first map[string]*socket) {
 	}
 }
 
-// look lists the sockets below the folder, and the folders that cannot be read. One that
-// cannot be watched, as where the kernel has no watches left, is looked at now and then.
+// look lists the sockets below the folder, and the folders that cannot be read. A folder that
+// cannot be watched, as where the kernel has no watches left, is read at each rescan. What
+// fails is logged once, until something else does.
 func (r *Registry) look(notify *fsnotify.Watcher, watching bool) (found map[string]identity, unread []string) {
 	found = map[string]identity{}
 	var problems []error

@@ -62,8 +62,8 @@ func TestClassValues(t *testing.T) {
 	}
 }
 
-// TestProtectedMemoryIsTold: how much pods of a class have protected, where cgroups are told;
-// pods on their way out have none.
+// TestProtectedMemoryIsTold: the metrics add up the requests of a class where the gate and
+// cgroup v2 are there; pods that are being released do not count.
 func TestProtectedMemoryIsTold(t *testing.T) {
 	requests := func(memory string, limited bool) *held {
 		list := v1.ResourceList{v1.ResourceMemory: apiresource.MustParse(memory), v1.ResourceCPU: apiresource.MustParse("1")}

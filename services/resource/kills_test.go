@@ -231,7 +231,7 @@ func (s *siege) gone(uid string) {
 	s.Helper()
 	now := standin.Read(s.House, house.ResourcePods)
 	s.Eventually(uid+" gone", func() bool { _, ok := now.Get(uid); return !ok && now.Complete() })
-	// And with the reader of the whole test: it may not know of that yet.
+	// The reader of the whole test may be behind the one above.
 	s.Eventually(uid+" told gone", func() bool { _, ok := s.pods.Get(uid); return !ok })
 	if cgrouptest.Exists(s, s.kubepods("burstable", "pod"+uid)) {
 		s.Errorf("the cgroup of %s is left", uid)

@@ -91,7 +91,8 @@ func (l logSizes) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// protectionCensus is how much memory is protected, where cgroups are told (KEP-2570).
+// protectionCensus is how much memory of pods is protected, measured when it is asked for.
+// It shows nothing without the gate MemoryQoS or cgroup v2 (KEP-2570).
 type protectionCensus struct {
 	ledger *ledger
 	node   *node

@@ -21,8 +21,9 @@ const DevicePlugin = "registry.k8s.io/e2e-test-images/sample-device-plugin:1.7"
 var OfNodes = []string{
 	"registry.k8s.io/e2e-test-images/agnhost:2.55", "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
 	"registry.k8s.io/e2e-test-images/busybox:1.36.1-1", "registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
-	"registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0", "registry.k8s.io/e2e-test-images/nginx:1.15-4", "registry.k8s.io/e2e-test-images/nonewprivs:1.4",
-	"registry.k8s.io/e2e-test-images/nonroot:1.5", "registry.k8s.io/pause:3.10.2", DevicePlugin,
+	"registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0", "registry.k8s.io/e2e-test-images/nginx:1.15-4",
+	"registry.k8s.io/e2e-test-images/nonewprivs:1.4", "registry.k8s.io/e2e-test-images/nonroot:1.5",
+	"registry.k8s.io/pause:3.10.2", DevicePlugin,
 }
 
 // curl fetches the URL among its arguments, which is all that tests ask of it.

@@ -196,11 +196,12 @@ func Read[M proto.Message](h *House, f house.FeedOf[M]) *feed.Replica[M] {
 	return m
 }
 
-// Answer is that of a command to a feed's owner.
+// Answer is the answer to a command that a feed's owner carries out.
 type Answer interface{ GetRevision() *feedv1.Revision }
 
-// Commanded makes a command to the owner of a feed, and returns the revision that it answers
-// with once the replica shows it: an item that was not told yet is not one that is gone.
+// Commanded sends a command to the owner of a feed, waits until the replica has reached the
+// revision of the answer, and returns that. Without the wait, a test that looks for an item to
+// be gone finds it absent before the replica has received it.
 func Commanded[M proto.Message](h *House, m *feed.Replica[M], command func() (Answer, error)) feed.Revision {
 	h.Helper()
 	before, _, _, _ := m.State()
