@@ -5,12 +5,14 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -73,6 +75,7 @@ type kubelet struct {
 type desired struct {
 	pod  *v1.Pod
 	item *configv1.DesiredPod // without the pods it carries
+	spec uint64               // hash of the pod's packed specification
 }
 
 func (d *desired) static() bool { return d.item.GetSource() != "api" }
@@ -89,7 +92,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	service.Replicate(kit, &err, house.ConfigStatuses, decodeMirror, &in.statuses)
 	service.Replicate(kit, &err, house.ConfigMirrors, decodeMirror, &in.mirrors)
 	service.Replicate(kit, &err, house.ConfigObjects, decodeNode, &in.nodes, service.Unhurried)
-	service.Replicate(kit, &err, house.PodWorkerPods, decodeWorker, &in.workers)
+	service.Replicate(kit, &err, house.PodWorkerPods, in.decodeWorker, &in.workers)
 	service.Replicate(kit, &err, house.PodWorkerImages, decodeImages, &in.images)
 	service.Replicate(kit, &err, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState], &in.end)
 	service.Replicate(kit, &err, house.PlegPods, decodeRecord, &in.records)
@@ -142,8 +145,31 @@ func decodeDesired(_ string, m *configv1.DesiredPod) (*desired, error) {
 	if p == nil {
 		return nil, fmt.Errorf("pod: empty")
 	}
+	spec := specOf(m.GetPod())
 	m.Pod, m.Mirror = nil, nil
-	return &desired{p, m}, nil
+	return &desired{p, m, spec}, nil
+}
+
+var specSeed = maphash.MakeSeed()
+
+// specOf is the hash of the specification in a packed pod (field 2 of the message Pod of
+// k8s.io/api/core/v1); 0 if it has none.
+func specOf(packed []byte) (hash uint64) {
+	for len(packed) > 0 {
+		number, kind, n := protowire.ConsumeTag(packed)
+		if n < 0 {
+			return 0
+		}
+		size := protowire.ConsumeFieldValue(number, kind, packed[n:])
+		if size < 0 {
+			return 0
+		}
+		if value := packed[n : n+size]; number == 2 {
+			hash = max(maphash.Bytes(specSeed, value), 1)
+		}
+		packed = packed[n+size:]
+	}
+	return hash
 }
 
 // decodeMirror reads an item of config.mirrors or config.statuses; nil says that it does
@@ -173,14 +199,21 @@ var lifecycles = map[podworkerv1.Lifecycle]podstatus.Lifecycle{
 	podworkerv1.Lifecycle_LIFECYCLE_REJECTED:    podstatus.Rejected,
 }
 
-func decodeWorker(_ string, m *podworkerv1.PodState) (*gather.Worker, error) {
+// decodeWorker reads an item of podworker.pods. The specification that podworker runs is
+// nearly always the one that config serves, and is then neither decoded nor kept twice.
+func (in *inputs) decodeWorker(uid string, m *podworkerv1.PodState) (*gather.Worker, error) {
 	lifecycle, ok := lifecycles[m.GetLifecycle()]
 	if !ok {
 		return nil, fmt.Errorf("lifecycle: unknown value %d", m.GetLifecycle())
 	}
-	p, err := decodePod(m.GetPod())
-	if err != nil {
-		return nil, err
+	var p *v1.Pod
+	if want, ok := in.pods.Get(uid); ok && want.spec != 0 && want.spec == specOf(m.GetPod()) {
+		p = want.pod
+	} else {
+		var err error
+		if p, err = decodePod(m.GetPod()); err != nil {
+			return nil, err
+		}
 	}
 	w := &gather.Worker{
 		Pod: p, Source: m.GetSource(), Namespace: m.GetNamespace(), Name: m.GetName(),
@@ -265,6 +298,7 @@ func decodeRecord(_ string, m *plegv1.PodRecord) (*gather.Record, error) {
 		if err := proto.Unmarshal(data, s); err != nil {
 			return nil, fmt.Errorf("sandbox: %w", err)
 		}
+		s.Labels, s.Annotations = nil, nil
 		r.Sandboxes = append(r.Sandboxes, s)
 	}
 	for _, data := range m.GetContainers() {
@@ -272,9 +306,18 @@ func decodeRecord(_ string, m *plegv1.PodRecord) (*gather.Record, error) {
 		if err := proto.Unmarshal(data, c); err != nil {
 			return nil, fmt.Errorf("container: %w", err)
 		}
+		if info, _ := pod.ParseContainer(c.GetLabels(), c.GetAnnotations()); tellsAll(c.GetMetadata(), info) {
+			c.Labels, c.Annotations = nil, nil
+		}
 		r.Containers = append(r.Containers, c)
 	}
 	return r, nil
+}
+
+// tellsAll reports whether the runtime's own data of a container say what its labels and
+// annotations say of its name and its restarts, of which a pod's status is made.
+func tellsAll(m *runtimeapi.ContainerMetadata, info pod.ContainerInfo) bool {
+	return (info.Name == "" || info.Name == m.GetName()) && info.RestartCount <= int(m.GetAttempt())
 }
 
 func decodeRuntime(_ string, m *plegv1.RuntimeState) (*nodestatus.Runtime, error) {

@@ -17,6 +17,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -24,6 +27,7 @@ import (
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	proberv1 "github.com/sextant-node/sextant/proto/sextant/prober/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/test/feedtest"
 )
 
 func encode(t *testing.T, m proto.Message) []byte {
@@ -35,9 +39,105 @@ func encode(t *testing.T, m proto.Message) []byte {
 	return data
 }
 
+// desiredPods is what config serves, and what status knows of it.
+func desiredPods(t *testing.T) (*feed.Owner[*configv1.DesiredPod], *inputs) {
+	t.Helper()
+	owner, pods := reads(t.Context(), &way{Local: feedtest.Local{}, hangs: map[string]bool{}, pulls: map[string]int{}}, house.ConfigPods, decodeDesired)
+	return owner, &inputs{pods: pods}
+}
+
+// TestOneSpecification: what podworker runs is the pod that config serves where both have the
+// same specification, whatever their metadata and status, and is podworker's own where not.
+func TestOneSpecification(t *testing.T) {
+	owner, in := desiredPods(t)
+	packed := func(image string, change func(*v1.Pod)) []byte {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u1"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: image}}}}
+		if change != nil {
+			change(p)
+		}
+		data, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	serve := func(data []byte) {
+		t.Helper()
+		if _, err := owner.Set(t.Context(), "u1", &configv1.DesiredPod{Pod: data, Source: "file"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.pods.Pull(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs := func(data []byte) *v1.Pod {
+		t.Helper()
+		w, err := in.decodeWorker("u1", &podworkerv1.PodState{Uid: "u1", Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_SYNCING, Pod: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Pod
+	}
+	if p := runs(packed("v1", nil)); p == nil || p.Spec.Containers[0].Image != "v1" {
+		t.Errorf("a pod that config does not serve: %v", p)
+	}
+	serve(packed("v1", func(p *v1.Pod) {
+		p.ResourceVersion, p.Labels = "7", map[string]string{"a": "b"}
+		p.Status.Phase = v1.PodRunning
+	}))
+	served, _ := in.pods.Get("u1")
+	if p := runs(packed("v1", nil)); p != served.pod {
+		t.Errorf("the same specification is kept twice: %v", p)
+	}
+	if p := runs(packed("v0", nil)); p == served.pod || p.Spec.Containers[0].Image != "v0" {
+		t.Errorf("another specification: %v", p)
+	}
+	kept := runs(packed("v1", nil))
+	serve(packed("v2", nil))
+	if kept.Spec.Containers[0].Image != "v1" {
+		t.Errorf("what podworker runs became %v as config serves another", kept)
+	}
+	if p := runs(nil); p != nil {
+		t.Errorf("an orphan has %v", p)
+	}
+	for _, broken := range []string{"\xff", "\x12\x05ab", "\x0a"} {
+		if hash := specOf([]byte(broken)); hash != 0 {
+			t.Errorf("%q has a specification of hash %d", broken, hash)
+		}
+	}
+}
+
+// TestRecordsAreLean: labels and annotations are left out where the runtime's own data say the
+// same, and kept where they alone tell the name or the number of restarts.
+func TestRecordsAreLean(t *testing.T) {
+	labels := map[string]string{pod.PodNameLabel: "web", pod.PodNamespaceLabel: "default", pod.PodUIDLabel: "u1", pod.ContainerNameLabel: "c"}
+	for _, c := range []struct {
+		about, name, restarts string
+		attempt               uint32
+		lean                  bool
+	}{
+		{"alike", "c", "2", 2, true},
+		{"more restarts than attempts", "c", "5", 2, false},
+		{"another name", "runtime's", "2", 2, false},
+	} {
+		status := &runtimeapi.ContainerStatus{
+			Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
+			Labels:   labels, Annotations: map[string]string{pod.RestartCountAnnotation: c.restarts},
+		}
+		r, err := decodeRecord("u1", &plegv1.PodRecord{Containers: [][]byte{encode(t, status)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lean := r.Containers[0].GetLabels() == nil && r.Containers[0].GetAnnotations() == nil; lean != c.lean {
+			t.Errorf("%s: lean %v", c.about, lean)
+		}
+	}
+}
+
 func TestDecodeWorker(t *testing.T) {
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	w, err := decodeWorker("u1", &podworkerv1.PodState{
+	_, in := desiredPods(t)
+	w, err := in.decodeWorker("u1", &podworkerv1.PodState{
 		Uid: "u1", Namespace: "default", Name: "web", Lifecycle: podworkerv1.Lifecycle_LIFECYCLE_TERMINATING,
 		Reason: "Evicted", Message: "The node was low on resource: memory.",
 		Verdict:   &podworkerv1.Verdict{Kind: "Evicted", Disruption: true, Time: timestamppb.New(at)},
@@ -72,7 +172,7 @@ func TestDecodeWorker(t *testing.T) {
 		t.Errorf("messages %v, pod %v", w.Messages, w.Pod)
 	}
 	for lifecycle := range podworkerv1.Lifecycle_name {
-		_, err := decodeWorker("u1", &podworkerv1.PodState{Lifecycle: podworkerv1.Lifecycle(lifecycle)})
+		_, err := in.decodeWorker("u1", &podworkerv1.PodState{Lifecycle: podworkerv1.Lifecycle(lifecycle)})
 		if (err != nil) != (lifecycle == 0) {
 			t.Errorf("lifecycle %d: %v", lifecycle, err)
 		}

@@ -132,7 +132,7 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 		}
 		in := &inputs{}
 		r.pods, in.pods = reads(ctx, r.way, house.ConfigPods, decodeDesired)
-		r.workers, in.workers = reads(ctx, r.way, house.PodWorkerPods, decodeWorker)
+		r.workers, in.workers = reads(ctx, r.way, house.PodWorkerPods, in.decodeWorker)
 		r.records, in.records = reads(ctx, r.way, house.PlegPods, decodeRecord)
 		r.verdicts, in.verdicts = reads(ctx, r.way, house.ProberVerdicts, decodeVerdicts)
 		r.health, in.health = reads(ctx, r.way, house.ResourcePods, decodeHealth)

@@ -15,9 +15,12 @@ import (
 	"github.com/sextant-node/sextant/services/nodeapi/internal/stats"
 )
 
-// desired is an item of config.pods.
+// desired is an item of config.pods. The pod stays packed, which is a third of its size:
+// it is wanted when somebody asks for it.
 type desired struct {
-	pod *v1.Pod
+	packed               []byte
+	namespace, name, uid string
+	deleted              bool
 	// static: the pod is not from the API server.
 	static bool
 	// mirror is the UID of a static pod's mirror pod at the API server.
@@ -27,21 +30,33 @@ type desired struct {
 }
 
 func decodeDesired(_ string, m *configv1.DesiredPod) (*desired, error) {
-	d := &desired{pod: &v1.Pod{}, static: m.GetSource() != "api", apart: m.GetStatusApart()}
+	p, err := unpack(m.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	d := &desired{
+		packed: m.GetPod(), namespace: p.Namespace, name: p.Name, uid: string(p.UID), deleted: p.DeletionTimestamp != nil,
+		static: m.GetSource() != "api", apart: m.GetStatusApart(),
+	}
 	if data := m.GetMirror(); len(data) > 0 {
-		mirror := &v1.Pod{}
-		if err := mirror.Unmarshal(data); err != nil {
+		mirror, err := unpack(data)
+		if err != nil {
 			return nil, fmt.Errorf("mirror: %w", err)
 		}
 		d.mirror = string(mirror.UID)
 	}
-	return d, d.pod.Unmarshal(m.GetPod())
+	return d, nil
 }
 
-// decodeStatus reads an item of config.statuses.
-func decodeStatus(_ string, m *configv1.Object) (*v1.Pod, error) {
+// decodeStatus reads an item of config.statuses, and leaves it packed.
+func decodeStatus(_ string, m *configv1.Object) ([]byte, error) {
+	_, err := unpack(m.GetObject())
+	return m.GetObject(), err
+}
+
+func unpack(packed []byte) (*v1.Pod, error) {
 	p := &v1.Pod{}
-	return p, p.Unmarshal(m.GetObject())
+	return p, p.Unmarshal(packed)
 }
 
 // decodeRunning reads of an item of pleg.pods what runs, newest first.

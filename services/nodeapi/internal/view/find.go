@@ -39,16 +39,16 @@ func (p *Pods) Find(ctx context.Context, namespace, name, uid string) (*v1.Pod, 
 	switch {
 	case d == nil:
 		return nil, errNoPod
-	case uid != "" && uid != string(d.pod.UID) && uid != d.mirror:
+	case uid != "" && uid != d.uid && uid != d.mirror:
 		return nil, errOtherPod
 	}
-	return d.pod, nil
+	return unpack(d.packed)
 }
 
 // named is the pod of a name, nil if there is none; of two, the one that is not deleted.
 func (p *Pods) named(namespace, name string) (found *desired) {
 	for _, d := range p.desired.Items() {
-		if d.pod.Namespace == namespace && d.pod.Name == name && (found == nil || found.pod.DeletionTimestamp != nil) {
+		if d.namespace == namespace && d.name == name && (found == nil || found.deleted) {
 			found = d
 		}
 	}

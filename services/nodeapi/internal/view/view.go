@@ -32,8 +32,8 @@ import (
 // Pods are the pods of the node. They are safe for concurrent use.
 type Pods struct {
 	desired *feed.Replica[*desired]
-	// atAPI has the statuses of the API server's pods, read on demand.
-	atAPI   *feed.Replica[*v1.Pod]
+	// atAPI has the statuses of the API server's pods, packed and read on demand.
+	atAPI   *feed.Replica[[]byte]
 	reports *feed.Replica[*statusv1.PodReport]
 	running *feed.Replica[*stats.Pod]
 	callers *callerlog.Log
@@ -62,7 +62,10 @@ func (p *Pods) Desired(ctx context.Context) *v1.PodList {
 	}
 	all := []v1.Pod{}
 	for uid, d := range p.desired.Items() {
-		one := d.pod.DeepCopy()
+		one, err := unpack(d.packed)
+		if err != nil {
+			continue // never: it was unpacked when it came
+		}
 		one.TypeMeta = metav1.TypeMeta{}
 		if report, ok := p.reports.Get(uid); ok && d.static {
 			status := v1.PodStatus{}
@@ -70,8 +73,10 @@ func (p *Pods) Desired(ctx context.Context) *v1.PodList {
 				one.Status = status
 			}
 		}
-		if at, ok := p.atAPI.Get(uid); ok && d.apart {
-			one.Status, one.ResourceVersion = *at.Status.DeepCopy(), at.ResourceVersion
+		if packed, ok := p.atAPI.Get(uid); ok && d.apart {
+			if at, err := unpack(packed); err == nil {
+				one.Status, one.ResourceVersion = at.Status, at.ResourceVersion
+			}
 		}
 		all = append(all, *one)
 	}

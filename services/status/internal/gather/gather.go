@@ -132,9 +132,9 @@ func Gather(in Input) (podstatus.Input, Hold) {
 }
 
 // withMeta is the specification podworker runs under the metadata config has:
-// generation and deletion move on while the worker is still at the former.
+// generation and deletion move on while the worker is still at the former. It has no status.
 func withMeta(spec, desired *v1.Pod) *v1.Pod {
-	out := *spec
+	out := v1.Pod{ObjectMeta: spec.ObjectMeta, Spec: spec.Spec}
 	if desired != nil {
 		out.ObjectMeta = desired.ObjectMeta
 	}
