@@ -42,7 +42,7 @@ func profileCommand() *cobra.Command {
 			if file == "" {
 				file = fmt.Sprintf("%s-%s-%s.pprof", s, kind, time.Now().Format("150405"))
 			}
-			size, err := fetch(c.Context(), n.paths.DebugSocket(s), "/debug/pprof/"+path, file)
+			size, err := fetch(c.Context(), n.paths.DebugSocket(s), "/debug/pprof/"+path, file, mostOfProfile)
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 				return silent(s, err)
 			}
@@ -60,7 +60,13 @@ func profileCommand() *cobra.Command {
 	return c
 }
 
-func fetch(ctx context.Context, socket, path, file string) (int64, error) {
+// mostOfProfile is more than any profile has, and what a service that sends without end
+// may take of the disk.
+const mostOfProfile = 256 << 20
+
+// fetch writes what a service answers to a file, and returns its size. An answer that is not
+// whole, or that is larger than most, leaves no file.
+func fetch(ctx context.Context, socket, path, file string, most int64) (int64, error) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
@@ -81,9 +87,12 @@ func fetch(ctx context.Context, socket, path, file string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	size, err := io.Copy(out, resp.Body)
-	if closeErr := out.Close(); err == nil {
-		err = closeErr
+	size, err := io.Copy(out, io.LimitReader(resp.Body, most+1))
+	if err = errors.Join(err, out.Close()); err == nil && size > most {
+		err = fmt.Errorf("%s: the answer is larger than %d bytes", path, most)
 	}
-	return size, err
+	if err != nil {
+		return 0, errors.Join(err, os.Remove(file))
+	}
+	return size, nil
 }
