@@ -300,8 +300,10 @@ func conflict(p *v1.Pod, admitted []*v1.Pod) (hostPort, *v1.Pod) {
 	return hostPort{}, nil
 }
 
+// conflicts is the scheduler's rule, whose choice would be refused again and again otherwise:
+// 0.0.0.0 is every address, "::" is one like others.
 func (h hostPort) conflicts(o hostPort) bool {
-	anywhere := func(ip string) bool { return ip == "0.0.0.0" || ip == "::" }
+	anywhere := func(ip string) bool { return ip == "0.0.0.0" }
 	return h.port == o.port && h.protocol == o.protocol && (h.ip == o.ip || anywhere(h.ip) || anywhere(o.ip))
 }
 
