@@ -249,7 +249,7 @@ func (c *Call[T]) Over() {
 // Allocate has a plugin prepare devices for a container.
 func (m *Manager) Allocate(resource string, ids []string) *Call[*pluginapi.ContainerAllocateResponse] {
 	began := m.cfg.Now()
-	return call(m, resource, "Allocate", func(ctx context.Context, p *plugin) (*pluginapi.ContainerAllocateResponse, error) {
+	return call(m, resource, "Allocate", m.cfg.Patience, func(ctx context.Context, p *plugin) (*pluginapi.ContainerAllocateResponse, error) {
 		answer, err := p.api.Allocate(ctx, &pluginapi.AllocateRequest{
 			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
 		})
@@ -264,12 +264,13 @@ func (m *Manager) Allocate(resource string, ids []string) *Call[*pluginapi.Conta
 	})
 }
 
-// PreStartLimit bounds PreStartContainer, as a kubelet does.
+// PreStartLimit bounds PreStartContainer, as a kubelet does. A plugin that resets a device may
+// take as long, and is not hung meanwhile.
 const PreStartLimit = 30 * time.Second
 
 // PreStart has a plugin prepare devices for a container that is about to start.
 func (m *Manager) PreStart(resource string, ids []string) *Call[*pluginapi.PreStartContainerResponse] {
-	return call(m, resource, "PreStartContainer", func(ctx context.Context, p *plugin) (*pluginapi.PreStartContainerResponse, error) {
+	return call(m, resource, "PreStartContainer", max(m.cfg.Patience, PreStartLimit), func(ctx context.Context, p *plugin) (*pluginapi.PreStartContainerResponse, error) {
 		limited, cancel := context.WithTimeout(ctx, PreStartLimit)
 		defer cancel()
 		return p.api.PreStartContainer(limited, &pluginapi.PreStartContainerRequest{DevicesIds: ids})
@@ -278,7 +279,7 @@ func (m *Manager) PreStart(resource string, ids []string) *Call[*pluginapi.PreSt
 
 // Prefer puts a question to a plugin. A plugin without a preference answers with nil.
 func (m *Manager) Prefer(q Question) *Call[[]string] {
-	return call(m, q.Resource, "GetPreferredAllocation", func(ctx context.Context, p *plugin) ([]string, error) {
+	return call(m, q.Resource, "GetPreferredAllocation", m.cfg.Patience, func(ctx context.Context, p *plugin) ([]string, error) {
 		answer, err := p.api.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: q.Available, MustIncludeDeviceIDs: q.Must, AllocationSize: int32(q.Size),
@@ -291,8 +292,8 @@ func (m *Manager) Prefer(q Question) *Call[[]string] {
 	})
 }
 
-// call begins a call.
-func call[T any](m *Manager, resource, method string, do func(context.Context, *plugin) (T, error)) *Call[T] {
+// call begins a call, which is late after patience.
+func call[T any](m *Manager, resource, method string, patience time.Duration, do func(context.Context, *plugin) (T, error)) *Call[T] {
 	c := &Call[T]{Done: make(chan struct{}), Late: make(chan struct{}), over: func() {}}
 	m.mu.Lock()
 	p := m.plugins[resource]
@@ -304,7 +305,7 @@ func call[T any](m *Manager, resource, method string, do func(context.Context, *
 	}
 	why := fmt.Sprintf("it has not answered %s since %s", method, m.cfg.Now().UTC().Format(time.RFC3339))
 	c.over = func() { m.become(p, Hung, Serving, "") }
-	late := time.AfterFunc(m.cfg.Patience, func() {
+	late := time.AfterFunc(patience, func() {
 		m.become(p, Serving, Hung, why)
 		close(c.Late)
 	})

@@ -9,7 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
 	"github.com/sextant-node/sextant/test/deviceplugin"
@@ -134,10 +138,63 @@ func TestACallThatIsInTime(t *testing.T) {
 	p := &plugin{resource: name, life: t.Context()}
 	m.plugins[name], m.inventory = p, Inventory{name: {State: Serving}}
 	m.become(p, Serving, Hung, "it has not answered Allocate")
-	asked := call(m, name, "PreStartContainer", func(context.Context, *plugin) (bool, error) { return true, nil })
+	asked := call(m, name, "PreStartContainer", time.Hour, func(context.Context, *plugin) (bool, error) { return true, nil })
 	<-asked.Done
 	asked.Over()
 	if r := m.Inventory()[name]; r.State != Hung {
 		t.Errorf("the plugin is %s", r.State)
 	}
+}
+
+// slowPlugin answers each call after a time, unless the caller has given up.
+type slowPlugin struct {
+	pluginapi.DevicePluginClient
+	takes time.Duration
+}
+
+func (p slowPlugin) PreStartContainer(ctx context.Context, _ *pluginapi.PreStartContainerRequest, _ ...grpc.CallOption) (*pluginapi.PreStartContainerResponse, error) {
+	return &pluginapi.PreStartContainerResponse{}, p.answer(ctx)
+}
+
+func (p slowPlugin) Allocate(ctx context.Context, _ *pluginapi.AllocateRequest, _ ...grpc.CallOption) (*pluginapi.AllocateResponse, error) {
+	return &pluginapi.AllocateResponse{ContainerResponses: []*pluginapi.ContainerAllocateResponse{{}}}, p.answer(ctx)
+}
+
+func (p slowPlugin) answer(ctx context.Context) error {
+	select {
+	case <-time.After(p.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestAResetTakesItsTime: a plugin that resets a device for as long as PreStartContainer may
+// take is not hung; one that takes as long for Allocate is.
+func TestAResetTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Config{
+			Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now, Patience: 5 * time.Second, Changed: func() {}, Allocated: func(string, time.Duration) {},
+		})
+		m.plugins[name] = &plugin{resource: name, life: t.Context(), api: slowPlugin{takes: 25 * time.Second}}
+		m.inventory = Inventory{name: {State: Serving}}
+		resets := m.PreStart(name, []string{"a"})
+		<-time.After(20 * time.Second)
+		if r := m.Inventory()[name]; r.State != Serving {
+			t.Errorf("while it resets a device the plugin is %s: %s", r.State, r.Why)
+		}
+		if <-resets.Done; resets.Err != nil {
+			t.Error(resets.Err)
+		}
+		prepares := m.Allocate(name, []string{"a"})
+		<-time.After(20 * time.Second)
+		if r := m.Inventory()[name]; r.State != Hung {
+			t.Errorf("while it does not answer Allocate the plugin is %s", r.State)
+		}
+		<-prepares.Done
+		prepares.Over()
+		if r := m.Inventory()[name]; r.State != Serving {
+			t.Errorf("after the answer the plugin is %s", r.State)
+		}
+	})
 }
