@@ -5,6 +5,7 @@ package setup
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -34,9 +35,18 @@ func ensureTmpfs(dir, options string, size int64) error {
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
-	err := ensureMount(dir, "tmpfs", options+",noswap")
-	if errors.Is(err, unix.EINVAL) {
-		return ensureMount(dir, "tmpfs", options)
+	if !withoutNoswap.Load() {
+		err := ensureMount(dir, "tmpfs", options+",noswap")
+		if !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	err := ensureMount(dir, "tmpfs", options)
+	if err == nil {
+		withoutNoswap.Store(true)
 	}
 	return err
 }
+
+// withoutNoswap: the kernel has refused noswap once. It writes to its log each time it does.
+var withoutNoswap atomic.Bool
