@@ -34,7 +34,14 @@ type allocation struct {
 	resizing
 	// Evicting is the verdict that the pod must go; nil for none.
 	Evicting *evicting `json:"evicting,omitempty"`
+	// OOMKilled are the IDs of the newest containers in which the kernel has killed a process
+	// for want of memory, the last one last.
+	OOMKilled []string `json:"oomKilled,omitempty"`
 }
+
+// mostOOMKilled bounds allocation.OOMKilled: statuses tell of a container and of the one
+// before it.
+const mostOOMKilled = 16
 
 // resizing is what the checkpoint keeps of a pod's resizes.
 type resizing struct {
@@ -177,6 +184,7 @@ func (h *held) item() (*resourcev1.PodAllocation, error) {
 		CgroupParent: h.parent(), Releasing: h.Releasing, Error: h.err, Eviction: h.evictionItem(),
 		Sizes: sizes, Asked: h.Asked, Allocation: h.Allocation, Settled: h.Settled, Generation: h.Allocated, Blocked: h.blocked,
 		Containers: withDevices(h.pod, h.chosen.GetContainers(), h.cdi), Unready: cmp.Or(h.unready, h.unchecked),
+		OomKilled: h.OOMKilled,
 	}
 	if h.Pending != nil {
 		item.Pending = &resourcev1.PendingResize{Reason: h.Pending.Reason, Message: h.Pending.Message, Generation: h.Pending.Generation}

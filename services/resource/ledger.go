@@ -152,6 +152,23 @@ func (l *ledger) put(h *held, next allocation) error {
 	return nil
 }
 
+// killed notes that the kernel has killed a process of a container for want of memory, for a
+// pod that holds something.
+func (l *ledger) killed(ctx context.Context, uid, container string) error {
+	defer l.turn(uid)()
+	h := l.get(uid)
+	if h == nil || slices.Contains(h.OOMKilled, container) {
+		return nil
+	}
+	next := h.allocation
+	next.OOMKilled = append(slices.Clone(h.OOMKilled), container)
+	next.OOMKilled = next.OOMKilled[max(len(next.OOMKilled)-mostOOMKilled, 0):]
+	if err := l.put(h, next); err != nil {
+		return err
+	}
+	return l.publish(ctx, h)
+}
+
 // forget takes a pod out of memory.
 func (l *ledger) forget(uid string) { l.set(func() { delete(l.held, uid) }) }
 

@@ -69,6 +69,7 @@ type read struct {
 type killReporter struct {
 	watcher  KillWatcher
 	node     *node
+	ledger   *ledger
 	readings *readings
 	events   *events
 	table    *store.Table[read]
@@ -81,7 +82,7 @@ type killReporter struct {
 
 func newKillReporter(watcher KillWatcher, kit *service.Kit, n *node, l *ledger, readings *readings, events *events) (*killReporter, error) {
 	r := &killReporter{
-		watcher: watcher, node: n, readings: readings, events: events, read: read{Boot: n.facts.BootID}, log: kit.Log, kills: quiet.NewLog(kit.Log),
+		watcher: watcher, node: n, ledger: l, readings: readings, events: events, read: read{Boot: n.facts.BootID}, log: kit.Log, kills: quiet.NewLog(kit.Log),
 		count: metric.In(kit.Metrics).Counters("sextant_oom_kills_total", "Processes that the kernel killed for want of memory, by what was short of it: node, pod (in its cgroup) or other.", "scope"),
 	}
 	r.table = store.NewTable(l.file, "kernel-log", store.JSON[read]())
@@ -112,8 +113,8 @@ func (r *killReporter) run(ctx context.Context) error {
 
 var errNoName = errors.New("the node's name is not known yet")
 
-// killed reports one kill: to the log, in the metric, and as an event of the node if it
-// was short of memory itself.
+// killed reports one kill: to the log, in the metric, in the pod's item, and as an event of
+// the node if it was short of memory itself.
 func (r *killReporter) killed(ctx context.Context, k *supervisorv1.WatchKillsResponse) error {
 	now, _ := r.node.now()
 	if now == nil {
@@ -127,6 +128,11 @@ func (r *killReporter) killed(ctx context.Context, k *supervisorv1.WatchKillsRes
 	about := []any{"process", k.GetProcess(), "pid", k.GetPid(), "cgroup", k.GetCgroup(), "limit", k.GetLimit()}
 	if v.Pod != nil {
 		about = append(about, "namespace", v.Pod.Namespace, "pod", v.Pod.Name, service.KeyUID, v.Pod.UID, "container-id", v.Container)
+	}
+	if v.Container != "" {
+		if err := r.ledger.killed(ctx, v.Pod.UID, v.Container); err != nil {
+			return fmt.Errorf("pod %s: %w", v.Pod.UID, err)
+		}
 	}
 	r.kills.Say(slog.LevelWarn, v.Scope, "a process was killed for want of memory", about...)
 	if v.Event != "" {

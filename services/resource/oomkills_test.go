@@ -4,6 +4,8 @@ package resource_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -115,5 +117,51 @@ func TestSystemOOM(t *testing.T) {
 	defer log.mu.Unlock()
 	if log.asked[0] != 0 {
 		t.Errorf("after a boot the log was read from line %d", log.asked[0])
+	}
+}
+
+// TestOOMKilledContainers: the pod's item says in which of its containers the kernel killed a
+// process for want of memory, the newest ones, also after a restart; kills elsewhere it does
+// not tell.
+func TestOOMKilledContainers(t *testing.T) {
+	log := &kernelLog{}
+	watched := func(d *resource.Deps) { d.Kills = log }
+	r := newRig(t, nil)
+	r.stop()
+	r.start(watched)
+	r.settle()
+	r.admit(burstable("u", "1"), false)
+	r.admit(burstable("other", "1"), false)
+	cgroup := r.kubepods("burstable", "podu").Path("cgroupfs")
+	id := func(n int) string { return fmt.Sprintf("%064x", n) }
+	sequence := uint64(0)
+	kill := func(cgroup string) {
+		sequence++
+		log.add(&supervisorv1.WatchKillsResponse{Sequence: sequence, At: timestamppb.Now(), Process: "dd", Pid: 42, Cgroup: cgroup, Limit: cgroup})
+	}
+	told := func(want ...string) {
+		t.Helper()
+		r.Eventually("the containers that were killed", func() bool {
+			item, _ := r.pods.Get("u")
+			return slices.Equal(item.GetOomKilled(), want)
+		})
+	}
+	kill(cgroup)               // of no container
+	kill("/system.slice/sshd") // of no pod
+	kill(cgroup + "/" + id(1))
+	kill(cgroup + "/" + id(1)) // a second process
+	kill(cgroup + "/" + id(2) + "/child")
+	told(id(1), id(2))
+	r.stop()
+	r.start(watched)
+	told(id(1), id(2))
+	var newest []string
+	for n := 3; n < 20; n++ {
+		kill(cgroup + "/" + id(n))
+		newest = append(newest, id(n))
+	}
+	told(newest[len(newest)-16:]...)
+	if item, _ := r.pods.Get("other"); len(item.GetOomKilled()) > 0 {
+		t.Errorf("of another pod: %v", item.GetOomKilled())
 	}
 }

@@ -10,8 +10,16 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
-// decodeHealth keeps of an allocation how the devices of its containers are.
-func decodeHealth(_ string, m *resourcev1.PodAllocation) (map[string][]v1.ResourceStatus, error) {
+// allocation is what the status of a pod says of what the pod was given.
+type allocation struct {
+	// health of the devices of containers, by the containers' names.
+	health map[string][]v1.ResourceStatus
+	// oomKilled are the IDs of containers in which the kernel killed a process for want of
+	// memory.
+	oomKilled []string
+}
+
+func decodeAllocation(_ string, m *resourcev1.PodAllocation) (*allocation, error) {
 	all := map[string][]v1.ResourceStatus{}
 	for _, h := range m.GetDeviceHealth() {
 		list := all[h.GetContainer()]
@@ -26,7 +34,7 @@ func decodeHealth(_ string, m *resourcev1.PodAllocation) (map[string][]v1.Resour
 		last.Resources = append(last.Resources, health)
 		all[h.GetContainer()] = list
 	}
-	return all, nil
+	return &allocation{all, m.GetOomKilled()}, nil
 }
 
 // withoutMessages is the health of devices for a node that does not report messages of it.

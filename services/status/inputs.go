@@ -52,8 +52,8 @@ type inputs struct {
 	verdicts  *feed.Replica[map[string]podstatus.ProbeVerdict]
 	resources *feed.Replica[*nodestatus.Resources]
 	volumes   *feed.Replica[*volumev1.VolumeNode]
-	// health of the devices of pods (resource.pods).
-	health *feed.Replica[map[string][]v1.ResourceStatus]
+	// allocations are what pods were given (resource.pods).
+	allocations *feed.Replica[*allocation]
 	// credential is who the node is at the API server.
 	credential *feed.Replica[*configv1.Credential]
 	events     []*feed.Replica[*eventv1.Event]
@@ -99,7 +99,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	service.Replicate(kit, &err, house.PlegRuntime, decodeRuntime, &in.runtime)
 	service.Replicate(kit, &err, house.ProberVerdicts, decodeVerdicts, &in.verdicts)
 	service.Replicate(kit, &err, house.ResourceNode, decodeResources, &in.resources)
-	service.Replicate(kit, &err, house.ResourcePods, decodeHealth, &in.health)
+	service.Replicate(kit, &err, house.ResourcePods, decodeAllocation, &in.allocations)
 	service.Replicate(kit, &err, house.VolumeNode, feed.Whole[*volumev1.VolumeNode], &in.volumes)
 	for _, f := range eventFeeds {
 		m, err := service.Replica(kit, f, feed.Whole[*eventv1.Event], service.Since(cursor(f.Name)), service.Unhurried)

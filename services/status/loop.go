@@ -103,10 +103,13 @@ func (l *podLoop) watch() {
 	l.in.workers.Watch(byKey)
 	l.in.records.Watch(byKey)
 	l.in.verdicts.Watch(byKey)
-	l.in.health.Watch(func(keys []string) {
-		withDevices := slices.DeleteFunc(slices.Clone(keys), func(uid string) bool { h, _ := l.in.health.Get(uid); return len(h) == 0 })
-		if len(withDevices) > 0 || len(keys) == 0 {
-			l.Mark(orEverything(withDevices))
+	l.in.allocations.Watch(func(keys []string) {
+		told := slices.DeleteFunc(slices.Clone(keys), func(uid string) bool {
+			a, ok := l.in.allocations.Get(uid)
+			return !ok || len(a.health) == 0 && len(a.oomKilled) == 0
+		})
+		if len(told) > 0 || len(keys) == 0 {
+			l.Mark(orEverything(told))
 		}
 	})
 	l.in.mirrors.Watch(byKey)
@@ -313,8 +316,10 @@ func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStat
 	if r, ok := l.in.runtime.Get(runtimeKey); ok {
 		in.Node.RuntimeName = r.Name
 	}
-	in.Health.Known = l.in.health.Knows(uid)
-	in.Health.Containers, _ = l.in.health.Get(uid)
+	in.Health.Known = l.in.allocations.Knows(uid)
+	if a, ok := l.in.allocations.Get(uid); ok {
+		in.Health.Containers, in.OOMKilled = a.health, a.oomKilled
+	}
 	if k, ok := l.in.kubelet.Get(kubeletKey); ok {
 		in.Node.StopSignals = k.config.Gate("ContainerStopSignals")
 		if !k.config.Gate("ResourceHealthStatus") {

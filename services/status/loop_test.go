@@ -44,11 +44,11 @@ type rounds struct {
 	node  *knownNode
 	way   *way
 
-	pods     *feed.Owner[*configv1.DesiredPod]
-	workers  *feed.Owner[*podworkerv1.PodState]
-	records  *feed.Owner[*plegv1.PodRecord]
-	verdicts *feed.Owner[*proberv1.PodVerdicts]
-	health   *feed.Owner[*resourcev1.PodAllocation]
+	pods        *feed.Owner[*configv1.DesiredPod]
+	workers     *feed.Owner[*podworkerv1.PodState]
+	records     *feed.Owner[*plegv1.PodRecord]
+	verdicts    *feed.Owner[*proberv1.PodVerdicts]
+	allocations *feed.Owner[*resourcev1.PodAllocation]
 }
 
 // knownNode is a node that is registered.
@@ -135,7 +135,7 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 		r.workers, in.workers = reads(ctx, r.way, house.PodWorkerPods, in.decodeWorker)
 		r.records, in.records = reads(ctx, r.way, house.PlegPods, decodeRecord)
 		r.verdicts, in.verdicts = reads(ctx, r.way, house.ProberVerdicts, decodeVerdicts)
-		r.health, in.health = reads(ctx, r.way, house.ResourcePods, decodeHealth)
+		r.allocations, in.allocations = reads(ctx, r.way, house.ResourcePods, decodeAllocation)
 		_, in.statuses = reads(ctx, r.way, house.ConfigStatuses, decodeMirror)
 		_, in.mirrors = reads(ctx, r.way, house.ConfigMirrors, decodeMirror)
 		_, in.kubelet = reads(ctx, r.way, house.ConfigKubelet, decodeKubelet)
@@ -160,7 +160,7 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 		r.loop.watch()
 		var group sync.WaitGroup
 		for _, run := range []func(context.Context) error{
-			in.pods.Run, in.workers.Run, in.records.Run, in.verdicts.Run, in.health.Run, in.statuses.Run, in.mirrors.Run, in.kubelet.Run, in.sources.Run, in.runtime.Run, r.loop.Run,
+			in.pods.Run, in.workers.Run, in.records.Run, in.verdicts.Run, in.allocations.Run, in.statuses.Run, in.mirrors.Run, in.kubelet.Run, in.sources.Run, in.runtime.Run, r.loop.Run,
 		} {
 			group.Go(func() {
 				if err := run(ctx); err != nil {
@@ -347,7 +347,7 @@ func TestTheHealthOfDevices(t *testing.T) {
 	inRounds(t, func(r *rounds) {
 		r.runs("web")
 		for _, health := range []string{"Healthy", "Unhealthy", "Unknown"} {
-			r.must(r.health.Set(t.Context(), "web", &resourcev1.PodAllocation{Uid: "web", DeviceHealth: []*resourcev1.DeviceHealth{
+			r.must(r.allocations.Set(t.Context(), "web", &resourcev1.PodAllocation{Uid: "web", DeviceHealth: []*resourcev1.DeviceHealth{
 				{Container: "c", Resource: "example.com/gpu", Id: "a", Health: health}, {Container: "c", Resource: "example.com/gpu", Id: "b", Health: "Healthy"},
 				{Container: "c", Resource: "claim:nic", Id: "a", Health: health, Message: "link of " + health},
 			}}))
@@ -358,6 +358,35 @@ func TestTheHealthOfDevices(t *testing.T) {
 			}
 			if d := cmp.Diff(want, r.status("web").ContainerStatuses[0].AllocatedResourcesStatus); d != "" {
 				t.Error(d)
+			}
+		}
+	})
+}
+
+// TestOOMKilledAfterTheExit: the runtime says Error, and then resource that the kernel killed a
+// process of the container for want of memory. That stands when resource does not know of it
+// any more.
+func TestOOMKilledAfterTheExit(t *testing.T) {
+	inRounds(t, func(r *rounds) {
+		p := r.runs("web")
+		exited := r.container(p, "c-web", runtimeapi.ContainerState_CONTAINER_EXITED, 0)
+		c := &runtimeapi.ContainerStatus{}
+		if err := proto.Unmarshal(exited.GetContainers()[0], c); err != nil {
+			t.Fatal(err)
+		}
+		c.ExitCode, c.Reason = 137, "Error"
+		exited.Containers[0] = encode(t, c)
+		r.must(r.records.Set(t.Context(), "web", exited))
+		for _, step := range []struct {
+			killed []string
+			want   string
+		}{
+			{nil, "Error"}, {[]string{"c-other"}, "Error"}, {[]string{"c-web"}, "OOMKilled"}, {nil, "OOMKilled"},
+		} {
+			r.must(r.allocations.Set(t.Context(), "web", &resourcev1.PodAllocation{Uid: "web", OomKilled: step.killed}))
+			r.pass(5 * time.Second)
+			if s := r.status("web").ContainerStatuses[0].State.Terminated; s == nil || s.Reason != step.want {
+				t.Errorf("resource says %q: %v, want %s", step.killed, s, step.want)
 			}
 		}
 	})

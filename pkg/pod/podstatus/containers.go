@@ -54,7 +54,7 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	case newest != nil:
 		s = r.observed(c, newest, old)
 		if list := r.rec.instances[c.Name]; len(list) > 1 && list[1].exited() && !newest.lostBefore(old, s.ContainerID) {
-			s.LastTerminationState = v1.ContainerState{Terminated: r.terminated(list[1])}
+			s.LastTerminationState = v1.ContainerState{Terminated: r.terminated(list[1], old)}
 		}
 	case old != nil && !r.Observed.Complete:
 		s = *old.DeepCopy()
@@ -122,7 +122,7 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 			s.RestartCount = old.RestartCount + 1
 		}
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		s.State.Terminated = r.terminated(*i)
+		s.State.Terminated = r.terminated(*i, old)
 	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
 		switch {
 		case old != nil && old.State.Running != nil:
@@ -143,15 +143,40 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 	return s
 }
 
-func (r *renderer) terminated(i instance) *v1.ContainerStateTerminated {
+func (r *renderer) terminated(i instance, old *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	why := i.GetReason()
+	if r.outOfMemory(i, old) {
+		why = reason.OOMKilled
+	}
 	return &v1.ContainerStateTerminated{
 		ExitCode:    i.GetExitCode(),
-		Reason:      i.GetReason(),
+		Reason:      why,
 		Message:     i.GetMessage(),
 		StartedAt:   metav1.NewTime(unixNano(i.GetStartedAt())),
 		FinishedAt:  metav1.NewTime(unixNano(i.GetFinishedAt())),
 		ContainerID: r.containerID(i.GetId()),
 	}
+}
+
+// killed is the exit code of a process that SIGKILL ended, and of a shell whose command it did.
+const killed = 128 + 9
+
+// outOfMemory reports whether a container was killed for want of memory and the runtime says
+// "Error": containerd says so when it hears of the exit before the kernel's event, or never of
+// that. What the former status said of the container holds, as the kernel's word is not kept
+// for ever.
+func (r *renderer) outOfMemory(i instance, old *v1.ContainerStatus) bool {
+	if i.GetExitCode() != killed || i.GetReason() != reason.Error {
+		return false
+	}
+	if slices.Contains(r.OOMKilled, i.GetId()) {
+		return true
+	}
+	id := r.containerID(i.GetId())
+	said := func(t *v1.ContainerStateTerminated) bool {
+		return t != nil && t.ContainerID == id && t.Reason == reason.OOMKilled
+	}
+	return old != nil && (said(old.State.Terminated) || said(old.LastTerminationState.Terminated))
 }
 
 // creating is what a container waits for while nothing else holds it up.

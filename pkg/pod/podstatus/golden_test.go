@@ -39,6 +39,7 @@ type situation struct {
 	Probes                  map[string]ProbeVerdict   `json:"probes"`
 	HostIPs                 []string                  `json:"hostIPs"`
 	StopSignals             bool                      `json:"stopSignals"`
+	OOMKilled               []string                  `json:"oomKilled"`
 }
 
 type containerInput struct {
@@ -87,7 +88,7 @@ func at(seconds int64) time.Time { return epoch.Add(time.Duration(seconds) * tim
 func (s situation) input(t *testing.T, p *v1.Pod, old *v1.PodStatus) Input {
 	t.Helper()
 	in := Input{
-		Pod: p, Old: old, Now: at(s.Now), Probes: s.Probes,
+		Pod: p, Old: old, Now: at(s.Now), Probes: s.Probes, OOMKilled: s.OOMKilled,
 		Node: Node{HostIPs: s.HostIPs, StopSignals: s.StopSignals},
 		Facts: Facts{
 			Lifecycle: s.Lifecycle, Verdict: s.Verdict, Resizes: s.Resizes,

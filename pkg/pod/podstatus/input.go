@@ -55,6 +55,9 @@ type Input struct {
 	Probes map[string]ProbeVerdict
 	// Health of the devices of containers.
 	Health Health
+	// OOMKilled are runtime container ids (without scheme) of containers in which the kernel
+	// killed a process for want of memory.
+	OOMKilled []string
 	// Old is the previous rendering or, when there is none, the status at the API
 	// server (for a static pod: that of its mirror pod). nil when there is neither.
 	Old *v1.PodStatus

@@ -42,6 +42,14 @@ const (
 	ResizePodInPlaceError = "ResizePodInPlaceError"
 )
 
+// A container that has exited, as runtimes say it.
+const (
+	// Error: with another code than 0.
+	Error = "Error"
+	// OOMKilled: the kernel killed it for want of memory.
+	OOMKilled = "OOMKilled"
+)
+
 // A sandbox that could not be made or ended.
 const (
 	// ConfigPodSandboxError: the sandbox's configuration cannot be made.

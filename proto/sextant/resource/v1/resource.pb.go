@@ -633,7 +633,10 @@ type PodAllocation struct {
 	// resource claims are not prepared; empty when everything is ready.
 	Unready string `protobuf:"bytes,20,opt,name=unready,proto3" json:"unready,omitempty"`
 	// How the devices of its containers are.
-	DeviceHealth  []*DeviceHealth `protobuf:"bytes,21,rep,name=device_health,json=deviceHealth,proto3" json:"device_health,omitempty"`
+	DeviceHealth []*DeviceHealth `protobuf:"bytes,21,rep,name=device_health,json=deviceHealth,proto3" json:"device_health,omitempty"`
+	// IDs of the newest containers, at most 16, in which the kernel has killed a process for
+	// want of memory, the last one last. The runtime does not always say so.
+	OomKilled     []string `protobuf:"bytes,22,rep,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -797,6 +800,13 @@ func (x *PodAllocation) GetUnready() string {
 func (x *PodAllocation) GetDeviceHealth() []*DeviceHealth {
 	if x != nil {
 		return x.DeviceHealth
+	}
+	return nil
+}
+
+func (x *PodAllocation) GetOomKilled() []string {
+	if x != nil {
+		return x.OomKilled
 	}
 	return nil
 }
@@ -3762,7 +3772,7 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"allocation\x18\x02 \x01(\x04R\n" +
 	"allocation\"G\n" +
 	"\x0eSettleResponse\x125\n" +
-	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\xb5\x05\n" +
+	"\brevision\x18\x01 \x01(\v2\x19.sextant.feed.v1.RevisionR\brevision\"\xd4\x05\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -3790,7 +3800,9 @@ const file_sextant_resource_v1_resource_proto_rawDesc = "" +
 	"\vshared_cpus\x18\x11 \x01(\tR\n" +
 	"sharedCpus\x12\x18\n" +
 	"\aunready\x18\x14 \x01(\tR\aunready\x12F\n" +
-	"\rdevice_health\x18\x15 \x03(\v2!.sextant.resource.v1.DeviceHealthR\fdeviceHealth\"\x8a\x01\n" +
+	"\rdevice_health\x18\x15 \x03(\v2!.sextant.resource.v1.DeviceHealthR\fdeviceHealth\x12\x1d\n" +
+	"\n" +
+	"oom_killed\x18\x16 \x03(\tR\toomKilled\"\x8a\x01\n" +
 	"\fDeviceHealth\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12\x0e\n" +

@@ -85,6 +85,8 @@ type Input struct {
 	Probes map[string]podstatus.ProbeVerdict
 	// Health is that of the pod's devices.
 	Health podstatus.Health
+	// OOMKilled are IDs of containers in which the kernel killed a process for want of memory.
+	OOMKilled []string
 	// Last is the status rendered last, by this process or, from the journal, by an
 	// earlier one; nil if there is none.
 	Last *v1.PodStatus
@@ -117,7 +119,7 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		return podstatus.Input{}, HoldUnknown
 	}
 	out := podstatus.Input{
-		Facts: in.Worker.Facts, Probes: in.Probes, Health: in.Health, Node: in.Node, Now: in.Now,
+		Facts: in.Worker.Facts, Probes: in.Probes, Health: in.Health, OOMKilled: in.OOMKilled, Node: in.Node, Now: in.Now,
 		Observed: observed(in), Old: Merge(in.Last, in.API),
 	}
 	out.Pod = withMeta(spec, in.Desired)
