@@ -41,7 +41,7 @@ func newClaims(rootDir string, kit *service.Kit, ledger *ledger, tree *tree, nod
 	}
 	c := &claims{ledger: ledger, wake: wake}
 	c.manager, err = dra.New(dra.Config{
-		Store: ledger.file, File: filepath.Join(rootDir, "dra_manager_state"), Boot: boot,
+		Store: ledger.file, File: filepath.Join(rootDir, dra.Name), Boot: boot,
 		Claim: node.claim, Changed: c.changed, DriversChanged: wake.Send, Now: now, Log: kit.Log,
 		Observe: func(operation string, failed bool, took time.Duration) {
 			metrics.claimOperations.WithLabelValues(operation, strconv.FormatBool(failed)).Observe(took.Seconds())

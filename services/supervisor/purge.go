@@ -29,11 +29,13 @@ func (p purge) run(ctx context.Context, pods []string) error {
 	left, err := removePods(ctx, p.Endpoint, pods)
 	gone := slices.DeleteFunc(slices.Clone(pods), func(uid string) bool { return slices.Contains(left, uid) })
 	all := []error{err, unmountBelow(p.RootDir), unshare(p.Run), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.leaveSharedRoot(ctx, pods), p.removePodFiles(gone)}
-	if p.Units {
-		all = append(all, p.removePrepared())
-	}
 	if err := errors.Join(all...); err != nil {
 		return err // what the node was, and which pods it had, is for the next purge to know
+	}
+	if p.Units {
+		if err := p.removePrepared(); err != nil {
+			return err
+		}
 	}
 	for _, dir := range append(slices.Clone(p.Disposable), p.Run) {
 		if err := errors.Join(unmountBelow(dir), removeLed(dir)); err != nil {
@@ -42,6 +44,10 @@ func (p purge) run(ctx context.Context, pods []string) error {
 	}
 	return nil
 }
+
+// socketOfKubelet is the name of the sockets at which device plugins register and at which
+// agents ask which devices pods have.
+const socketOfKubelet = "kubelet.sock"
 
 // removeLed removes a folder of root's, also one that a link leads to, with the link.
 func removeLed(dir string) error {
@@ -116,11 +122,18 @@ func (p purge) leaveSharedRoot(ctx context.Context, pods []string) error {
 	return s.leave(ctx, pods)
 }
 
-// removePrepared removes the folders made for pods and plugins, if they are empty, and
-// the serving certificate that nodeapi signed itself. Certificates of the cluster stay:
-// they belong to the node, whichever agent it runs.
+// removePrepared removes the sockets for plugins, the state of managers, of whose pods none is
+// left, the folders made for pods and plugins, if they are empty, and the serving certificate
+// that nodeapi signed itself. Certificates of the cluster stay: they belong to the node,
+// whichever agent it runs.
 func (p purge) removePrepared() error {
 	all := []error{certFolder{dir: p.CertDir}.remove()}
+	layout := pod.Layout{Root: p.RootDir}
+	for _, file := range append(layout.ManagerState(), filepath.Join(layout.DevicePlugins(), socketOfKubelet), filepath.Join(layout.PodResources(), socketOfKubelet)) {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			all = append(all, err)
+		}
+	}
 	for _, dir := range []string{
 		filepath.Join(p.RootDir, "pods"), filepath.Join(p.RootDir, "image_manager"), filepath.Join(p.RootDir, "checkpoints"),
 		filepath.Join(p.RootDir, "plugins_registry"), filepath.Join(p.RootDir, "plugins"), filepath.Join(p.RootDir, "device-plugins"),

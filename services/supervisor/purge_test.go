@@ -17,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -120,6 +121,52 @@ func TestPurgeAgain(t *testing.T) {
 	}
 	if _, err := ReadPlan(p.Run); !errors.Is(err, ErrNoNode) {
 		t.Errorf("after a purge that has done all: %v", err)
+	}
+}
+
+// TestPurgeOfFiles: of the root directory all goes that the node made, and what is the
+// kubelet's or a driver's stays.
+func TestPurgeOfFiles(t *testing.T) {
+	top := t.TempDir()
+	p := &Plan{
+		RootDir: filepath.Join(top, "kubelet"), CertDir: filepath.Join(top, "kubelet/pki"), PodLogsDir: filepath.Join(top, "logs"), LinksDir: filepath.Join(top, "links"),
+	}
+	layout := pod.Layout{Root: p.RootDir}
+	made := append(layout.ManagerState(), filepath.Join(layout.DevicePlugins(), "kubelet.sock"), filepath.Join(layout.PodResources(), "kubelet.sock"))
+	write := func(files ...string) {
+		t.Helper()
+		for _, dir := range []string{layout.Pods(), layout.Checkpoints(), layout.PluginsRegistry(), layout.GlobalPlugins(), p.CertDir, p.PodLogsDir, p.LinksDir} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, file := range files {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(made...)
+	if err := (purge{p}).removePrepared(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(top); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	others := []string{filepath.Join(p.RootDir, "config.yaml"), filepath.Join(layout.DevicePlugins(), "vendor.sock"), filepath.Join(layout.PluginsRegistry(), "csi.sock")}
+	write(append(made, others...)...)
+	if err := (purge{p}).removePrepared(); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range others {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, file := range made {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("left: %s, %v", file, err)
+		}
 	}
 }
 

@@ -40,7 +40,10 @@ type sums struct {
 	After  uint32 `json:"after"`
 }
 
-const sumsKey = "dra_manager_state"
+// Name of the kubelet's file below its root directory.
+const Name = "dra_manager_state"
+
+const sumsKey = Name
 
 // openJournal reads what an earlier life, or a kubelet, left.
 func openJournal(s *store.Store, path, boot string, now time.Time, log *slog.Logger) (*journal, error) {
