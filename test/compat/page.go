@@ -14,8 +14,8 @@ type line struct{ what, why string }
 
 // possible is what the program and its packages allow and no test has run.
 var possible = []line{
-	{"Debian 13, Ubuntu 24.04 and later", "the units ask for systemd 252, the package for nothing that Debian 12 has alone"},
-	{"RPM distributions with systemd 249 and later", "`make release` builds the RPM, which rpm has installed, upgraded and removed on Debian (`TestRPM`); with less than 252 a unit's newer settings are ignored with a warning"},
+	{"Debian 13, Ubuntu 24.04 and later", "the units ask for systemd 249, the package for nothing that Debian 12 or Ubuntu 22.04 has alone"},
+	{"RPM distributions with systemd 249 and later", "`make release` builds the RPM, which rpm has installed, upgraded and removed on Debian (`TestRPM`)"},
 	{"systemd of any age, or none", "`sextant up`, or a program called `kubelet`: without the limits and sandboxes of the units"},
 	{"arm64", "`make release` builds it; packages without root and real parts are tested under emulation (`make test-arm64`)"},
 	{"containerd 2.0 to 2.3", "between the versions seen, all with CRI v1"},

@@ -34,7 +34,7 @@ type Finding struct {
 
 const (
 	// oldestSystemd has all that the package's units ask for.
-	oldestSystemd = 252
+	oldestSystemd = 249
 	// leastFree is what state, logs and a second version of the program need, in bytes.
 	leastFree = 512 << 20
 )
