@@ -17,7 +17,8 @@ cd "${3-$here}"
 : "${ARCH:=$(go env GOARCH)}" "${FORMATS:=deb}" "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
 STAGE=$(mktemp -d)
 trap 'rm -rf "$STAGE"' EXIT
-export PACKAGE_VERSION ARCH STAGE SOURCE_DATE_EPOCH
+DEB_VERSION=$PACKAGE_VERSION # its name in the source of 0.1.0
+export PACKAGE_VERSION DEB_VERSION ARCH STAGE SOURCE_DATE_EPOCH
 umask 022
 mkdir -p "$STAGE/man" "$STAGE/completion"
 GOARCH=$ARCH "$here/deploy/build.sh" "$STAGE/sextant" "$VERSION" .
@@ -40,7 +41,14 @@ nfpm() {
 }
 for format in $FORMATS; do
 	case $format in
-	deb) nfpm deb "sextant_${PACKAGE_VERSION}_$ARCH.deb" ;;
+	deb)
+		nfpm deb "sextant_${PACKAGE_VERSION}_$ARCH.deb"
+		# nfpm makes up a version where the configuration has none.
+		if command -v dpkg-deb >/dev/null && ! dpkg-deb -f "$OUT/sextant_${PACKAGE_VERSION}_$ARCH.deb" Version | grep -qxF "$PACKAGE_VERSION"; then
+			echo "build.sh: the package is not of version $PACKAGE_VERSION" >&2
+			exit 1
+		fi
+		;;
 	rpm)
 		case $ARCH in amd64) rpm=x86_64 ;; arm64) rpm=aarch64 ;; *) rpm=$ARCH ;; esac
 		nfpm rpm "sextant-$PACKAGE_VERSION-1.$rpm.rpm"
