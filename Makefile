@@ -236,7 +236,9 @@ api-servers: test-setup build ## The tests of a node with API servers of other m
 # test/env/releases.txt.
 PREVIOUS ?=
 
-MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine
+# What the emulated machine runs: a release of Debian or Ubuntu (jammy: Ubuntu 22.04).
+DISTRO ?= bookworm
+MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine-$(DISTRO)
 
 MACHINE       ?=
 
@@ -248,17 +250,17 @@ rm -rf $(1) && mkdir -p $(1)/source $(1)/previous $(1)/this
 endef
 
 .PHONY: machine
-machine: test-setup $(IMAGES) ## The package on a whole Debian in emulation: kills, upgrade, shutdown, offline, power cuts, purge (root; MACHINE='-cuts=3')
+machine: test-setup $(IMAGES) ## The package on a whole Debian or Ubuntu in emulation: kills, upgrade, shutdown, offline, power cuts, purge (root; MACHINE='-cuts=3', DISTRO=jammy)
 	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
 	@test/env/install.sh etcd kubernetes
-	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE) $(DISTRO)
 	@$(call packages,bin/machine)
 	@cd test/machine && go test -v -count=1 -timeout=12h -run='^TestMachine$$' -image=$(MACHINE_CACHE) -packages=$(CURDIR)/bin/machine -images=$(CURDIR)/bin/images $(MACHINE) .
 
 .PHONY: machine-storage
 machine-storage: test-setup $(IMAGES) ## Volumes of a real NFS server and a real iSCSI target, on the same machine (root)
 	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
-	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE) $(DISTRO)
 	@$(SUDO) test/machine/storage.sh $(MACHINE_CACHE) $(MACHINE_CACHE)/storage
 	@$(call packages,bin/storage)
 	@cd test/machine && go test -v -count=1 -timeout=3h -run='^TestStorage$$' -storage=$(MACHINE_CACHE)/storage -packages=$(CURDIR)/bin/storage -images=$(CURDIR)/bin/images $(MACHINE) .
@@ -267,7 +269,7 @@ machine-storage: test-setup $(IMAGES) ## Volumes of a real NFS server and a real
 machine-migrate: test-setup $(IMAGES) ## A Debian that kubeadm joined with the kubelet gets Sextant and the kubelet again, by the package and by the DaemonSet, on the same machine (root)
 	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
 	@test/env/install.sh runtime etcd kubernetes kubelet kubeadm
-	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE) $(DISTRO)
 	@rm -rf bin/release-test && mkdir -p bin/release-test && FORMATS=deb deploy/package/build.sh bin/release-test
 	@go run ./deploy/package/image -name sextant.local/sextant:test -o bin/release-test/image.tar bin/release-test/sextant_*.deb
 	@cd test/machine && go test -v -count=1 -timeout=6h -run='^TestMigrate$$' -image=$(MACHINE_CACHE) -release=$(CURDIR)/bin/release-test -images=$(CURDIR)/bin/images $(MACHINE) .
@@ -276,7 +278,7 @@ machine-migrate: test-setup $(IMAGES) ## A Debian that kubeadm joined with the k
 machine-numa: test-setup ## Upstream's e2e_node of CPUs, memory and topology on an emulated machine with two NUMA nodes and SMT, reference kubelet and Sextant (root, hours; MACHINE='-focus=REGEXP')
 	@$(SUDO) deploy/setup/setup.sh qemu-system-x86 debootstrap
 	@test/env/install.sh runtime kubelet conformance node-tests
-	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE)
+	@$(SUDO) test/machine/image.sh $(MACHINE_CACHE) $(DISTRO)
 	@cd test/machine && go test -v -count=1 -timeout=13h -run='^TestNUMA$$' -image=$(MACHINE_CACHE) $(MACHINE) .
 
 .PHONY: volume-kills

@@ -7,8 +7,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,9 @@ var (
 	leaveOut = flag.String("leave-out", `\[Flaky\]`, "which of them to leave out")
 	agents   = flag.String("agents", "reference,sextant", "who is the kubelet that they start, separated by commas")
 	threads  = flag.Int("threads", 2, "of each core: with 2 a processor has two cores, with 1 it has four, which tests of a node's alignment ask for")
+	small    = flag.Bool("small", false, "a machine of two CPUs and one NUMA node, which is faster in emulation, for tests of memory alone")
+	swap     = flag.Bool("swap", false, "the machine has 2 GiB of swap")
+	times    = flag.Int("times", 1, "how often all of the tests are run, one time after the other on the same machine")
 )
 
 // twoNodes are two processors of four CPUs each, and memory beside each. A guest finds the
@@ -36,7 +41,12 @@ func twoNodes() []string {
 	}
 }
 
-// nodeTestsLimit is for all tests of one agent.
+// smallMachine is enough for tests that ask for memory and cgroup v2 alone.
+func smallMachine() []string {
+	return []string{"-cpu", "max,la57=off", "-smp", "2", "-m", "4096"}
+}
+
+// nodeTestsLimit is for all tests of one agent, each time.
 const nodeTestsLimit = 6 * time.Hour
 
 // TestNUMA has upstream's e2e_node test an agent as its kubelet on a machine of two NUMA
@@ -105,9 +115,8 @@ const nodeTestRuntime = `version = 3
     SystemdCgroup = true
 `
 
-// nodeTestUnits make the machine what the tests ask for, and start them as a unit. All that
-// they write is below /srv of the machine.
-const nodeTestUnits = `set -e
+// nodeTestSetup makes the machine what the tests ask for.
+const nodeTestSetup = `set -e
 resize2fs /dev/vda 2>/dev/null
 printf '#!/bin/sh\nexec "$@"\n' >/usr/local/bin/sudo; chmod 755 /usr/local/bin/sudo
 systemctl stop containerd
@@ -117,16 +126,34 @@ systemctl daemon-reload
 systemctl start containerd
 for i in /payload/*.tar; do /payload/runtime/ctr -n k8s.io images import $i; done
 printf 'os: Linux\nkernelSpec: {versions: [".*"]}\n' >/srv/system.yaml
-mkdir -p /srv/report
 ln -s /payload/tests/e2e_node.test /srv/ # which runs in its folder, and writes there
+`
+
+// addSwap gives the machine swap.
+const addSwap = `set -e
+dd if=/dev/zero of=/srv/swap bs=1M count=2048 status=none
+chmod 600 /srv/swap
+mkswap -q /srv/swap
+swapon /srv/swap
+`
+
+// nodeTestUnit starts the tests as a unit. All that they write is below /srv of the machine.
+const nodeTestUnit = `set -e
+systemctl reset-failed node-tests 2>/dev/null || true
+rm -rf /srv/report /srv/log
+mkdir /srv/report
 systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/srv -p StandardOutput=file:/srv/log -p StandardError=file:/srv/log \
  -E HOME=/srv -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
 
 // nodeTests runs the tests on a machine whose disk has seen no agent, and returns what became of each.
 func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	dir := t.TempDir()
+	hardware := twoNodes()
+	if *small {
+		hardware = smallMachine()
+	}
 	b := &bench{T: t, m: &Machine{
-		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: twoNodes(),
+		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: hardware,
 	}}
 	t.Cleanup(b.m.Cut)
 	b.run("cp", "--sparse=always", filepath.Join(*image, "disk.img"), b.m.Disk())
@@ -135,6 +162,26 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	b.boot()
 	t.Log(b.do("lscpu | grep -E 'CPU|Thread|Core|Socket|NUMA'"))
 	b.write("/etc/containerd/config.toml", nodeTestRuntime)
+	b.do(nodeTestSetup)
+	if *swap {
+		b.do(addSwap)
+	}
+	results := b.runTests(agent, 1)
+	for n := 2; n <= *times; n++ {
+		again := b.runTests(agent, n)
+		if n == 2 {
+			once := results
+			results = maps.Clone(once)
+			report.Repeat(results, once)
+		}
+		report.Repeat(results, again)
+	}
+	return results
+}
+
+// runTests runs the tests for the nth time, keeps what they wrote, and returns what became of each.
+func (b *bench) runTests(agent string, n int) map[string]report.Result {
+	b.Helper()
 	arguments := []string{
 		"--no-color", "--procs=1", "--timeout=5h", "--output-dir=/srv/report", "--json-report=report.json",
 		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/srv/e2e_node.test", "--",
@@ -142,9 +189,12 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
 		"--kubelet-flags='--fail-swap-on=false --cgroup-driver=systemd'",
 	}
-	b.do(nodeTestUnits + strings.Join(arguments, " "))
+	b.do(nodeTestUnit + strings.Join(arguments, " "))
 	ended := b.watchTests()
-	to := filepath.Join(cmp.Or(os.Getenv("SEXTANT_ARTIFACTS"), dir), agent)
+	to := filepath.Join(cmp.Or(os.Getenv("SEXTANT_ARTIFACTS"), b.m.Dir), agent)
+	if *times > 1 {
+		to = filepath.Join(to, strconv.Itoa(n))
+	}
 	b.check(os.MkdirAll(to, 0o755))
 	for _, name := range []string{"log", "report/report.json", "report/kubelet.log", "report/services.log"} {
 		text := b.do("test ! -e /srv/" + name + " || tail -c 20000000 /srv/" + name)
@@ -154,7 +204,7 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	b.check(err)
 	got, err := report.Read(raw)
 	if err != nil || len(got) == 0 {
-		t.Fatalf("no test was run to its end: %v (%s)\n%s", err, ended, harness.Tail(filepath.Join(to, "log"), 50))
+		b.Fatalf("no test was run to its end: %v (%s)\n%s", err, ended, harness.Tail(filepath.Join(to, "log"), 50))
 	}
 	return got
 }

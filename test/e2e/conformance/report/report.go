@@ -99,9 +99,12 @@ func Differing(results map[string]map[string]Result) []string {
 	return slices.Sorted(maps.Keys(passed))
 }
 
-// Repeat counts one more try of some tests.
+// Repeat counts one more try of some tests; of those that skipped themselves there is none.
 func Repeat(results, once map[string]Result) {
 	for name, r := range once {
+		if r.State == "skipped" {
+			continue
+		}
 		was := results[name]
 		was.Again++
 		if r.State == "passed" {
@@ -111,11 +114,11 @@ func Repeat(results, once map[string]Result) {
 	}
 }
 
-// Failed are the tests that were run and not passed.
+// Failed are the tests that were run and not passed, or not each time.
 func Failed(results map[string]Result) []string {
 	var list []string
 	for name, r := range results {
-		if r.State != "passed" && r.State != "skipped" {
+		if r.State != "passed" && r.State != "skipped" || r.Passes < r.Again {
 			list = append(list, name)
 		}
 	}

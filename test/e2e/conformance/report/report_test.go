@@ -76,4 +76,13 @@ func TestRepeats(t *testing.T) {
 	if s := both["sextant"]["flakes more"].String(); s != "failed 2:3" {
 		t.Errorf("in the table: %s", s)
 	}
+	// of one agent: passed at first counts for nothing if it failed later, skipped is no try
+	one := map[string]Result{"always": passed, "once": passed, "skips": {State: "skipped"}}
+	Repeat(one, map[string]Result{"always": passed, "once": failed, "skips": {State: "skipped"}})
+	if f := Failed(one); !slices.Equal(f, []string{"once"}) {
+		t.Errorf("failed: %q", f)
+	}
+	if s := one["skips"].String(); s != "skipped" {
+		t.Errorf("in the table: %s", s)
+	}
 }
