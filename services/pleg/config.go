@@ -23,6 +23,10 @@ type Config struct {
 	// removed. That is podworker's doing, which asks by itself, and one reading is
 	// enough. What has stopped is read at once.
 	Settle time.Duration
+	// SecondLook is how long after it was first read a container that has failed is read
+	// again: the runtime may hear of the exit before the kernel's kill for want of memory,
+	// and say so later.
+	SecondLook time.Duration
 	// Parallel bounds how many pods a relist reads at once, and four times that how many
 	// are read at once in all.
 	Parallel int
@@ -34,6 +38,7 @@ func (c Config) withDefaults() Config {
 	c.Status = cmp.Or(c.Status, 5*time.Second)
 	c.Call = cmp.Or(c.Call, 30*time.Second)
 	c.Settle = cmp.Or(c.Settle, 50*time.Millisecond)
+	c.SecondLook = cmp.Or(c.SecondLook, 3*time.Second)
 	c.Parallel = cmp.Or(c.Parallel, 8)
 	return c
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/signal"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg/internal/record"
@@ -31,6 +32,7 @@ type podReader struct {
 	now     func() time.Time
 	life    context.Context // of the process: readings are bounded by it, and not by who asked
 	call    time.Duration   // bounds one reading
+	second  time.Duration   // see Config.SecondLook
 	relist  signal.Signal   // which repeats a reading that failed
 	places  places
 }
@@ -158,15 +160,42 @@ func (r *podReader) statuses(ctx context.Context, uid string, p *reader, listing
 	listing.See(sandboxes, containers)
 	sandboxes = slices.DeleteFunc(sandboxes, func(st *runtimeapi.PodSandboxStatus) bool { return st == nil })
 	containers = slices.DeleteFunc(containers, func(st *runtimeapi.ContainerStatus) bool { return st == nil })
-	exited := map[string]*runtimeapi.ContainerStatus{}
+	exited, failed := map[string]*runtimeapi.ContainerStatus{}, map[string]time.Time{}
 	for _, st := range containers {
-		if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		if st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		if first, may := r.mayChange(uid, p, st); may {
+			failed[st.GetId()] = first
+		} else {
 			exited[st.GetId()] = st
 		}
 	}
-	p.exited = exited
+	p.exited, p.failed = exited, failed
 	r.metrics.running.note(uid, sandboxes, containers)
 	return record.Build(uid, listing, sandboxes, containers)
+}
+
+// lately is how long ago a container may have failed for a second look to be worth it.
+const lately = time.Minute
+
+// mayChange reports whether the runtime may yet say something else of a container that has
+// exited, and when it was first read so. containerd says "Error" of one that it has not heard
+// yet was killed for want of memory. The pod is read once more then.
+func (r *podReader) mayChange(uid string, p *reader, st *runtimeapi.ContainerStatus) (first time.Time, may bool) {
+	now := r.now()
+	if p.exited[st.GetId()] != nil || st.GetReason() != reason.Error || now.Sub(time.Unix(0, st.GetFinishedAt())) > lately {
+		return now, false
+	}
+	if first, seen := p.failed[st.GetId()]; seen {
+		return first, now.Sub(first) < r.second
+	}
+	time.AfterFunc(r.second, func() {
+		if r.life.Err() == nil {
+			_, _, _ = r.read(r.life, uid, newQuestion()) // a reading that fails is repeated by the relist
+		}
+	})
+	return now, true
 }
 
 // answered is what is wrong with an answer about one sandbox or container. That

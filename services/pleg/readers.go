@@ -4,6 +4,7 @@ package pleg
 
 import (
 	"sync"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -30,8 +31,10 @@ type reader struct {
 	failing     bool
 
 	// What follows belongs to the running reading: the status of containers that can no
-	// longer change, and what the last reading found, nil before the first.
+	// longer change, when those that have failed lately were first read, and what the last
+	// reading found, nil before the first.
 	exited map[string]*runtimeapi.ContainerStatus
+	failed map[string]time.Time
 	found  *inventory
 }
 

@@ -53,7 +53,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	flow, wake := &eventFlow{}, signal.New()
 	pods := &podReader{
 		readers: newReaders(), runtime: runtime, records: service.Owner(kit, house.PlegPods), metrics: metrics, now: now, life: life, call: cfg.Call,
-		relist: wake, places: make(places, 4*cfg.Parallel),
+		second: cfg.SecondLook, relist: wake, places: make(places, 4*cfg.Parallel),
 	}
 	list := &relister{
 		cfg: cfg, runtime: runtime, pods: pods, flow: flow, wake: wake, kit: kit, metrics: metrics, now: now, beat: kit.Heart("relist", 3*time.Minute),

@@ -4,6 +4,7 @@ package pleg_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,6 +174,42 @@ func TestExitIsSeenByEventAlone(t *testing.T) {
 	})
 	n.runtime.Exit(id, 3)
 	n.eventually("exited", func() bool { return n.container("a").GetExitCode() == 3 })
+}
+
+// TestOOMIsHeardOfAfterTheExit: the runtime tells of the exit, and says OOMKilled later, without
+// an event. What has failed is read a second time for that, and not again.
+func TestOOMIsHeardOfAfterTheExit(t *testing.T) {
+	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour, SecondLook: 10 * time.Millisecond})
+	n.eventually("complete", n.pods.Complete)
+	n.eventsFlow()
+	var exits atomic.Int32 // answers that tell of one
+	early := n.runtime.Lie(fakecri.Match{Method: "ContainerStatus"}, func(_, resp proto.Message) {
+		st := resp.(*runtimeapi.ContainerStatusResponse).GetStatus()
+		if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && exits.Add(1) == 1 {
+			st.Reason = "Error"
+		}
+	})
+	defer early.Undo()
+	for pod, oom := range map[string]bool{"killed": true, "fails": false} {
+		exits.Store(0)
+		id := n.run(pod)
+		n.eventually("running", func() bool {
+			return n.container(pod).GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+		})
+		want := "Error"
+		if oom {
+			want = "OOMKilled"
+			n.runtime.OOMKill(id)
+		} else {
+			n.runtime.Exit(id, 3)
+		}
+		n.house.Eventually("both looks", func() bool { return exits.Load() >= 2 && n.container(pod).GetReason() == want })
+		n.house.Eventually("no more looks", func() bool {
+			before := exits.Load()
+			_, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{Uid: pod})
+			return err == nil && exits.Load() == before
+		})
+	}
 }
 
 // TestAStartIsLeftToWhoAsks: of what starts, the event is not the first to tell,

@@ -57,6 +57,7 @@ var behaviours = []struct {
 	{"resizes", resizes},
 	{"resources of a pod", podResources},
 	{"evictions", evictions},
+	{"OOM kills", oomKills},
 	{"bad manifests", badManifests},
 	{"operator's verbs", operatorVerbs},
 	{"why", whyVerb},

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sextant-node/sextant/test/e2e/harness"
+	"github.com/sextant-node/sextant/test/images"
+)
+
+// oomKills: every container that the kernel kills for want of memory is OOMKilled, of many at
+// once too, whenever the runtime hears of it; one that exits with the same code is not.
+func oomKills(e *env) {
+	if err := e.n.Runtime.ImportImage(e.Context(), harness.The(e.T).Archive(e.T, images.Busybox), images.Busybox); err != nil {
+		e.Fatal(err)
+	}
+	limit := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Mi")}
+	want := map[string]string{"exits": "Error"}
+	exits := e.shell("exits", "sh", "-c", "exit 137")
+	pods := []*corev1.Pod{exits}
+	for n := range 10 {
+		p := e.shell(fmt.Sprintf("takes-%d", n), "sh", "-c", "dd if=/dev/zero of=/dev/null bs=64M")
+		p.Spec.Containers[0].Resources.Limits = limit
+		pods, want[p.Name] = append(pods, p), "OOMKilled"
+	}
+	for _, p := range pods {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		e.create(p)
+	}
+	for name, reason := range want {
+		e.await(name, usual+time.Minute, "to end with "+reason, func(pod *corev1.Pod) error {
+			for _, c := range pod.Status.ContainerStatuses {
+				if t := c.State.Terminated; pod.Status.Phase == corev1.PodFailed && t != nil && t.ExitCode == 137 && t.Reason == reason {
+					return nil
+				}
+			}
+			return errors.New(brief(pod))
+		})
+	}
+}
