@@ -236,8 +236,10 @@ api-servers: test-setup build ## The tests of a node with API servers of other m
 # test/env/releases.txt.
 PREVIOUS ?=
 
-# What the emulated machine runs: a release of Debian or Ubuntu (jammy: Ubuntu 22.04).
+# What the emulated machine runs: a release of Debian or Ubuntu (jammy: Ubuntu 22.04), and the
+# version that is upgraded there: the package of 0.1.0 asks for Debian 12's systemd.
 DISTRO ?= bookworm
+FORMER = $(or $(PREVIOUS),$(if $(filter bookworm,$(DISTRO)),0.1.0,4f2d124))
 MACHINE_CACHE ?= $(or $(SEXTANT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sextant)/machine-$(DISTRO)
 
 MACHINE       ?=
@@ -245,7 +247,7 @@ MACHINE       ?=
 # A folder with two packages: that of an earlier version, and that of this tree.
 define packages
 rm -rf $(1) && mkdir -p $(1)/source $(1)/previous $(1)/this
-	@version=$$(test/env/previous.sh $(1)/source $(or $(PREVIOUS),0.1.0)) && deploy/package/build.sh $(1)/previous "$$version" $(1)/source
+	@version=$$(test/env/previous.sh $(1)/source $(FORMER)) && deploy/package/build.sh $(1)/previous "$$version" $(1)/source
 	@deploy/package/build.sh $(1)/this
 endef
 

@@ -324,7 +324,7 @@ func TestAPluginThatPrestarts(t *testing.T) {
 	hung, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- start(hung, "one", "c") }()
-	r.plugin(gpu, "hung")
+	r.Eventually("the plugin is called", func() bool { return p.Waiting() > 0 })
 	r.release("one")
 	r.Eventually("released", func() bool { _, ok := r.pods.Get("one"); return !ok })
 	stop()

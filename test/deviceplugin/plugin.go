@@ -39,7 +39,7 @@ type Plugin struct {
 	gate                    chan struct{} // closed unless calls hang
 	refusal                 error
 	allocated, started      [][]string
-	asked                   int
+	asked, waiting          int
 	dead                    bool // it is not to come back by itself
 }
 
@@ -242,6 +242,13 @@ func (p *Plugin) Hang() (resume func()) {
 	return resume
 }
 
+// Waiting is how many calls wait to be resumed.
+func (p *Plugin) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
+}
+
 // Refuse has Allocate fail; nil has it succeed again.
 func (p *Plugin) Refuse(err error) {
 	p.mu.Lock()
@@ -309,7 +316,13 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 func (p *Plugin) wait(ctx context.Context) error {
 	p.mu.Lock()
 	gate := p.gate
+	p.waiting++
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.waiting--
+	}()
 	select {
 	case <-gate:
 		return nil

@@ -5,7 +5,7 @@
 //
 // It owns the QEMU process and the two disks in its folder. What happens inside
 // is asked of an agent over a virtio port; times inside mean nothing, only order.
-// Its network has one address that answers, the API server's, and leads nowhere else.
+// Its network has one address that answers, the API server's and a registry's, and leads nowhere else.
 package machine
 
 import (
@@ -30,9 +30,9 @@ type Machine struct {
 	Dir string
 	// Kernel and Initrd it boots.
 	Kernel, Initrd string
-	// APIServer, if any, is where connections to GuestAPIServer go, as host:port, and Agent
-	// the program that carries them there.
-	APIServer, Agent string
+	// APIServer and Registry, if any, are where connections to GuestAPIServer and GuestRegistry
+	// go, as host:port, and Agent the program that carries them there.
+	APIServer, Registry, Agent string
 	// Hardware are QEMU's arguments for processors and memory; two and two GiB if none.
 	Hardware []string
 
@@ -46,8 +46,11 @@ type Machine struct {
 // Disk is the file with the machine's disk.
 func (m *Machine) Disk() string { return filepath.Join(m.Dir, "disk.img") }
 
-// GuestAPIServer is the API server as seen from the machine.
-const GuestAPIServer = "10.99.0.100:6443"
+// GuestAPIServer is the API server, and GuestRegistry the registry, as seen from the machine.
+const (
+	GuestAPIServer = "10.99.0.100:6443"
+	GuestRegistry  = "10.99.0.100:5000"
+)
 
 // Console is the file with everything the machine wrote to its serial console.
 func (m *Machine) Console() string { return filepath.Join(m.Dir, "console.log") }
@@ -69,8 +72,10 @@ func (m *Machine) Boot(ctx context.Context) (string, error) {
 		return fmt.Sprintf("file=%s,if=virtio,format=raw,readonly=%s,cache=writeback", filepath.Join(m.Dir, name), readonly)
 	}
 	network := "user,id=net,restrict=on,ipv6=off,net=10.99.0.0/24,host=10.99.0.1"
-	if m.APIServer != "" {
-		network += ",guestfwd=tcp:" + GuestAPIServer + "-cmd:" + m.Agent + " carry " + m.APIServer
+	for guest, host := range map[string]string{GuestAPIServer: m.APIServer, GuestRegistry: m.Registry} {
+		if host != "" {
+			network += ",guestfwd=tcp:" + guest + "-cmd:" + m.Agent + " carry " + host
+		}
 	}
 	hardware := m.Hardware
 	if len(hardware) == 0 {

@@ -58,9 +58,10 @@ func TestNUMA(t *testing.T) {
 	}
 	names := strings.Split(*agents, ",")
 	results := map[string]map[string]report.Result{}
-	files := nodeTestFiles(t)
+	registry := harness.StartRegistry(t)
+	files := nodeTestFiles(t, registry)
 	for _, agent := range names {
-		t.Run(agent, func(t *testing.T) { results[agent] = nodeTests(t, agent, files) })
+		t.Run(agent, func(t *testing.T) { results[agent] = nodeTests(t, agent, files, registry) })
 	}
 	if t.Failed() {
 		return
@@ -78,7 +79,7 @@ func TestNUMA(t *testing.T) {
 
 // nodeTestFiles fills a folder with what the machine's payload is: upstream's tests, both
 // agents under the name of kubelet, a runtime and the images.
-func nodeTestFiles(t *testing.T) string {
+func nodeTestFiles(t *testing.T, registry *harness.Registry) string {
 	lab, dir := harness.The(t), t.TempDir()
 	b := &bench{T: t}
 	for name, source := range map[string]string{
@@ -98,6 +99,10 @@ func nodeTestFiles(t *testing.T) string {
 			continue // of tests that need no machine of this kind
 		}
 		b.check(builder.SaveUpstream(t.Context(), ref, programs, filepath.Join(dir, fmt.Sprintf("image%d.tar", i))))
+		img, err := builder.Upstream(t.Context(), ref, programs)
+		b.check(err)
+		_, repository, _ := strings.Cut(ref, "/")
+		registry.Push(t, repository, img) // for pods that pull always
 	}
 	b.buildAgent(filepath.Join(dir, "agent"))
 	return dir
@@ -106,6 +111,8 @@ func nodeTestFiles(t *testing.T) string {
 const nodeTestRuntime = `version = 3
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "registry.k8s.io/pause:3.10.2"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "/etc/containerd/certs.d"
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = ["/usr/lib/cni"]
   conf_dir = "/etc/cni/net.d"
@@ -146,7 +153,7 @@ systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/srv -p Standa
  -E HOME=/srv -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
 
 // nodeTests runs the tests on a machine whose disk has seen no agent, and returns what became of each.
-func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
+func nodeTests(t *testing.T, agent, files string, registry *harness.Registry) map[string]report.Result {
 	dir := t.TempDir()
 	hardware := twoNodes()
 	if *small {
@@ -154,6 +161,7 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	}
 	b := &bench{T: t, m: &Machine{
 		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: hardware,
+		Registry: strings.TrimPrefix(registry.URL(), "http://"),
 	}}
 	t.Cleanup(b.m.Cut)
 	b.run("cp", "--sparse=always", filepath.Join(*image, "disk.img"), b.m.Disk())
@@ -162,6 +170,11 @@ func nodeTests(t *testing.T, agent, files string) map[string]report.Result {
 	b.boot()
 	t.Log(b.do("lscpu | grep -E 'CPU|Thread|Core|Socket|NUMA'"))
 	b.write("/etc/containerd/config.toml", nodeTestRuntime)
+	for _, ref := range nodeimages.OfNodes {
+		host, _, _ := strings.Cut(ref, "/")
+		b.do("mkdir -p /etc/containerd/certs.d/" + host)
+		b.write("/etc/containerd/certs.d/"+host+"/hosts.toml", fmt.Sprintf("server = %q\n", "http://"+GuestRegistry))
+	}
 	b.do(nodeTestSetup)
 	if *swap {
 		b.do(addSwap)
