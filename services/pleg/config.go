@@ -23,9 +23,9 @@ type Config struct {
 	// removed. That is podworker's doing, which asks by itself, and one reading is
 	// enough. What has stopped is read at once.
 	Settle time.Duration
-	// SecondLook is how long after it was first read a container that has failed is read
-	// again: the runtime may hear of the exit before the kernel's kill for want of memory,
-	// and say so later.
+	// SecondLook is how long after the first reading of a failed container the pod is read
+	// again. containerd may report the exit first, and only later, without an event, that
+	// the container was OOM-killed.
 	SecondLook time.Duration
 	// Parallel bounds how many pods a relist reads at once, and four times that how many
 	// are read at once in all.

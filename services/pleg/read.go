@@ -160,42 +160,47 @@ func (r *podReader) statuses(ctx context.Context, uid string, p *reader, listing
 	listing.See(sandboxes, containers)
 	sandboxes = slices.DeleteFunc(sandboxes, func(st *runtimeapi.PodSandboxStatus) bool { return st == nil })
 	containers = slices.DeleteFunc(containers, func(st *runtimeapi.ContainerStatus) bool { return st == nil })
-	exited, failed := map[string]*runtimeapi.ContainerStatus{}, map[string]time.Time{}
+	exited, failed, again := map[string]*runtimeapi.ContainerStatus{}, map[string]time.Time{}, false
 	for _, st := range containers {
 		if st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
 		}
-		if first, may := r.mayChange(uid, p, st); may {
-			failed[st.GetId()] = first
-		} else {
-			exited[st.GetId()] = st
+		id, now := st.GetId(), r.now()
+		first, seen := p.failed[id]
+		if !seen {
+			first = now
 		}
+		if p.exited[id] != nil || !mayChange(st, first, now, r.second) {
+			exited[id] = st
+			continue
+		}
+		failed[id], again = first, again || !seen
 	}
 	p.exited, p.failed = exited, failed
+	if again {
+		r.readLater(uid)
+	}
 	r.metrics.running.note(uid, sandboxes, containers)
 	return record.Build(uid, listing, sandboxes, containers)
 }
 
-// lately is how long ago a container may have failed for a second look to be worth it.
+// lately is how long ago a container may have failed for a second reading to be worth it.
 const lately = time.Minute
 
-// mayChange reports whether the runtime may yet say something else of a container that has
-// exited, and when it was first read so. containerd says "Error" of one that it has not heard
-// yet was killed for want of memory. The pod is read once more then.
-func (r *podReader) mayChange(uid string, p *reader, st *runtimeapi.ContainerStatus) (first time.Time, may bool) {
-	now := r.now()
-	if p.exited[st.GetId()] != nil || st.GetReason() != reason.Error || now.Sub(time.Unix(0, st.GetFinishedAt())) > lately {
-		return now, false
-	}
-	if first, seen := p.failed[st.GetId()]; seen {
-		return first, now.Sub(first) < r.second
-	}
+// mayChange reports whether the runtime may yet give another reason for an exit that was first
+// read at a time: containerd says "Error" until it learns that the container was killed for
+// want of memory, and sends no event then.
+func mayChange(st *runtimeapi.ContainerStatus, first, now time.Time, second time.Duration) bool {
+	return st.GetReason() == reason.Error && now.Sub(time.Unix(0, st.GetFinishedAt())) <= lately && now.Sub(first) < second
+}
+
+// readLater reads a pod once more, after Config.SecondLook.
+func (r *podReader) readLater(uid string) {
 	time.AfterFunc(r.second, func() {
 		if r.life.Err() == nil {
 			_, _, _ = r.read(r.life, uid, newQuestion()) // a reading that fails is repeated by the relist
 		}
 	})
-	return now, true
 }
 
 // answered is what is wrong with an answer about one sandbox or container. That

@@ -182,7 +182,7 @@ func TestOOMIsHeardOfAfterTheExit(t *testing.T) {
 	n := start(t, fakecri.Containerd2, pleg.Config{Relist: hour, RelistWithEvents: hour, Status: hour, SecondLook: 10 * time.Millisecond})
 	n.eventually("complete", n.pods.Complete)
 	n.eventsFlow()
-	var exits atomic.Int32 // answers that tell of one
+	var exits atomic.Int32 // answers that report the container as exited
 	early := n.runtime.Lie(fakecri.Match{Method: "ContainerStatus"}, func(_, resp proto.Message) {
 		st := resp.(*runtimeapi.ContainerStatusResponse).GetStatus()
 		if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && exits.Add(1) == 1 {

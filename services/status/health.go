@@ -10,7 +10,7 @@ import (
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
-// allocation is what the status of a pod says of what the pod was given.
+// allocation is the part of an item of resource.pods that a pod's status needs.
 type allocation struct {
 	// health of the devices of containers, by the containers' names.
 	health map[string][]v1.ResourceStatus

@@ -104,12 +104,12 @@ func (l *podLoop) watch() {
 	l.in.records.Watch(byKey)
 	l.in.verdicts.Watch(byKey)
 	l.in.allocations.Watch(func(keys []string) {
-		told := slices.DeleteFunc(slices.Clone(keys), func(uid string) bool {
+		relevant := slices.DeleteFunc(slices.Clone(keys), func(uid string) bool {
 			a, ok := l.in.allocations.Get(uid)
 			return !ok || len(a.health) == 0 && len(a.oomKilled) == 0
 		})
-		if len(told) > 0 || len(keys) == 0 {
-			l.Mark(orEverything(told))
+		if len(relevant) > 0 || len(keys) == 0 {
+			l.Mark(orEverything(relevant))
 		}
 	})
 	l.in.mirrors.Watch(byKey)

@@ -15,8 +15,8 @@ import (
 	"github.com/sextant-node/sextant/services/nodeapi/internal/stats"
 )
 
-// desired is an item of config.pods. The pod stays packed, which is a third of its size:
-// it is wanted when somebody asks for it.
+// desired is an item of config.pods. The pod is kept encoded, which is smaller, and decoded
+// for each request that needs it.
 type desired struct {
 	packed               []byte
 	namespace, name, uid string
