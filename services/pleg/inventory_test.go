@@ -3,6 +3,7 @@
 package pleg_test
 
 import (
+	"strconv"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -156,6 +157,34 @@ func TestReadingsAreBounded(t *testing.T) {
 	for range 6 {
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestWhatRunsIsReadFirst: when pleg starts, pods that have ended are read after those that
+// run, however many they are.
+func TestWhatRunsIsReadFirst(t *testing.T) {
+	n := observe(t, fakecri.Start(t, fakecri.Config{Flavor: fakecri.Containerd16, Images: []fakecri.Image{{Ref: "fake/sleep"}}}))
+	live := map[string]bool{}
+	for i := range 24 {
+		uid := strconv.Itoa(i)
+		n.run(uid)
+		sandbox := n.sandboxOf(uid)
+		if i%8 == 5 {
+			live[sandbox] = true
+		} else if _, err := n.cri.StopPodSandbox(n.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n = startOver(t, n.runtime, pleg.Config{Relist: hour, Status: hour, Parallel: 1})
+	n.eventually("all are known", n.pods.Listed)
+	var order []string
+	for _, c := range n.runtime.Calls(fakecri.Match{Method: "PodSandboxStatus"}) {
+		order = append(order, c.ID)
+	}
+	for _, sandbox := range order[:len(live)] {
+		if !live[sandbox] {
+			t.Errorf("sandbox %s, which has ended, is read among the first %d of %v; %v run", sandbox, len(live), order, live)
 		}
 	}
 }

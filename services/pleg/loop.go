@@ -98,15 +98,24 @@ func (l *relister) relistOnce(ctx context.Context) error {
 }
 
 // readAll reads pods in parallel and waits for all of them; each has published
-// its record, or its error, then.
+// its record, or its error, then. Those that run come first: when pleg starts, their
+// probes wait for it.
 func (l *relister) readAll(ctx context.Context, pods map[string]question) {
 	few := make(places, l.cfg.Parallel)
 	var all sync.WaitGroup
+	var live, dead []string
 	for uid, q := range pods {
+		if q.given.Live() {
+			live = append(live, uid)
+		} else {
+			dead = append(dead, uid)
+		}
+	}
+	for _, uid := range append(live, dead...) {
 		leave := few.take(ctx)
 		all.Go(func() {
 			defer leave()
-			if _, _, err := l.pods.read(ctx, uid, q); err != nil && ctx.Err() == nil {
+			if _, _, err := l.pods.read(ctx, uid, pods[uid]); err != nil && ctx.Err() == nil {
 				l.kit.Log.Warn("pod not read", "uid", uid, "error", err.Error())
 			}
 		})

@@ -48,6 +48,15 @@ func Group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 	return pods
 }
 
+// Live reports whether something of the pod runs.
+func (l *Listing) Live() bool {
+	return slices.ContainsFunc(l.Sandboxes, func(s *runtimeapi.PodSandbox) bool {
+		return s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	}) || slices.ContainsFunc(l.Containers, func(c *runtimeapi.Container) bool {
+		return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	})
+}
+
 // See takes the states from the statuses of what is listed, which are newer than a list,
 // and removes what has none: it has vanished. A status that is nil is none.
 func (l *Listing) See(sandboxes []*runtimeapi.PodSandboxStatus, containers []*runtimeapi.ContainerStatus) {
