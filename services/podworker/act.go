@@ -32,8 +32,8 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	w.flights[key] = f
 	actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
 	act := w.prepare(a)
-	if a.WhenCalm {
-		act = w.l.calm.later(act)
+	if a.WhenCalm() {
+		act = w.l.calm.later(act, a.CalmUntil)
 	} else if a.Kind.Changes() {
 		w.l.calm.stir()
 	}
@@ -84,7 +84,7 @@ func (w *worker) land(ctx context.Context, f *flight, out outcome, err error, be
 		w.emit(ctx, e)
 	}
 	if a.Kind.Changes() {
-		if !a.WhenCalm {
+		if !a.WhenCalm() {
 			w.l.calm.stir()
 		}
 		w.fresh.changed(a, out.ID, err == nil)

@@ -14,12 +14,8 @@ import (
 
 // The containers and sandboxes of pods that are gone are removed once no container or sandbox
 // has started or ended on the node for calmAfter: while a runtime removes a hundred sandboxes,
-// a start waits for them. They are removed after calmAtMost in any case, the period in which
-// a kubelet collects containers.
-const (
-	calmAfter  = time.Second
-	calmAtMost = time.Minute
-)
+// a start waits for them. How long they wait at the most is step's to say.
+const calmAfter = time.Second
 
 // removals bounds how many are under way at a time. One that hangs delays the next by the
 // patience at most.
@@ -37,15 +33,14 @@ type calm struct {
 	last time.Time
 }
 
-// newCalm makes one that delays removals until nothing has started or ended for after, by
-// most at the most.
-func newCalm(c clock.WithDelayedExecution, after, most time.Duration) *calm {
+// newCalm makes one that delays removals until nothing has started or ended for after.
+func newCalm(c clock.WithDelayedExecution, after time.Duration) *calm {
 	k := &calm{clock: c}
 	k.queue = queue.NewHeld(c, func() time.Duration {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return max(after-k.clock.Since(k.last), 0)
-	}, most)
+	})
 	return k
 }
 
@@ -56,10 +51,10 @@ func (k *calm) stir() {
 	k.last = k.clock.Now()
 }
 
-// later is an act that waits until the node is calm.
-func (k *calm) later(do act) act {
+// later is an act that waits until the node is calm, or until a time.
+func (k *calm) later(do act, until time.Time) act {
 	return func(ctx context.Context) (outcome, error) {
-		if err := k.queue.Enter(ctx, removals); err != nil {
+		if err := k.queue.EnterHeld(ctx, removals, until.Sub(k.clock.Now())); err != nil {
 			return outcome{}, err
 		}
 		defer k.queue.Leave()

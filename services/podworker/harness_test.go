@@ -238,7 +238,7 @@ func (n *node) live() {
 		sandboxes:  witnessedSandboxes{actuator, n.witness},
 		containers: &witnessedContainers{Containers: actuator, w: n.witness, failed: map[string]time.Time{}},
 		volume:     witnessedVolumes{volumeStandIn{n}, n.witness}, resource: witnessedResources{resourceStandIn{n}, n.witness},
-		states: n.states, events: events, clock: n.clock, calm: newCalm(n.clock, n.calm, calmAtMost), metrics: m, log: log, end: end, serving: func() {}, waiting: func(string) {}, beat: func() {},
+		states: n.states, events: events, clock: n.clock, calm: newCalm(n.clock, n.calm), metrics: m, log: log, end: end, serving: func() {}, waiting: func(string) {}, beat: func() {},
 	})
 	n.loop = l
 	n.must(n.metrics.Register(census{l}))

@@ -172,7 +172,7 @@ func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator, volume vol
 	deps := loopDeps{
 		in: s.in, config: s.config, lookups: look, journal: s.journal, sandboxes: actuator, containers: actuator,
 		states: service.Owner(s.kit, house.PodWorkerPods), events: s.events,
-		clock: clock.RealClock{}, calm: newCalm(clock.RealClock{}, calmAfter, calmAtMost), log: s.kit.Log, volume: volume,
+		clock: clock.RealClock{}, calm: newCalm(clock.RealClock{}, calmAfter), log: s.kit.Log, volume: volume,
 		serving: s.kit.Serving, waiting: s.kit.Waiting, beat: s.kit.Heart("pods", 3*leftoverPeriod),
 	}
 	resource, err := s.kit.Dial(house.Resource)

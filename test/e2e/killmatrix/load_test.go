@@ -8,8 +8,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -264,8 +266,20 @@ func (l *load) now() (found []judge.Finding) {
 	return append(found, judge.Runtime(sandboxes.GetItems(), containers.GetContainers())...)
 }
 
+// leftovers finds what pods that went long ago have left, while others come and go.
+func (l *load) leftovers() []judge.Finding {
+	sandboxes, err := l.n.Runtime.Runtimes.ListPodSandbox(l.t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		l.t.Error(err)
+	}
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return judge.Leftovers(sandboxes.GetItems(), l.w.gone, time.Now())
+}
+
 // end stops the churn, deletes all, and says what is left that should have gone.
 func (l *load) end() judge.Round {
+	left := l.leftovers()
 	l.stopping()
 	l.churners.Wait()
 	l.w.mu.Lock()
@@ -279,7 +293,7 @@ func (l *load) end() judge.Round {
 	l.w.find(judge.Lost, err)
 	l.w.asking.Wait()
 	l.w.find(judge.Lost, harness.Within(ctx, patience, l.empty))
-	return judge.Round{Fault: "end", To: "all pods deleted", Findings: append(l.w.take(), l.now()...)}
+	return judge.Round{Fault: "end", To: "all pods deleted", Findings: slices.Concat(left, l.w.take(), l.now())}
 }
 
 // empty says what of pods is left on the node when all have gone.

@@ -36,8 +36,8 @@ type witness struct {
 
 	mu       sync.Mutex
 	pods     map[string]*corev1.Pod // by name, as the API server told last
-	gone     map[string]bool
-	steady   map[string]bool // pods that nobody touches, once they are as they stay
+	gone     map[string]time.Time   // when, by name
+	steady   map[string]bool        // pods that nobody touches, once they are as they stay
 	node     *corev1.Node
 	census   judge.Census
 	told     map[string]int // Events of the API by reason
@@ -58,7 +58,7 @@ func (w *witness) pod(name string) *corev1.Pod {
 func newWitness(t *testing.T, cp *harness.ControlPlane, n *harness.Node, ns string, hogs bool) *witness {
 	t.Helper()
 	w := &witness{
-		t: t, n: n, hogs: hogs, pods: map[string]*corev1.Pod{}, gone: map[string]bool{}, steady: map[string]bool{}, told: map[string]int{}, news: make(chan struct{}),
+		t: t, n: n, hogs: hogs, pods: map[string]*corev1.Pod{}, gone: map[string]time.Time{}, steady: map[string]bool{}, told: map[string]int{}, news: make(chan struct{}),
 	}
 	core := func() corev1client.CoreV1Interface { return cp.Admin.CoreV1() }
 	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String()}
@@ -141,7 +141,7 @@ func (w *witness) sawPod(pod *corev1.Pod) {
 func (w *witness) lostPod(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.gone[pod.Name] = true; w.steady[pod.Name] {
+	if w.gone[pod.Name] = time.Now(); w.steady[pod.Name] {
 		w.findings = append(w.findings, judge.Finding{Kind: judge.Restart, What: "pod " + pod.Name + " is gone"})
 	}
 	w.tell()
@@ -237,7 +237,7 @@ func (w *witness) await(ctx context.Context, name string, is func(*corev1.Pod) b
 }
 
 func (w *witness) awaitGone(ctx context.Context, name string) error {
-	return w.until(ctx, "pod "+name+" to go", func() bool { return w.gone[name] })
+	return w.until(ctx, "pod "+name+" to go", func() bool { return !w.gone[name].IsZero() })
 }
 
 // until waits for something that the watch tells; done is called with w.mu held.

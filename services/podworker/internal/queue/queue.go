@@ -28,29 +28,29 @@ type Rules struct {
 type Queue struct {
 	clock clock.WithDelayedExecution
 	hold  func() time.Duration // nil: none is held back
-	most  time.Duration
 
 	mu      sync.Mutex
 	rules   Rules
 	running int
 	last    time.Time // when one began
-	waiting list.List // of waiter
+	waiting list.List // of waiter, by their until
 	lender  clock.Timer
 }
 
-// waiter waits since a time for its turn to be closed.
+// waiter waits for its turn to be closed.
 type waiter struct {
-	turn  chan struct{}
-	since time.Time
+	turn chan struct{}
+	// until is when it is held back no longer.
+	until time.Time
 }
 
 // New makes an empty queue.
 func New(c clock.WithDelayedExecution) *Queue { return &Queue{clock: c} }
 
-// NewHeld makes an empty queue in which none begins for as long as hold says, but waits for
-// most at the most. hold is asked again after that; it must not call the queue.
-func NewHeld(c clock.WithDelayedExecution, hold func() time.Duration, most time.Duration) *Queue {
-	return &Queue{clock: c, hold: hold, most: most}
+// NewHeld makes an empty queue in which none begins for as long as hold says, and which
+// EnterHeld enters. hold is asked again after that; it must not call the queue.
+func NewHeld(c clock.WithDelayedExecution, hold func() time.Duration) *Queue {
+	return &Queue{clock: c, hold: hold}
 }
 
 // noticeable is how long a wait is before it is reported.
@@ -67,10 +67,16 @@ func Tell(ctx context.Context, tell func(waiting bool)) context.Context {
 // Enter waits for a turn; Leave must follow. The newest rules count. An error is
 // that of ctx, and needs no Leave.
 func (q *Queue) Enter(ctx context.Context, rules Rules) error {
+	return q.EnterHeld(ctx, rules, 0)
+}
+
+// EnterHeld is Enter for one that is held back for most at the most, and comes before those
+// that may be held back for longer.
+func (q *Queue) EnterHeld(ctx context.Context, rules Rules, most time.Duration) error {
 	q.mu.Lock()
 	q.rules = rules
 	turn := make(chan struct{})
-	e := q.waiting.PushBack(waiter{turn, q.clock.Now()})
+	e := q.insert(waiter{turn, q.clock.Now().Add(most)})
 	q.admit()
 	q.mu.Unlock()
 	if q.wait(ctx, turn) {
@@ -86,6 +92,15 @@ func (q *Queue) Enter(ctx context.Context, rules Rules) error {
 		q.waiting.Remove(e)
 	}
 	return ctx.Err()
+}
+
+func (q *Queue) insert(w waiter) *list.Element {
+	for e := q.waiting.Back(); e != nil; e = e.Prev() {
+		if !e.Value.(waiter).until.After(w.until) {
+			return q.waiting.InsertAfter(w, e)
+		}
+	}
+	return q.waiting.PushFront(w)
 }
 
 // wait reports whether the turn came before ctx ended.
@@ -168,6 +183,6 @@ func (q *Queue) delay() time.Duration {
 	if q.hold == nil {
 		return delay
 	}
-	left := q.most - q.clock.Since(q.waiting.Front().Value.(waiter).since)
+	left := q.waiting.Front().Value.(waiter).until.Sub(q.clock.Now())
 	return max(delay, min(q.hold(), left))
 }

@@ -24,8 +24,14 @@ type rig struct {
 
 func (r *rig) enter(t *testing.T, rules Rules, name string) {
 	t.Helper()
+	r.begin(t, name, func() error { return r.Enter(context.Background(), rules) })
+}
+
+// begin has one wait for its turn.
+func (r *rig) begin(t *testing.T, name string, enter func() error) {
+	t.Helper()
 	go func() {
-		if err := r.Enter(context.Background(), rules); err != nil {
+		if err := enter(); err != nil {
 			t.Error(err)
 		}
 		r.mu.Lock()
@@ -141,29 +147,37 @@ func TestALongWaitIsTold(t *testing.T) {
 	})
 }
 
-// TestHeldBack: none begins while it is held back, and none is held back for ever.
+// TestHeldBack: none begins while it is held back, none is held back for longer than it may
+// be, and who may be for less comes first.
 func TestHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := Rules{Limit: 1}
 		var hold atomic.Int64
 		hold.Store(int64(time.Second))
-		r := &rig{Queue: NewHeld(clock.RealClock{}, func() time.Duration { return time.Duration(hold.Load()) }, time.Minute)}
-		r.enter(t, rules, "a")
+		r := &rig{Queue: NewHeld(clock.RealClock{}, func() time.Duration { return time.Duration(hold.Load()) })}
+		held := func(most time.Duration, name string) {
+			t.Helper()
+			r.begin(t, name, func() error { return r.EnterHeld(t.Context(), rules, most) })
+		}
+		held(time.Minute, "a")
 		<-time.After(10 * time.Second)
 		r.want(t)
-		r.enter(t, rules, "b")
-		<-time.After(50*time.Second - 1)
-		r.want(t)
-		<-time.After(1)
-		r.want(t, "a")
+		held(time.Minute, "b")
+		held(-time.Hour, "overdue")
+		r.want(t, "overdue")
 		r.Leave()
-		r.want(t, "a") // b has waited for less
+		<-time.After(50*time.Second - 1)
+		r.want(t, "overdue")
+		<-time.After(1)
+		r.want(t, "overdue", "a")
+		r.Leave()
+		r.want(t, "overdue", "a") // b has waited for less
 		hold.Store(0)
 		<-time.After(time.Second)
-		r.want(t, "a", "b")
-		r.enter(t, rules, "c")
-		r.want(t, "a", "b")
+		r.want(t, "overdue", "a", "b")
+		held(time.Minute, "c")
+		r.want(t, "overdue", "a", "b")
 		r.Leave()
-		r.want(t, "a", "b", "c")
+		r.want(t, "overdue", "a", "b", "c")
 	})
 }

@@ -82,14 +82,17 @@ type Action struct {
 	Tell bool
 	// KeepLogs of a container that is removed.
 	KeepLogs bool
-	// WhenCalm: the removal begins when nothing has started or ended on the node for a
-	// while, or after a minute.
-	WhenCalm bool
+	// CalmUntil is until when the removal waits for nothing to have started or ended on the
+	// node for a while; zero for one that does not wait.
+	CalmUntil time.Time
 	// Changes an Update makes.
 	Changes []Change
 	// CPUs of a Pin, as a list.
 	CPUs string
 }
+
+// WhenCalm reports whether the action waits for a calm node.
+func (a Action) WhenCalm() bool { return !a.CalmUntil.IsZero() }
 
 // Key identifies what at most one action at a time is done about.
 type Key string
@@ -134,11 +137,11 @@ func (a Action) String() string {
 		if a.KeepLogs {
 			b.WriteString(" keep-logs")
 		}
-		if a.WhenCalm {
+		if a.WhenCalm() {
 			b.WriteString(" when-calm")
 		}
 	case RemoveSandbox:
-		if a.WhenCalm {
+		if a.WhenCalm() {
 			b.WriteString(" when-calm")
 		}
 	case Admit:

@@ -57,6 +57,8 @@ type Facts struct {
 	// Updated is the allocation that containers were given last, until resource
 	// knows.
 	Updated uint64 `json:"updated,omitempty"`
+	// Departing is since when nobody lists the pod and what is left of it is removed.
+	Departing time.Time `json:"departing,omitzero"`
 
 	Memory `json:"-"`
 }
@@ -281,6 +283,14 @@ func (f Facts) clone() Facts {
 	c.ToldAt = cloneMap(f.ToldAt)
 	c.State = cmp.Or(c.State, Pending)
 	return c
+}
+
+// departs says since when the pod departs: from now on, if it has not.
+func (f *Facts) departs(now time.Time) time.Time {
+	if f.Departing.IsZero() || f.Departing.After(now) { // the clock was set back
+		f.Departing = now
+	}
+	return f.Departing
 }
 
 func cloneMap[K comparable, V any](m map[K]V) map[K]V {

@@ -3,6 +3,8 @@
 package step
 
 import (
+	"time"
+
 	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -275,13 +277,20 @@ func (p *planner) depart() {
 	}
 	// A pod that is listed may start again when this is done, and the range of user IDs, which
 	// is given back with the pod's folder, may be scarce: both are removed at once.
-	calm := p.in.Desired == nil && (p.pod == nil || ptr.Deref(p.pod.Spec.HostUsers, true))
+	var until time.Time
+	if p.in.Desired == nil && (p.pod == nil || ptr.Deref(p.pod.Spec.HostUsers, true)) {
+		until = p.f.departs(p.in.Now).Add(calmAtMost)
+	}
 	for _, c := range p.in.Observed.Containers {
-		p.discard(Action{Kind: Remove, ID: c.ID, Container: c.Name, WhenCalm: calm && !p.in.Excess[c.ID]})
+		a := Action{Kind: Remove, ID: c.ID, Container: c.Name, CalmUntil: until}
+		if p.in.Excess[c.ID] {
+			a.CalmUntil = time.Time{}
+		}
+		p.discard(a)
 	}
 	if len(p.in.Observed.Containers) == 0 {
 		for _, s := range p.in.Observed.Sandboxes {
-			p.discard(Action{Kind: RemoveSandbox, ID: s.ID, WhenCalm: calm})
+			p.discard(Action{Kind: RemoveSandbox, ID: s.ID, CalmUntil: until})
 		}
 	}
 	if len(p.in.Observed.Containers)+len(p.in.Observed.Sandboxes) > 0 {
@@ -291,10 +300,14 @@ func (p *planner) depart() {
 	p.leave()
 }
 
+// calmAtMost is how long what is left of a pod waits for a calm node at the most: the period
+// in which a kubelet collects containers.
+const calmAtMost = time.Minute
+
 // discard removes something dead, at once if the removal that is under way waits for a
 // calm node and this one does not.
 func (p *planner) discard(a Action) {
-	if !a.WhenCalm && p.in.Flights[a.Key()].Action.WhenCalm {
+	if !a.WhenCalm() && p.in.Flights[a.Key()].Action.WhenCalm() {
 		p.cancel(a.Key())
 	}
 	p.remove(a)
@@ -305,8 +318,9 @@ func (p *planner) recall() {
 	if p.in.Desired == nil {
 		return
 	}
+	p.f.Departing = time.Time{}
 	for key, f := range p.in.Flights {
-		if f.Action.WhenCalm {
+		if f.Action.WhenCalm() {
 			p.cancel(key)
 		}
 	}

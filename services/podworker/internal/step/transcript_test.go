@@ -17,7 +17,11 @@ func transcript(p Plan, start, now time.Time) string {
 		fmt.Fprintf(&b, "  cancel %s\n", key)
 	}
 	for _, a := range p.Start {
-		fmt.Fprintf(&b, "  start %s\n", a)
+		fmt.Fprintf(&b, "  start %s", a)
+		if a.WhenCalm() {
+			fmt.Fprintf(&b, " until %s", since(a.CalmUntil))
+		}
+		b.WriteByte('\n')
 	}
 	if p.Refresh {
 		b.WriteString("  refresh\n")

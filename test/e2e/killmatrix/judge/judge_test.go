@@ -154,6 +154,18 @@ func TestRuntime(t *testing.T) {
 	expect(t, "second attempt", "container a", judge.Runtime(nil, []*runtimeapi.Container{second}), judge.Restart)
 }
 
+func TestLeftovers(t *testing.T) {
+	sandbox := []*runtimeapi.PodSandbox{{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p"}}}
+	now := time.Now()
+	for what, gone := range map[string]map[string]time.Time{"there": {}, "just gone": {"p": now.Add(-time.Minute)}, "another": {"q": {}}} {
+		if found := judge.Leftovers(sandbox, gone, now); len(found) > 0 {
+			t.Errorf("%s: %v", what, found)
+		}
+	}
+	found := judge.Leftovers(sandbox, map[string]time.Time{"p": now.Add(-10 * time.Minute)}, now)
+	expect(t, "left", "the sandbox of pod p is there 10m0s", found, judge.Lost)
+}
+
 func TestCensus(t *testing.T) {
 	event := func(id string, kind runtimeapi.ContainerEventType) *runtimeapi.ContainerEventResponse {
 		return &runtimeapi.ContainerEventResponse{

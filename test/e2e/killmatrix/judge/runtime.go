@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -31,6 +32,21 @@ func Runtime(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Contai
 	for _, what := range slices.Sorted(maps.Keys(twice)) {
 		if twice[what] > 1 {
 			found = append(found, Finding{Duplicate, fmt.Sprintf("%d times the %s", twice[what], what)})
+		}
+	}
+	return found
+}
+
+// leftFor is how long a dead sandbox may stay after its pod: a minute, as with a kubelet,
+// and what the removal of many takes.
+const leftFor = 3 * time.Minute
+
+// Leftovers tells of sandboxes of pods that are gone, each since a time by name, for too long.
+func Leftovers(sandboxes []*runtimeapi.PodSandbox, gone map[string]time.Time, now time.Time) (found []Finding) {
+	for _, s := range sandboxes {
+		name := s.GetMetadata().GetName()
+		if at, ok := gone[name]; ok && now.Sub(at) > leftFor {
+			found = append(found, Finding{Lost, fmt.Sprintf("the sandbox of pod %s is there %s after the pod went", name, now.Sub(at).Round(time.Second))})
 		}
 	}
 	return found
