@@ -3,6 +3,7 @@
 package step
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,11 @@ func (p *learning) setBack() {
 	now := p.in.Now
 	for name, c := range p.f.Containers {
 		c.Crash.Updated = earlier(c.Crash.Updated, now)
+		if c.Last != nil && c.Last.Exit != nil && c.Last.Exit.At.After(now) {
+			last, exit := *c.Last, *c.Last.Exit
+			exit.At = now
+			last.Exit, c.Last = &exit, &last
+		}
 		p.f.Containers[name] = c
 	}
 	for key, pull := range p.f.Pulls {
@@ -82,6 +88,12 @@ func (p *learning) trust() {
 			}
 		}
 		p.f.Removed, p.f.Dead = map[string]bool{}, map[string]bool{}
+		maps.DeleteFunc(p.f.Pinned, func(id, _ string) bool {
+			return !slices.ContainsFunc(o.Containers, func(c Instance) bool { return c.ID == id })
+		})
+		maps.DeleteFunc(p.f.Stopped, func(id string, _ bool) bool {
+			return !slices.ContainsFunc(o.Sandboxes, func(s Sandbox) bool { return s.ID == id })
+		})
 		return
 	}
 	o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Instance) bool { return p.f.Removed[c.ID] })
