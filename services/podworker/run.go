@@ -49,6 +49,7 @@ func (l *loop) run(ctx context.Context) error {
 			return nil
 		case <-l.completed:
 			l.leftovers()
+			l.countDead()
 		case <-ticker.C():
 			l.leftovers()
 			l.reconsider()
