@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -60,7 +61,8 @@ func (p *Prober) http(ctx context.Context, action *v1.HTTPGetAction, s Subject) 
 	defer resp.Body.Close()                                       //nolint:errcheck // the connection is closed anyway
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1)) // one more tells where the last character begins
 	if err != nil {
-		return failed("read body: %v", err)
+		// A kubelet throws this result away: the server has answered, and did not say failure.
+		return errored(fmt.Errorf("read body: %w", err))
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest {
 		return Outcome{Result: schedule.Success, Message: string(body), Warning: "Probe terminated redirects, Response body: " + string(body)}
@@ -104,10 +106,8 @@ func (p *Prober) request(ctx context.Context, action *v1.HTTPGetAction, s Subjec
 			req.Host = h.Value
 		}
 	}
-	for _, name := range []string{"Accept", "User-Agent"} { // set to empty: not sent
-		if said[name] && req.Header.Get(name) == "" {
-			req.Header.Del(name)
-		}
+	if said["Accept"] && req.Header.Get("Accept") == "" {
+		req.Header.Del("Accept") // not sent; an empty User-Agent is not either, while it is there
 	}
 	return req, nil
 }

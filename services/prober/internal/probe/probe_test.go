@@ -81,6 +81,20 @@ func TestHTTP(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
+	mux.HandleFunc("/short", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		fmt.Fprint(w, "ok")
+	})
+	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "ok")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-stuck:
+		case <-r.Context().Done():
+		}
+	})
 	plain, secure := httptest.NewServer(mux), httptest.NewTLSServer(mux)
 	defer plain.Close()
 	defer secure.Close()
@@ -100,6 +114,11 @@ func TestHTTP(t *testing.T) {
 	check(t, p, get("/code/400", nil), subject, schedule.Failure, "HTTP probe failed with statuscode: 400")
 	check(t, p, get("/code/503", nil), subject, schedule.Failure, "statuscode: 503")
 	checkIn(t, p, 1, get("/stuck", nil), subject, schedule.Failure, "deadline exceeded")
+	check(t, p, get("/short", nil), subject, schedule.Unknown, "read body: unexpected EOF")
+	checkIn(t, p, 1, get("/stream", nil), subject, schedule.Unknown, "read body: context deadline exceeded")
+	check(t, p, get("/echo", func(a *v1.HTTPGetAction) {
+		a.HTTPHeaders = []v1.HTTPHeader{{Name: "User-Agent"}, {Name: "Accept"}}
+	}), subject, schedule.Success, "agent= accept= host=")
 	check(t, p, get("/echo?q=1", nil), subject, schedule.Success, "agent=kube-probe/1.36 accept=*/* host=127.0.0.1:"+strconv.Itoa(port)+" x= q=1")
 	check(t, p, get("/echo", func(a *v1.HTTPGetAction) {
 		a.HTTPHeaders = []v1.HTTPHeader{{Name: "host", Value: "example.org"}, {Name: "X", Value: "1"}, {Name: "User-Agent", Value: "mine"}}
