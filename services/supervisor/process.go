@@ -127,7 +127,7 @@ func (k *keeper) once(ctx context.Context, binary string, s house.Service) error
 	cmd.SysProcAttr = rights
 	cmd.Dir = k.WorkDir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(withoutSockets(os.Environ()), "HOME=/nonexistent", "GOTRACEBACK=all")
+	cmd.Env = append(withoutSystemd(os.Environ()), "HOME=/nonexistent", "GOTRACEBACK=all")
 	cmd.Env = append(cmd.Env, k.Environ(s)...)
 	if s == house.NodeAPI {
 		k.sockets.pass(cmd, k.Sockets, k.log)

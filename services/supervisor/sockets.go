@@ -81,8 +81,10 @@ func listens(file *os.File) bool {
 	return controlled == nil && err == nil && accepting == 1
 }
 
-// withoutSockets is an environment without the variables of sd_listen_fds, which were
-// another process's.
-func withoutSockets(env []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "LISTEN_") })
+// withoutSystemd is an environment without the variables by which systemd speaks with this
+// process alone: sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3).
+func withoutSystemd(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		return strings.HasPrefix(v, "LISTEN_") || strings.HasPrefix(v, "NOTIFY_SOCKET=") || strings.HasPrefix(v, "WATCHDOG_")
+	})
 }

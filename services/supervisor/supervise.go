@@ -72,6 +72,7 @@ func (p *Plan) supervise(ctx context.Context, log *slog.Logger) error {
 	}
 	tasks = append(tasks,
 		service.Task{Name: "tidy", Run: service.Tidy}, service.Task{Name: "reaper", Run: k.keepReaper},
+		service.Task{Name: "systemd", Run: func(ctx context.Context) error { return service.Notify(ctx, log, nil) }},
 		service.Task{Name: "tools", Run: k.keepTools}, service.Task{Name: "chains", Run: k.keepChains})
 	if p.LogDir != "" {
 		tasks = append(tasks, service.Task{Name: "logs", Run: k.boundLogs})
@@ -106,6 +107,7 @@ func (p *Plan) Detach() error {
 	cmd := exec.Command(binary, "supervise", "--run-dir="+p.Run)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Dir = "/"
+	cmd.Env = withoutSystemd(os.Environ())
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return err

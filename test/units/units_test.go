@@ -118,6 +118,12 @@ func TestKubelet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What a node's own unit may set, and the handle cannot do.
+	for name, want := range map[string]string{"WatchdogSec": "0", "RestartForceExitStatus": "", "Restart": "no"} {
+		if got := read(t, "../kubelet/99-sextant.conf")["Service."+name]; len(got) != 1 || got[0] != want {
+			t.Errorf("the handle: %s=%q, want %q", name, got, want)
+		}
+	}
 	follows := strings.Join(read(t, "../kubelet/99-sextant.conf")["Service.ExecStart"], " ")
 	for _, path := range units {
 		name := filepath.Base(path)
