@@ -69,10 +69,10 @@ func (c *Choice) hints(names []string, numbers map[string]int, reusable func(nam
 }
 
 // nodes are the NUMA nodes near which there are devices; known is false where the plugin
-// says nothing about any device.
+// names none for any device: a set of nodes that would do could not be found then.
 func (r *Resource) nodes() (nodes topology.Mask, known bool) {
 	for _, d := range r.Devices {
-		known = known || d.NUMA
+		known = known || len(d.Nodes) > 0
 		for _, n := range d.Nodes {
 			if m, err := topology.MaskOf(n); err == nil {
 				nodes |= m

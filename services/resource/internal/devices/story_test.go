@@ -38,7 +38,7 @@ type world struct {
 //	hints NAME · pod-hints            of a container, of the pod
 //	allocate NAME [node=N]…           with an affinity
 func TestStories(t *testing.T) {
-	stories.Replay(t, 13, func(t *testing.T, a *txtar.Archive) string {
+	stories.Replay(t, 14, func(t *testing.T, a *txtar.Archive) string {
 		w := &world{pod: &v1.Pod{}, choice: Choice{
 			Inventory: Inventory{name: {State: Serving, Devices: map[string]Device{}}}, Used: map[string]sets.Set[string]{name: sets.New[string]()},
 		}}
