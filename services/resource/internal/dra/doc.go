@@ -15,8 +15,10 @@
 //   - After a boot every claim of the node's pods is prepared again: CDI files are below
 //     /run.
 //   - What a driver was called for is unprepared when no pod uses it, though the claim or
-//     the pod is deleted and the driver comes back hours later. It is tried again with
-//     growing pauses, and at once when the driver registers.
+//     the pod is deleted and the driver comes back hours later. It is tried again each
+//     ten seconds, and at once when the driver registers.
+//   - A pod that waits because a deleted claim has the name of its own is tried again when that
+//     one is unprepared.
 //   - A driver that hangs holds up the pods that need it, and no other.
 //   - How a device is, is what its driver reported last (KEP-4680), for as long as the report
 //     counts; a restart of the service does not make it unknown.

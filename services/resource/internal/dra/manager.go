@@ -18,8 +18,9 @@ import (
 )
 
 // attempts is the pause between attempts to prepare or unprepare; it ends early when a
-// driver connects or a claim changes.
-var attempts = backoff.Doubling{Least: time.Second, Most: time.Minute}
+// driver connects, a claim changes, or one is gone that had the name of another. It grows no
+// longer than a kubelet's, which tries a pod again after ten to fifteen seconds.
+var attempts = backoff.Doubling{Least: time.Second, Most: 10 * time.Second}
 
 // patience is how long an answer waits for drivers: most need milliseconds.
 const patience = time.Second

@@ -94,6 +94,15 @@ func (w *work) calling() (over bool) {
 	return over
 }
 
+// uses reports whether a pod that comes uses one of the claims.
+func (w *work) uses(keys []string) bool {
+	if w.goal != arriving {
+		return false
+	}
+	needs, _ := needsOf(w.pod) // none while a claim has no name yet: the pod waits for that
+	return slices.ContainsFunc(needs, func(n need) bool { return slices.Contains(keys, key(w.pod.Namespace, n.claim)) })
+}
+
 // begin has a goroutine work for a pod unless one does; callers hold Manager.mu.
 func (m *Manager) begin(w *work) {
 	if w.busy || w.goal == there || m.ctx == nil || m.ctx.Err() != nil {
@@ -318,14 +327,23 @@ func (m *Manager) unprepare(ctx context.Context, uid string) error {
 			errs = append(errs, err)
 		}
 	}
+	var gone []string
 	err = m.journal.amend(last, func(c *Claim) {
 		if c.unheld() {
 			c.Pods = nil
+			gone = append(gone, c.key())
 		}
 	})
 	if err != nil {
-		errs = append(errs, fmt.Errorf("checkpoint ResourceClaim state: %w", err))
+		return errors.Join(append(errs, fmt.Errorf("checkpoint ResourceClaim state: %w", err))...)
 	}
+	m.mu.Lock()
+	for _, w := range m.pods {
+		if w.uses(gone) { // it may wait for the name
+			w.wake.Send()
+		}
+	}
+	m.mu.Unlock()
 	return errors.Join(errs...)
 }
 
