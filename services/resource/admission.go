@@ -302,7 +302,7 @@ func (a *admission) settle(uid string, answer *resourcev1.AdmitResponse) {
 	if answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED {
 		a.ledger.debts.settle(uid)
 		a.ledger.awaited.over(uid)
-		a.devices.forget(uid)
+		a.devices.over(uid)
 		a.count(answer)
 	}
 }

@@ -51,8 +51,10 @@ type podDevices struct {
 	former map[string][]checkpoint.PodDevicesEntry
 	// preferences are what plugins are asked for pods that are not admitted yet, by UID.
 	preferences map[string]*preferences
-	// calls are the calls of Allocate under way, by UID.
+	// calls are the calls of Allocate under way, by UID; lost is how many have ended with the
+	// plugin.
 	calls map[string]*preparing
+	lost  map[string]int
 	// seen is the inventory that was acted on last; only the loop has it.
 	seen devices.Inventory
 }
@@ -60,7 +62,7 @@ type podDevices struct {
 func newPodDevices(manager *devices.Manager, ledger *ledger, tree *tree, node *node, events *events, changed signal.Signal) *podDevices {
 	d := &podDevices{
 		manager: manager, ledger: ledger, tree: tree, node: node, events: events, log: ledger.log, changed: changed, seen: manager.Inventory(),
-		kept: map[string][]checkpoint.PodDevicesEntry{}, former: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]*preferences{}, calls: map[string]*preparing{},
+		kept: map[string][]checkpoint.PodDevicesEntry{}, former: map[string][]checkpoint.PodDevicesEntry{}, preferences: map[string]*preferences{}, calls: map[string]*preparing{}, lost: map[string]int{},
 	}
 	for _, e := range manager.Kept() {
 		if ledger.get(e.PodUID) == nil {
@@ -187,10 +189,11 @@ func (d *podDevices) prepare(ctx context.Context, h *held) (*resourcev1.AdmitRes
 		return nil, ctx.Err()
 	}
 	d.forget(h.uid())
-	switch {
-	case errors.Is(call.err, devices.ErrAway):
+	if errors.Is(call.err, devices.ErrAway) && d.lose(h.uid()) < maxLost {
 		return notYet("", "waiting for a device plugin: "+call.err.Error()), d.ledger.remove(ctx, h.uid())
-	case call.err != nil:
+	}
+	d.over(h.uid())
+	if call.err != nil {
 		refused := topology.Refused(call.err)
 		return rejected(refused.Reason, refused.Message), d.ledger.remove(ctx, h.uid())
 	}
@@ -228,6 +231,26 @@ func (d *podDevices) forget(uid string) {
 		call.gone = true
 		delete(d.calls, uid)
 	}
+}
+
+// maxLost is with how many calls of Allocate a plugin may end for a pod, which is refused
+// then: a plugin may crash with each, and comes back in between.
+const maxLost = 3
+
+// lose counts a call of Allocate for a pod that has ended with the plugin.
+func (d *podDevices) lose(uid string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lost[uid]++
+	return d.lost[uid]
+}
+
+// over forgets all that was asked of plugins for a pod, which does not come again for devices.
+func (d *podDevices) over(uid string) {
+	d.forget(uid)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.lost, uid)
 }
 
 func answered(chosen *resourcev1.Chosen) bool {

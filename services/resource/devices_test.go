@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -344,6 +346,58 @@ func TestAPluginThatRefuses(t *testing.T) {
 	if got := r.admitted(wanting("two", 1)); got != "a" {
 		t.Errorf("devices %s", got)
 	}
+}
+
+// TestAPluginThatRefusesAsOneThatIsAway: a pod does not wait for a plugin that is there and
+// answers with the codes of a lost connection; it fails, or its start does, with the plugin's
+// words.
+func TestAPluginThatRefusesAsOneThatIsAway(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a", "b"), deviceplugin.Prestarts)
+	r.counts("2", "2")
+	r.admitted(wanting("runs", 1))
+	for _, code := range []codes.Code{codes.Unavailable, codes.Canceled} {
+		said := status.Error(code, "vendor daemon: connection refused")
+		p.Refuse(said)
+		r.decided(wanting("one", 1), "rejected UnexpectedAdmissionError: Allocate failed due to "+said.Error()+", which is unexpected")
+		_, err := r.client.PreStart(t.Context(), &resourcev1.PreStartRequest{Uid: "runs", Container: "c"})
+		if want := "device plugin PreStartContainer rpc failed with err: " + said.Error(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	p.Refuse(nil)
+	if got := r.admitted(wanting("two", 1)); got != "b" {
+		t.Errorf("devices %s", got)
+	}
+}
+
+// TestAPluginThatCrashes while it prepares devices is waited for, and called again; a pod with
+// which it does so each time fails, and holds nothing.
+func TestAPluginThatCrashes(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a"))
+	r.counts("1", "1")
+	p.Crash()
+	const most = 3
+	for crash := 1; crash <= most; crash++ {
+		got, want := "", "not yet: waiting for a device plugin: "+gpu+": the device plugin does not answer: "
+		r.Eventually("the plugin is called", func() bool {
+			got = decision(r.admit(wanting("one", 1), false))
+			return p.Crashed() == crash
+		})
+		if crash == most {
+			want = "rejected UnexpectedAdmissionError: Allocate failed due to " + gpu + ": the device plugin does not answer: "
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Fatalf("after %d crashes: %s, want %s", crash, got, want)
+		}
+		if err := p.Come(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Eventually("another waits anew", func() bool {
+		return strings.HasPrefix(decision(r.admit(wanting("two", 1), false)), "not yet: waiting for a device plugin: "+gpu) && p.Crashed() == most+1
+	})
 }
 
 // TestRunningPodsKeepTheirDevices while the plugin is away and after a restart, no other

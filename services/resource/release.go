@@ -34,7 +34,7 @@ func (r *releaser) begin(ctx context.Context, uid string) error {
 		return rpc.Invalid.Errorf("uid: required")
 	}
 	defer r.ledger.turn(uid)()
-	r.devices.forget(uid)
+	r.devices.over(uid)
 	r.ledger.awaited.over(uid)
 	r.ledger.set(func() { r.ledger.debts.settle(uid) })
 	h := r.ledger.get(uid)

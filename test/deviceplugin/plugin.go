@@ -8,6 +8,7 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -38,6 +39,8 @@ type Plugin struct {
 	changed                 chan struct{}
 	gate                    chan struct{} // closed unless calls hang
 	refusal                 error
+	crashes                 bool // with each call of Allocate
+	crashed                 int
 	allocated, started      [][]string
 	asked, waiting          int
 	dead                    bool // it is not to come back by itself
@@ -249,11 +252,51 @@ func (p *Plugin) Waiting() int {
 	return p.waiting
 }
 
-// Refuse has Allocate fail; nil has it succeed again.
+// Refuse has calls about devices fail, with the status of gRPC that err has, else Internal;
+// nil has them succeed again.
 func (p *Plugin) Refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, ok := status.FromError(err); !ok {
+		err = status.Error(codes.Internal, err.Error())
+	}
 	p.refusal = err
+}
+
+// Crash has the plugin end, as a kill does, with each call of Allocate.
+func (p *Plugin) Crash() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashes = true
+}
+
+// Crashed is how often it has ended so.
+func (p *Plugin) Crashed() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.crashed
+}
+
+// crash ends the plugin if it crashes.
+func (p *Plugin) crash() error {
+	p.mu.Lock()
+	crashes := p.crashes
+	if crashes {
+		p.crashed++
+	}
+	p.mu.Unlock()
+	if !crashes {
+		return nil
+	}
+	p.Stop()
+	return errors.New("crashed")
+}
+
+// failure is how a call about devices fails, if it does.
+func (p *Plugin) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refusal
 }
 
 // Allocated are the devices of every call of Allocate that was answered.
@@ -282,11 +325,11 @@ func (p *Plugin) PreStartContainer(ctx context.Context, req *pluginapi.PreStartC
 	if err := p.wait(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.failure(); err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refusal != nil {
-		return nil, status.Error(codes.Internal, p.refusal.Error())
-	}
 	p.started = append(p.started, req.GetDevicesIds())
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
@@ -355,11 +398,14 @@ func (p *Plugin) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (
 	if err := p.wait(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.crash(); err != nil {
+		return nil, err
+	}
+	if err := p.failure(); err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refusal != nil {
-		return nil, status.Error(codes.Internal, p.refusal.Error())
-	}
 	resp := &pluginapi.AllocateResponse{}
 	for _, r := range req.GetContainerRequests() {
 		ids := r.GetDevicesIds()

@@ -11,7 +11,8 @@
 //     any restart, whatever plugins have not registered again.
 //   - A plugin that ends or has not registered again makes pods wait that ask for its
 //     resource, for Grace; so does one that does not answer, until it does. Other pods and
-//     plugins are not held up. (A kubelet refuses such pods for good.)
+//     plugins are not held up. (A kubelet refuses such pods for good.) What a plugin answers
+//     that goes on is its answer, whatever code of gRPC it has.
 //   - Neither the end of an old instance of a plugin nor a call that it does not answer does
 //     harm to the new one.
 //   - The kubelet's file kubelet_internal_checkpoint is read at start, and made for package

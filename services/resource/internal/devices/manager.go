@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/sextant-node/sextant/pkg/quiet"
@@ -315,7 +313,7 @@ func call[T any](m *Manager, resource, method string, patience time.Duration, do
 		if !late.Stop() {
 			<-c.Late
 		}
-		if code := status.Code(c.Err); code == codes.Unavailable || code == codes.Canceled {
+		if p.lost(c.Err) {
 			c.Err = fmt.Errorf("%s: %w: %w", resource, ErrAway, c.Err)
 		}
 	}()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
@@ -150,6 +152,7 @@ func TestACallThatIsInTime(t *testing.T) {
 type slowPlugin struct {
 	pluginapi.DevicePluginClient
 	takes time.Duration
+	says  error
 }
 
 func (p slowPlugin) PreStartContainer(ctx context.Context, _ *pluginapi.PreStartContainerRequest, _ ...grpc.CallOption) (*pluginapi.PreStartContainerResponse, error) {
@@ -163,7 +166,7 @@ func (p slowPlugin) Allocate(ctx context.Context, _ *pluginapi.AllocateRequest, 
 func (p slowPlugin) answer(ctx context.Context) error {
 	select {
 	case <-time.After(p.takes):
-		return nil
+		return p.says
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -197,4 +200,40 @@ func TestAResetTakesItsTime(t *testing.T) {
 			t.Errorf("after the answer the plugin is %s", r.State)
 		}
 	})
+}
+
+// TestWhoseErrorItIs: what a plugin says that goes on is its answer, also where it has the
+// code of a lost connection, and the call was in time. A plugin has gone when its end is
+// noticed soon after the call.
+func TestWhoseErrorItIs(t *testing.T) {
+	const never = time.Hour
+	for _, c := range []struct {
+		says error
+		ends time.Duration // after the answer
+		away bool
+	}{
+		{status.Error(codes.Unavailable, "no vendor daemon"), never, false},
+		{status.Error(codes.Canceled, "no vendor daemon"), never, false},
+		{status.Error(codes.Unavailable, "EOF"), parting / 2, true},
+		{status.Error(codes.Canceled, "closing"), parting / 2, true},
+		{status.Error(codes.Internal, "broken"), parting / 2, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := New(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now, Patience: 5 * time.Second, Changed: func() {}})
+			life, end := context.WithCancel(t.Context())
+			defer end()
+			const takes = 5*time.Second - time.Millisecond
+			m.plugins[name] = &plugin{resource: name, life: life, api: slowPlugin{takes: takes, says: c.says}}
+			m.inventory = Inventory{name: {State: Serving}}
+			time.AfterFunc(takes+c.ends, end)
+			asked := m.Allocate(name, []string{"a"})
+			<-asked.Done
+			if away := errors.Is(asked.Err, ErrAway); away != c.away || !errors.Is(asked.Err, c.says) {
+				t.Errorf("%v, then its end after %s: %v, away %t", c.says, c.ends, asked.Err, away)
+			}
+			if r := m.Inventory()[name]; r.State != Serving {
+				t.Errorf("%v: it has answered in time and is %s", c.says, r.State)
+			}
+		})
+	}
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -62,6 +64,24 @@ func (p *plugin) follow(took func([]*pluginapi.Device)) error {
 			return err
 		}
 		took(list.GetDevices())
+	}
+}
+
+// parting is how long after a call that may have been lost the plugin's end is waited for:
+// follow notices it by itself, and at once.
+const parting = time.Second
+
+// lost reports whether a call has failed because the plugin has gone, or another instance has
+// taken its place. One that goes on may answer with the same codes.
+func (p *plugin) lost(err error) bool {
+	if code := status.Code(err); code != codes.Unavailable && code != codes.Canceled {
+		return false
+	}
+	select {
+	case <-p.life.Done():
+		return true
+	case <-time.After(parting):
+		return false
 	}
 }
 
