@@ -135,10 +135,12 @@ func (p *planner) terminating() {
 
 // unprepared has what a pod with resource claims holds given back before the pod is over:
 // the API server may give the devices to another then (as a kubelet's SyncTerminatingPod).
+// Of one that was evicted for want of something the volumes go before that, as in terminated.
 func (p *planner) unprepared() bool {
 	switch {
-	case p.pod == nil, len(p.pod.Spec.ResourceClaims) == 0 && p.pod.Status.ExtendedResourceClaimStatus == nil, p.forShortage():
+	case p.pod == nil, len(p.pod.Spec.ResourceClaims) == 0 && p.pod.Status.ExtendedResourceClaimStatus == nil:
 		return true
+	case !p.f.ReleaseAccepted && p.forShortage() && !p.withdrawn():
 	case !p.f.ReleaseAccepted:
 		p.ask(Release, "resource", "release")
 	case !p.in.Resources.Gone:
@@ -170,14 +172,9 @@ func (p *planner) terminated() {
 		p.wait("podworker", "cancel", "calls under way are being cancelled")
 		return
 	}
+	withdrawn := p.withdrawn()
 	switch {
-	case !p.f.WithdrawAccepted:
-		p.ask(Withdraw, "volume", "unmount")
-	case !p.in.Volumes.Gone:
-		p.wait("volume", "unmount", p.in.Volumes.Waiting)
-	}
-	switch {
-	case !p.f.ReleaseAccepted && p.forShortage() && !(p.in.Volumes.Gone && p.f.WithdrawAccepted):
+	case !p.f.ReleaseAccepted && p.forShortage() && !withdrawn:
 		// When the pod is released, resource looks whether the node is short of something
 		// still, and evicts another: what this one has on the disk must be gone by then.
 	case !p.f.ReleaseAccepted:
@@ -188,7 +185,7 @@ func (p *planner) terminated() {
 			p.lookAgain()
 		}
 	}
-	if p.in.Volumes.Gone && p.f.WithdrawAccepted && p.in.Resources.Gone && p.f.ReleaseAccepted {
+	if withdrawn && p.in.Resources.Gone && p.f.ReleaseAccepted {
 		p.f.State = Released
 	}
 }

@@ -253,3 +253,16 @@ func (p *stops) exceeded() {
 			Message: "Container runtime did not kill the pod within specified grace period."})
 	}
 }
+
+// withdrawn has the volumes of the pod removed, and reports whether they are gone.
+func (p *stops) withdrawn() bool {
+	switch {
+	case !p.f.WithdrawAccepted:
+		p.ask(Withdraw, "volume", "unmount")
+	case !p.in.Volumes.Gone:
+		p.wait("volume", "unmount", p.in.Volumes.Waiting)
+	default:
+		return true
+	}
+	return false
+}
