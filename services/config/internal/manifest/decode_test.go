@@ -264,6 +264,18 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestAccepted: what a kubelet v1.36.3 runs, and looks like a mistake.
+func TestAccepted(t *testing.T) {
+	tests := map[string]string{
+		"mount path with colons": minimal("volumes: [{name: v, hostPath: {path: /sys}}]", "volumeMounts: [{name: v, mountPath: '/sys/bus/pci/devices/0000:00:1f.0'}]"),
+	}
+	for name, text := range tests {
+		if _, err := Decode([]byte(text), file("p.yaml")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestAliases: a manifest of 200 KiB takes no gigabytes, and one that uses aliases as
 // people do is read.
 func TestAliases(t *testing.T) {

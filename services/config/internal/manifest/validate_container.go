@@ -141,9 +141,6 @@ func (v *containerValidator) mounts() {
 		} else if seen.Has(m.MountPath) {
 			v.add(field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
-		if strings.Contains(m.MountPath, ":") {
-			v.add(field.Invalid(at.Child("mountPath"), m.MountPath, "must not contain ':'"))
-		}
 		seen.Insert(m.MountPath)
 		v.add(localPath(at.Child("subPath"), m.SubPath)...)
 		v.add(localPath(at.Child("subPathExpr"), m.SubPathExpr)...)
