@@ -209,6 +209,8 @@ func TestRefusals(t *testing.T) {
 		{"port range", minimal("", "ports: [{containerPort: 70000}]"), "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535"},
 		{"port protocol", minimal("", "ports: [{containerPort: 1, protocol: tcp}]"), `spec.containers[0].ports[0].protocol: Unsupported value: "tcp"`},
 		{"host port twice", minimal("", "ports: [{containerPort: 1, hostPort: 80}, {containerPort: 2, hostPort: 80}]"), "spec.containers[0].ports[1].hostPort: Duplicate value"},
+		{"host port of an init container twice", minimal("initContainers: [{name: i, image: i, ports: [{containerPort: 1, hostPort: 80}, {containerPort: 2, hostPort: 80}]}]", ""),
+			"spec.initContainers[0].ports[1].hostPort: Duplicate value"},
 		{"host network port", minimal("hostNetwork: true", "ports: [{containerPort: 1, hostPort: 2}]"), "must match containerPort when hostNetwork is true"},
 		{"no such volume", minimal("", "volumeMounts: [{name: v, mountPath: /v}]"), `spec.containers[0].volumeMounts[0].name: Not found: "v"`},
 		{"mount twice", minimal("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: /v}, {name: v, mountPath: /v}]"), `spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/v": must be unique`},
@@ -268,6 +270,10 @@ func TestRefusals(t *testing.T) {
 func TestAccepted(t *testing.T) {
 	tests := map[string]string{
 		"mount path with colons": minimal("volumes: [{name: v, hostPath: {path: /sys}}]", "volumeMounts: [{name: v, mountPath: '/sys/bus/pci/devices/0000:00:1f.0'}]"),
+		"port of a sidecar and of a container": minimal("hostNetwork: true\ninitContainers: [{name: s, image: i, restartPolicy: Always, ports: [{containerPort: 9090}]}]",
+			"ports: [{containerPort: 9090}]"),
+		"port of two init containers": minimal("initContainers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 80}]}, "+
+			"{name: b, image: i, ports: [{containerPort: 1, hostPort: 80}]}]", ""),
 	}
 	for name, text := range tests {
 		if _, err := Decode([]byte(text), file("p.yaml")); err != nil {

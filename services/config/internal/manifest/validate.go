@@ -33,16 +33,17 @@ func Validate(p *v1.Pod) field.ErrorList {
 		errs = append(errs, field.Required(spec.Child("containers"), "at least one container is needed"))
 	}
 	seen := sets.New[string]()
-	ports := sets.New[string]()
 	for i := range s.InitContainers {
 		c := &s.InitContainers[i]
 		path := spec.Child("initContainers").Index(i)
-		v := containerValidator{pod: p, path: path, c: c, kind: pod.Init, volumes: volumes, names: seen}
+		// Only regular containers share their host ports, as in the API server and a kubelet.
+		v := containerValidator{pod: p, path: path, c: c, kind: pod.Init, volumes: volumes, names: seen, ports: sets.New[string]()}
 		if pod.IsSidecar(c) {
-			v.kind, v.ports = pod.Sidecar, ports
+			v.kind = pod.Sidecar
 		}
 		errs = append(errs, v.validate()...)
 	}
+	ports := sets.New[string]()
 	for i := range s.Containers {
 		v := containerValidator{pod: p, path: spec.Child("containers").Index(i), c: &s.Containers[i], kind: pod.Regular, volumes: volumes, names: seen, ports: ports}
 		errs = append(errs, v.validate()...)

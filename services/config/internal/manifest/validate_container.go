@@ -22,7 +22,7 @@ type containerValidator struct {
 	kind pod.ContainerKind
 	// volumes of the pod by name.
 	volumes map[string]*v1.Volume
-	// names of containers and host ports seen so far.
+	// names of containers, and host ports, seen so far where they must differ.
 	names, ports sets.Set[string]
 	errs         field.ErrorList
 }
@@ -80,7 +80,7 @@ func (v *containerValidator) portList() {
 			v.add(field.Invalid(at.Child("hostPort"), p.HostPort, "must match containerPort when hostNetwork is true"))
 		}
 		v.add(oneOf(at.Child("protocol"), p.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)...)
-		if p.HostPort != 0 && v.ports != nil {
+		if p.HostPort != 0 {
 			key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
 			if v.ports.Has(key) {
 				v.add(field.Duplicate(at.Child("hostPort"), key))
