@@ -26,6 +26,9 @@
 //     exists but is invalid, its last good version stays; it goes when the file
 //     goes. (The kubelet drops it at the next full listing; a typo should not
 //     stop a control plane.)
+//   - What a kubelet passes over in a manifest, unknown fields, keys given twice and
+//     further documents, has no effect here either: the pod runs, and a warning names
+//     file and field, in the log and as one event on the Node.
 //   - Of two static pods of one full name the one that was there first stays and
 //     the other is refused. An edited manifest is a new UID: the old pod is
 //     removed just before the new one appears, as the kubelet orders it.

@@ -15,6 +15,8 @@ type Manifest struct {
 	Path    string
 	Pod     *v1.Pod
 	Problem string
+	// Ignored is what of it has no effect beside the pod.
+	Ignored string
 }
 
 // ReadManifests reads the manifests at a path (staticPodPath) for a node of that name, as
@@ -29,6 +31,9 @@ func ReadManifests(path, node string) ([]Manifest, error) {
 			m.Problem = strings.TrimPrefix(e.Problem.Field+": "+e.Problem.Message, ": ")
 		case len(e.Pods) > 0:
 			m.Pod = e.Pods[0]
+			if e.Ignored != nil {
+				m.Ignored = e.Ignored.Message
+			}
 		}
 		all = append(all, m)
 	}

@@ -146,6 +146,14 @@ func (s *Service) publishSources(ctx context.Context) {
 		message := &configv1.Source{
 			Name: source.Name, Complete: source.Heard, Error: source.Err, PodsRevision: s.readAt(source),
 		}
+		for _, p := range source.Ignored {
+			key := problemKey{p.Origin, p.Field, p.Message}
+			problems[key] = true
+			if !l.problems[key] {
+				s.log.Warn("manifest is used in part", "origin", p.Origin, "field", p.Field, "message", p.Message)
+				s.report.warn(ctx, nil, "ManifestUsedInPart", p.Origin+": "+p.Message)
+			}
+		}
 		for _, p := range source.Problems {
 			message.Problems = append(message.Problems, &configv1.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
 			key := problemKey{p.Origin, p.Field, p.Message}

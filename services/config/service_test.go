@@ -26,6 +26,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
+	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 )
 
 func sortedWords(words []string, complete bool) string {
@@ -84,10 +85,10 @@ func TestManifestFolder(t *testing.T) {
 	m.until("serving", func() bool { return m.health() == "HEALTH_SERVING " })
 
 	// A bad one is one problem and one event; the others go on.
-	m.write("manifests/bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {contaners: []}\n")
+	m.write("manifests/bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: []}\n")
 	m.until("problem", func() bool { return len(m.src.Items()[pod.SourceFile].GetProblems()) == 1 })
 	problem := m.src.Items()[pod.SourceFile].GetProblems()[0]
-	if problem.GetOrigin() != m.path("manifests/bad.yaml") || problem.GetField() != "spec.contaners" {
+	if problem.GetOrigin() != m.path("manifests/bad.yaml") || problem.GetField() != "spec.containers" {
 		t.Errorf("problem %v", problem)
 	}
 	m.write("manifests/db.yaml", manifest("db", "i:1"))
@@ -164,6 +165,27 @@ func TestDockerConfig(t *testing.T) {
 	})
 	m.remove(house.DockerConfig)
 	m.until("none", func() bool { return len(m.sec.Items()) == 0 })
+}
+
+// TestUsedInPart: a field that nothing knows is a warning with file and field, told once,
+// and the pod runs.
+func TestUsedInPart(t *testing.T) {
+	m := newMachine(t, folder+standalone)
+	m.write("manifests/web.yaml", manifest("web", "i:1")+"status: {nonsense: 1}\n")
+	stop := m.start()
+	m.wants("default/web-n1")
+	told := func() []*eventv1.Event { return m.events("ManifestUsedInPart") }
+	m.until("event", func() bool { return len(told()) > 0 })
+	m.write("manifests/db.yaml", manifest("db", "i:1"))
+	m.wants("default/db-n1", "default/web-n1")
+	want := m.path("manifests/web.yaml") + `: unknown field "status.nonsense"`
+	if events := told(); len(events) != 1 || events[0].GetObject().GetName() != "n1" || events[0].GetMessage() != want {
+		t.Errorf("events %v", events)
+	}
+	if problems := m.src.Items()[pod.SourceFile].GetProblems(); len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+	stop()
 }
 
 func TestDuplicateName(t *testing.T) {

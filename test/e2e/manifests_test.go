@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +49,8 @@ func (n *node) problems(ctx context.Context) (map[string][]*configv1.Problem, er
 }
 
 // badManifests puts every kind of bad file into the manifest folder. Each must
-// give one problem that names file and field, and the others must go on.
+// give one problem that names file and field, and the others must go on. A field that
+// nothing knows is a warning, and its pod runs.
 func badManifests(e *env) {
 	text := func(name, container string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", namespace: " + e.ns + "}\nspec:\n  containers:\n  - {name: hello, image: \"" + images.Hello + "\"" + container + "}\n"
@@ -55,12 +58,11 @@ func badManifests(e *env) {
 	e.addManifest(e.manifest("first"), text("first", ""))
 	first := e.awaitRunning("first-"+e.n.Name, usual)
 	cases := map[string]struct{ content, field, message string }{
-		"syntax":  {"apiVersion: v1\nkind: Pod\nmetadata: {name: [\n", "", "yaml"},
-		"unknown": {text("unknown", ", imagee: x"), "spec.containers[0].imagee", "unknown field"},
-		"type":    {text("type", ", tty: maybe"), "spec.containers.tty", "type bool"},
-		"value":   {text("value", ", imagePullPolicy: Sometimes"), "spec.containers[0].imagePullPolicy", "Sometimes"},
-		"second":  {text("first", ", args: [again]"), "metadata.name", "first"},
-		"large":   {text("large", "") + strings.Repeat("# a comment that goes on\n", 10<<20/25+1), "", "larger than"},
+		"syntax": {"apiVersion: v1\nkind: Pod\nmetadata: {name: [\n", "", "yaml"},
+		"type":   {text("type", ", tty: maybe"), "spec.containers.tty", "type bool"},
+		"value":  {text("value", ", imagePullPolicy: Sometimes"), "spec.containers[0].imagePullPolicy", "Sometimes"},
+		"second": {text("first", ", args: [again]"), "metadata.name", "first"},
+		"large":  {text("large", "") + strings.Repeat("# a comment that goes on\n", 10<<20/25+1), "", "larger than"},
 	}
 	for name, c := range cases {
 		e.addManifest(e.manifest(name), c.content)
@@ -90,12 +92,14 @@ func badManifests(e *env) {
 			return nil
 		})
 	}
+	e.addManifest(e.manifest("unknown"), text("unknown", ", imagee: x"))
+	e.awaitRunning("unknown-"+e.n.Name, usual)
 	// The log says it too, once a file.
 	log, err := os.ReadFile(filepath.Join(e.n.Logs, "config.log"))
 	if err != nil {
 		e.Fatal(err)
 	}
-	for name := range cases {
+	for _, name := range append(slices.Collect(maps.Keys(cases)), "unknown") {
 		lines := 0
 		for line := range strings.Lines(string(log)) {
 			if strings.Contains(line, e.manifest(name)) && (strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`)) {
@@ -108,6 +112,9 @@ func badManifests(e *env) {
 	}
 	e.addManifest(e.manifest("last"), text("last", ""))
 	e.awaitRunning("last-"+e.n.Name, usual)
+	if want := fmt.Sprintf(`"origin":%q,"field":"spec.containers[0].imagee"`, filepath.Join(e.n.Manifests, e.manifest("unknown"))); !strings.Contains(string(log), want) {
+		e.Errorf("no warning %s in the log of config", want)
+	}
 	now := e.awaitRunning("first-"+e.n.Name, usual)
 	if now.UID != first.UID || now.Status.ContainerStatuses[0].ContainerID != first.Status.ContainerStatuses[0].ContainerID {
 		e.Error("bad files changed a good pod")
@@ -124,10 +131,12 @@ func badManifests(e *env) {
 			})
 		}
 	}
-	e.n.RemoveManifest(e, e.manifest("first"))
-	e.n.RemoveManifest(e, e.manifest("last"))
-	e.awaitGone("first-"+e.n.Name, usual)
-	e.awaitGone("last-"+e.n.Name, usual)
+	for _, name := range []string{"first", "unknown", "last"} {
+		e.n.RemoveManifest(e, e.manifest(name))
+	}
+	for _, name := range []string{"first", "unknown", "last"} {
+		e.awaitGone(name+"-"+e.n.Name, usual)
+	}
 }
 
 // TestConfigurationOfAnotherVersion: a field that this version does not know is a warning

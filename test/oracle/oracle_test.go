@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oracle compares the decisions about CPUs, memory and NUMA nodes with those of the
-// reference's own packages, on random machines and requests. Its module has the path of a
-// package below services/resource, so that it may import what is internal there.
+// reference's own packages, on random machines and requests, and what is a pod among
+// manifests. Its module has the path of a package below services/resource, so that it may
+// import what is internal there.
 package oracle
 
 import (

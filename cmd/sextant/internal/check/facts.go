@@ -76,10 +76,13 @@ type Account struct {
 	Name string `json:"name"`
 }
 
-// Manifest is a file of the folder of static pods that holds no usable pod.
+// Manifest is a file of the folder of static pods of which something is to be said.
 type Manifest struct {
-	Path    string `json:"path"`
-	Problem string `json:"problem"`
+	Path string `json:"path"`
+	// Problem is why it holds no usable pod.
+	Problem string `json:"problem,omitempty"`
+	// Ignored is what of it has no effect.
+	Ignored string `json:"ignored,omitempty"`
 }
 
 // Pod is a pod of the node of which something is to be said.

@@ -341,8 +341,10 @@ func (f *Facts) manifests(conf *kubeletconfig.Config) {
 		f.unread("manifests", err)
 	}
 	for _, m := range all {
-		if m.Problem != "" {
-			f.Manifests = append(f.Manifests, Manifest{m.Path, m.Problem})
+		if m.Problem != "" || m.Ignored != "" {
+			f.Manifests = append(f.Manifests, Manifest{m.Path, m.Problem, m.Ignored})
+		}
+		if m.Pod == nil {
 			continue
 		}
 		f.Pods = append(f.Pods, podOf(m.Pod))

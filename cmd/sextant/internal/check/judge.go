@@ -148,7 +148,11 @@ func (j *judge) pods(f *Facts) {
 		j.add(Differs, "FlexVolume plugin "+name, "is not run: pods with its volumes do not start; use a CSI driver")
 	}
 	for _, m := range f.Manifests {
-		j.add(Differs, m.Path, "no pod: %s", m.Problem)
+		if m.Problem != "" {
+			j.add(Differs, m.Path, "no pod: %s", m.Problem)
+		} else {
+			j.add(Differs, m.Path, "used in part: %s", m.Ignored)
+		}
 	}
 	ill := 0
 	for _, p := range f.Pods {

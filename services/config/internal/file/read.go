@@ -123,15 +123,19 @@ func decodeFile(f found, node string) merge.Entry {
 	return Decode(f.path, node, f.data)
 }
 
-// Decode turns the bytes of a file into one pod or one problem, whatever they
-// are.
+// Decode turns the bytes of a file into one pod, with what has no effect in it, or one
+// problem, whatever they are.
 func Decode(path, node string, data []byte) merge.Entry {
-	pods, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceFile, Path: path, NodeName: types.NodeName(node)})
+	pods, ignored, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceFile, Path: path, NodeName: types.NodeName(node)})
 	if err == nil && len(pods) != 1 {
 		err = errors.New("a file holds one pod")
 	}
 	if err != nil {
 		return merge.Entry{Origin: path, Problem: new(problem.Of(path, err))}
 	}
-	return merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
+	entry := merge.Entry{Origin: path, Pods: []*v1.Pod{pods[0]}}
+	if ignored != nil {
+		entry.Ignored = new(problem.Of(path, ignored))
+	}
+	return entry
 }

@@ -134,6 +134,34 @@ func TestPeriodIsEnough(t *testing.T) {
 	until(is("db-n1"))
 }
 
+// TestIgnored: what has no effect in a file is said beside its pod, with file and field.
+func TestIgnored(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	s := New(Config{Path: dir, Node: "n1", Log: slog.New(slog.DiscardHandler)})
+	for _, c := range []struct{ text, field, message string }{
+		{fmt.Sprintf(good, "x") + "status: {nonsense: 1}\n", "status.nonsense", `unknown field "status.nonsense"`},
+		{fmt.Sprintf(good, "x") + "kind: Pod\n", "kind", `key "kind" already set`},
+		{fmt.Sprintf(good, "x") + "---\n" + fmt.Sprintf(good, "y"), "", "more than one YAML document"},
+	} {
+		write(t, path, c.text)
+		s.update(list(dir))
+		l := s.Listing()
+		if got := names(l); got != "x-n1" {
+			t.Errorf("listing %q, want x-n1 alone", got)
+			continue
+		}
+		if i := l.Entries[0].Ignored; i == nil || i.Origin != path || i.Field != c.field || !strings.Contains(i.Message, c.message) {
+			t.Errorf("ignored %+v, want field %q and message with %q", i, c.field, c.message)
+		}
+	}
+	write(t, path, fmt.Sprintf(good, "x"))
+	s.update(list(dir))
+	if i := s.Listing().Entries[0].Ignored; i != nil {
+		t.Errorf("still ignored: %+v", i)
+	}
+}
+
 // TestBadFiles puts each kind of bad file beside a good one: one problem that
 // names the file and the field, and the good one goes on.
 func TestBadFiles(t *testing.T) {
@@ -151,19 +179,16 @@ func TestBadFiles(t *testing.T) {
 		make           func(t *testing.T, path string)
 		field, message string
 	}{
-		"syntax error":  {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x\n"), "", "not valid YAML"},
-		"json error":    {content(`{"apiVersion": "v1", "kind": "Pod",`), "", ""},
-		"unknown field": {content(fmt.Sprintf(good, "x") + "status: {nonsense: 1}\n"), "status.nonsense", "unknown field"},
-		"wrong type":    {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {hostNetwork: many}\n"), "spec.hostNetwork", ""},
-		"duplicate key": {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x, name: y}\n"), "", "already set"},
-		"no name":       {content(fmt.Sprintf(good, `""`)), "metadata.name", "Required"},
-		"no kind":       {content("metadata: {name: x}\n"), "kind", "Required"},
-		"other kind":    {content("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"), "", "want v1, Pod"},
-		"list":          {content("apiVersion: v1\nkind: PodList\nitems: []\n"), "", "one Pod"},
-		"no image":      {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}]}\n"), "spec.containers[0].image", "Required"},
+		"syntax error": {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x\n"), "", "not valid YAML"},
+		"json error":   {content(`{"apiVersion": "v1", "kind": "Pod",`), "", ""},
+		"wrong type":   {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {hostNetwork: many}\n"), "spec.hostNetwork", ""},
+		"no name":      {content(fmt.Sprintf(good, `""`)), "metadata.name", "Required"},
+		"no kind":      {content("metadata: {name: x}\n"), "kind", "Required"},
+		"other kind":   {content("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"), "", "want v1, Pod"},
+		"list":         {content("apiVersion: v1\nkind: PodList\nitems: []\n"), "", "one Pod"},
+		"no image":     {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}]}\n"), "spec.containers[0].image", "Required"},
 		"secret": {content("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, image: i}], volumes: [{name: v, secret: {secretName: s}}]}\n"),
 			"spec.volumes[0].secret", "may not"},
-		"two documents": {content(fmt.Sprintf(good, "x") + "---\n" + fmt.Sprintf(good, "y")), "", "more than one YAML document"},
 		"empty":         {content(""), "", "empty"},
 		"binary":        {content("\x00\x01\xff\xfe\x80"), "", ""},
 		"too large":     {content(fmt.Sprintf(good, "x") + "#" + strings.Repeat("x", 10<<20)), "", "larger than 10 MiB"},

@@ -41,7 +41,7 @@ func TestIdentityIsTheKubelets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pods, err := Decode(data, file(name))
+		pods, _, err := Decode(data, file(name))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -63,7 +63,7 @@ func TestIdentityDependsOnTheSource(t *testing.T) {
 		{Kind: pod.SourceFile, Path: "/etc/kubernetes/manifests/web.yaml", NodeName: "node-2"},
 		{Kind: pod.SourceHTTP, Path: "http://192.0.2.1/web.yaml", NodeName: "node-1"},
 	} {
-		pods, err := Decode(data, src)
+		pods, _, err := Decode(data, src)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestIdentityDependsOnTheSource(t *testing.T) {
 }
 
 func TestDecodeMakesAStaticPod(t *testing.T) {
-	pods, err := Decode([]byte(`
+	pods, _, err := Decode([]byte(`
 # a comment first
 ---
 apiVersion: v1
@@ -105,7 +105,7 @@ status: {phase: Running, podIP: 192.0.2.7}
 	if p.Spec.Containers[0].ImagePullPolicy != v1.PullAlways || p.Spec.RestartPolicy != v1.RestartPolicyAlways || *p.Spec.TerminationGracePeriodSeconds != 30 {
 		t.Errorf("defaults are missing: %+v", p.Spec)
 	}
-	fromURL, err := Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"mine"},"spec":{"containers":[{"name":"c","image":"nginx"}]}}`),
+	fromURL, _, err := Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"mine"},"spec":{"containers":[{"name":"c","image":"nginx"}]}}`),
 		Source{Kind: pod.SourceHTTP, Path: "http://x", NodeName: "n"})
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := Decode(data, file("rich.yaml"))
+	pods, _, err := Decode(data, file("rich.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,11 +190,6 @@ func TestRefusals(t *testing.T) {
 		{"no version", "kind: Pod\n", "apiVersion: Required value: want v1"},
 		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", `apiVersion "apps/v1", kind "Deployment": want v1, Pod`},
 		{"list in a file", "apiVersion: v1\nkind: PodList\nitems: []\n", "kind PodList: a file holds one Pod"},
-		{"two documents", minimal("", "") + "---\n" + minimal("", ""), "more than one YAML document"},
-		{"unknown field", minimal("", "imagePullPolice: Always"), `unknown field "spec.containers[0].imagePullPolice"`},
-		{"case matters", minimal("RestartPolicy: Never", ""), `unknown field "spec.RestartPolicy"`},
-		{"key twice", minimal("hostNetwork: true\nhostNetwork: false", ""), `key "hostNetwork" already set`},
-		{"key twice in JSON", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","name":"q"}}`, `duplicate field "metadata.name"`},
 		{"wrong type", minimal("", "ports: [{containerPort: http}]"), "cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32"},
 		{"wrong quantity", minimal("", "resources: {limits: {cpu: lots}}"), "quantities must match the regular expression"},
 		{"no name", "apiVersion: v1\nkind: Pod\nspec: {}\n", "metadata.name: Required value"},
@@ -248,7 +243,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Decode([]byte(tt.manifest), file("p.yaml"))
+			_, _, err := Decode([]byte(tt.manifest), file("p.yaml"))
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -261,23 +256,58 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Decode([]byte(minimal("", "")), file("p.yaml")); err != nil {
+	if _, _, err := Decode([]byte(minimal("", "")), file("p.yaml")); err != nil {
 		t.Errorf("the manifest all others are made from is refused: %v", err)
 	}
 }
 
-// TestAccepted: what a kubelet v1.36.3 runs, and looks like a mistake.
+// TestAccepted: what a kubelet v1.36.3 runs, and what is said of it.
 func TestAccepted(t *testing.T) {
-	tests := map[string]string{
-		"mount path with colons": minimal("volumes: [{name: v, hostPath: {path: /sys}}]", "volumeMounts: [{name: v, mountPath: '/sys/bus/pci/devices/0000:00:1f.0'}]"),
-		"port of a sidecar and of a container": minimal("hostNetwork: true\ninitContainers: [{name: s, image: i, restartPolicy: Always, ports: [{containerPort: 9090}]}]",
-			"ports: [{containerPort: 9090}]"),
-		"port of two init containers": minimal("initContainers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 80}]}, "+
-			"{name: b, image: i, ports: [{containerPort: 1, hostPort: 80}]}]", ""),
+	list := `{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"p"},"specs":{},"spec":{"containers":[{"name":"c","image":"i:1"}]}}]}`
+	tests := map[string]struct{ text, ignored string }{
+		"as it should be":        {minimal("", ""), ""},
+		"mount path with colons": {minimal("volumes: [{name: v, hostPath: {path: /sys}}]", "volumeMounts: [{name: v, mountPath: '/sys/bus/pci/devices/0000:00:1f.0'}]"), ""},
+		"port of a sidecar and of a container": {minimal("hostNetwork: true\ninitContainers: [{name: s, image: i, restartPolicy: Always, ports: [{containerPort: 9090}]}]",
+			"ports: [{containerPort: 9090}]"), ""},
+		"port of two init containers": {minimal("initContainers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 80}]}, "+
+			"{name: b, image: i, ports: [{containerPort: 1, hostPort: 80}]}]", ""), ""},
+		"unknown fields":        {minimal("futureField: {a: b}", "imagePullPolice: Always"), `unknown field "spec.containers[0].imagePullPolice"; unknown field "spec.futureField"`},
+		"unknown field of JSON": {list, `unknown field "items[0].specs"`},
+		"case matters":          {minimal("RestartPolicy: Never", ""), `unknown field "spec.RestartPolicy"`},
+		"kind in another case":  {strings.Replace(minimal("", ""), "kind:", "Kind:", 1), `unknown field "Kind"`},
+		"key twice":             {minimal("", "image: i:2"), `line 8: key "image" already set in map`},
+		"keys twice": {minimal("hostNetwork: true\nhostNetwork: false", "image: i:2"),
+			`line 6: key "hostNetwork" already set in map; line 10: key "image" already set in map`},
+		"key twice in JSON": {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q","name":"p"},"spec":{"containers":[{"name":"c","image":"i:1","image":"i:2"}]}}`,
+			`duplicate field "metadata.name"; duplicate field "spec.containers[0].image"`},
+		"two documents":                 {minimal("", "") + "---\n" + minimal("", "image: i:2"), "more than one YAML document: only the first counts"},
+		"a second one on one line":      {minimal("", "") + "--- {kind: Pod}\n", "more than one YAML document: only the first counts"},
+		"a second one that is not YAML": {"# &a\n" + minimal("", "") + "...\n---\na: [\n", "more than one YAML document: only the first counts"},
+		"an empty one behind":           {minimal("", "") + "---\n# nothing\n...\n", ""},
+		"a directive":                   {"%YAML 1.1\n# one\n---\n" + minimal("", ""), ""},
+		"dashes that end nothing":       {minimal("", "command:\n- \"a\n\n---b\"") + "...\n", ""},
+		"line ends of Windows":          {strings.ReplaceAll("---\n"+minimal("", "")+"---\n", "\n", "\r\n"), ""},
+		"all at once":                   {minimal("x: 1", "image: i:2") + "---\na: b\n", `more than one YAML document: only the first counts; line 9: key "image" already set in map; unknown field "spec.x"`},
 	}
-	for name, text := range tests {
-		if _, err := Decode([]byte(text), file("p.yaml")); err != nil {
+	for name, tt := range tests {
+		src, at := file("p.yaml"), "manifest /etc/kubernetes/manifests/p.yaml: "
+		if tt.text == list {
+			src, at = Source{Kind: pod.SourceHTTP, Path: "http://x", NodeName: "node-1"}, "manifest URL http://x: "
+		}
+		pods, ignored, err := Decode([]byte(tt.text), src)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if p := pods[0]; p.Name != "p-node-1" || p.Kind != "Pod" || p.Spec.RestartPolicy != v1.RestartPolicyAlways {
+			t.Errorf("%s: pod %+v", name, p)
+		}
+		// The last of two values counts, and nothing of a second document.
+		if want := strings.Contains(tt.ignored, `"image"`) || strings.Contains(tt.ignored, ".image\""); (pods[0].Spec.Containers[0].Image == "i:2") != want {
+			t.Errorf("%s: image %s", name, pods[0].Spec.Containers[0].Image)
+		}
+		if got := fmt.Sprint(ignored); tt.ignored == "" && ignored != nil || tt.ignored != "" && got != at+tt.ignored {
+			t.Errorf("%s: ignored %s", name, got)
 		}
 	}
 }
@@ -291,7 +321,7 @@ func TestAliases(t *testing.T) {
 	}
 	bomb += "spec:\n  containers:\n  - {name: c, image: i}\n"
 	fuzzing.Allocates(t, 64<<20, func() {
-		_, err := Decode([]byte(bomb), Source{Kind: pod.SourceFile, Path: "/m.yaml", NodeName: "n"})
+		_, _, err := Decode([]byte(bomb), Source{Kind: pod.SourceFile, Path: "/m.yaml", NodeName: "n"})
 		if err == nil || !strings.Contains(err.Error(), "/m.yaml: not valid YAML: aliases make more than") {
 			t.Errorf("%.200v", err)
 		}
@@ -304,7 +334,7 @@ spec:
   - {name: a, image: i, env: &env [{name: A, value: "1 & 2"}]}
   - {name: b, image: i, env: *env}
 `
-	pods, err := Decode([]byte(modest), Source{Kind: pod.SourceFile, Path: "/m.yaml", NodeName: "n"})
+	pods, _, err := Decode([]byte(modest), Source{Kind: pod.SourceFile, Path: "/m.yaml", NodeName: "n"})
 	if err != nil || pods[0].Spec.Containers[1].Env[0].Value != "1 & 2" {
 		t.Errorf("%v, %v", pods, err)
 	}
@@ -318,20 +348,20 @@ func TestPodList(t *testing.T) {
 	list := func(items ...string) []byte {
 		return []byte(`{"apiVersion":"v1","kind":"PodList","items":[` + strings.Join(items, ",") + `]}`)
 	}
-	pods, err := Decode(list(item("a", "i"), item("b", "i")), src)
+	pods, _, err := Decode(list(item("a", "i"), item("b", "i")), src)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(pods) != 2 || pods[0].Name != "a-n" || pods[1].Name != "b-n" || pods[1].Kind != "Pod" || pods[0].UID == pods[1].UID {
 		t.Errorf("got %v", pods)
 	}
-	if pods, err := Decode(list(), src); err != nil || len(pods) != 0 {
+	if pods, _, err := Decode(list(), src); err != nil || len(pods) != 0 {
 		t.Errorf("empty list: %v, %v", pods, err)
 	}
-	if _, err := Decode(list(item("a", "i"), item("b", "")), src); err == nil || !strings.Contains(err.Error(), "manifest URL http://192.0.2.1/pods: items[1] (b-n): invalid pod: spec.containers[0].image") {
+	if _, _, err := Decode(list(item("a", "i"), item("b", "")), src); err == nil || !strings.Contains(err.Error(), "manifest URL http://192.0.2.1/pods: items[1] (b-n): invalid pod: spec.containers[0].image") {
 		t.Errorf("bad item: %v", err)
 	}
-	if _, err := Decode(list(item("a", "i"), item("a", "j")), src); err == nil || !strings.Contains(err.Error(), "items[1].metadata.name: duplicate pod default/a-n") {
+	if _, _, err := Decode(list(item("a", "i"), item("a", "j")), src); err == nil || !strings.Contains(err.Error(), "items[1].metadata.name: duplicate pod default/a-n") {
 		t.Errorf("same name twice: %v", err)
 	}
 }
@@ -347,7 +377,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(minimal("", "")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		pods, err := Decode(data, file("p.yaml"))
+		pods, _, err := Decode(data, file("p.yaml"))
 		if err != nil {
 			if len(pods) != 0 {
 				t.Error("pods beside an error")

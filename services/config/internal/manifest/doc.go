@@ -2,10 +2,11 @@
 
 // Package manifest turns manifests into static pods.
 //
-// It owns how a manifest is read (YAML or JSON, at most 10 MiB, strictly: an unknown
-// field, a key given twice, a value of the wrong type or a second document is an error
-// that names the file and the field), the defaults the API server would set, the
-// identity a pod gets from its manifest, and the checks a pod must pass.
+// It owns how a manifest is read (YAML or JSON, at most 10 MiB; a value of the wrong type
+// is an error that names the file and the field; an unknown field, a key given twice or a
+// second document has no effect, as with a kubelet, and is told beside the pod), the
+// defaults the API server would set, the identity a pod gets from its manifest, and the
+// checks a pod must pass.
 //
 // The identity equals the kubelet's: the same manifest at the same path on the same node
 // yields the same UID, so that either adopts the other's static pods.

@@ -159,17 +159,20 @@ func (s *Source) origin() string {
 	return u.Redacted()
 }
 
-// Decode turns an answer into pods or one problem, whatever its bytes are. No
-// bytes are no pods.
+// Decode turns an answer into pods, with what has no effect in it, or one problem,
+// whatever its bytes are. No bytes are no pods.
 func Decode(origin, url, node string, data []byte) merge.Entry {
 	if len(data) == 0 {
 		return merge.Entry{Origin: origin}
 	}
-	pods, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceHTTP, Path: url, NodeName: types.NodeName(node)})
-	if err != nil {
+	pods, ignored, err := manifest.Decode(data, manifest.Source{Kind: pod.SourceHTTP, Path: url, NodeName: types.NodeName(node)})
+	of := func(err error) *merge.Problem {
+		if err == nil {
+			return nil
+		}
 		p := problem.Of(url, err)
 		p.Origin = origin
-		return merge.Entry{Origin: origin, Problem: &p}
+		return &p
 	}
-	return merge.Entry{Origin: origin, Pods: pods}
+	return merge.Entry{Origin: origin, Pods: pods, Problem: of(err), Ignored: of(ignored)}
 }

@@ -115,6 +115,20 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestIgnored: what has no effect in an answer is said beside its pods.
+func TestIgnored(t *testing.T) {
+	const url = "http://user:geheim@127.0.0.1:1/pods"
+	s := New(Config{URL: url, Node: "n1", Log: slog.New(slog.DiscardHandler)})
+	s.update([]byte(strings.Replace(list("web", "db"), `"spec"`, `"specs":{},"spec"`, 1)), nil)
+	l := s.Listing()
+	if !l.Heard || l.Err != "" || names(l) != "web-n1 db-n1" {
+		t.Fatalf("listing %q heard %v error %q", names(l), l.Heard, l.Err)
+	}
+	if i := l.Entries[0].Ignored; i == nil || i.Field != "items[0].specs" || strings.Contains(i.Origin+i.Message, "geheim") {
+		t.Errorf("ignored %+v", i)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	server := serve(t)
 	s := New(Config{URL: server.URL, Node: "n1", Log: slog.New(slog.DiscardHandler)})

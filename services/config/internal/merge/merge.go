@@ -54,6 +54,9 @@ func Next(was State, listings []Listing, now time.Time) State {
 			if e.Problem != nil {
 				m.next.Sources[i].Problems = append(m.next.Sources[i].Problems, *e.Problem)
 			}
+			if e.Ignored != nil {
+				m.next.Sources[i].Ignored = append(m.next.Sources[i].Ignored, *e.Ignored)
+			}
 		}
 	}
 	m.attachMirrors()

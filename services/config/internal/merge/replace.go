@@ -30,7 +30,7 @@ func newVersions(was State, listings []Listing) (versions []*v1.Pod, only bool) 
 		}
 		for j, e := range next.Entries {
 			before := had.Entries[j]
-			if before.Origin != e.Origin || before.Problem != e.Problem || !before.Rewritten.Equal(e.Rewritten) || len(before.Pods) != len(e.Pods) {
+			if before.Origin != e.Origin || before.Problem != e.Problem || before.Ignored != e.Ignored || !before.Rewritten.Equal(e.Rewritten) || len(before.Pods) != len(e.Pods) {
 				return nil, false
 			}
 			for k, p := range e.Pods {

@@ -53,6 +53,12 @@ func TestOnlyIsAWholeMerge(t *testing.T) {
 				if random.IntN(3) == 0 {
 					e.Problem = &Problem{Origin: origin, Message: "broken"}
 				}
+				if random.IntN(4) == 0 {
+					e.Pods = nil // an empty list of a URL
+				}
+				if random.IntN(3) == 0 {
+					e.Ignored = &Problem{Origin: origin, Message: "of no effect"}
+				}
 				file.Entries = append(file.Entries, e)
 			}
 		case what < 6 && len(pods) < 12:

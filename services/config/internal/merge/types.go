@@ -11,7 +11,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// Problem is one origin, or one pod of it, that was refused.
+// Problem is one origin, or one pod of it, that was refused, or used in part.
 type Problem struct {
 	// Origin is the file name or URL.
 	Origin string
@@ -34,6 +34,8 @@ type Entry struct {
 	Rewritten time.Time
 	// Problem is why the origin cannot be used.
 	Problem *Problem
+	// Ignored is what of the origin has no effect; its pods do count.
+	Ignored *Problem
 }
 
 // Listing is what one source said last.
@@ -79,6 +81,8 @@ type Source struct {
 	Heard    bool
 	Err      string
 	Problems []Problem
+	// Ignored is what of origins that are used has no effect.
+	Ignored []Problem
 }
 
 // State is the outcome. Values in it are never changed afterwards: a pod that

@@ -32,8 +32,9 @@ func Of(origin string, err error) merge.Problem {
 }
 
 var (
-	// named matches the errors of strict decoding, such as: unknown field "spec.x".
-	named = pattern.Lazy(`(?:unknown|duplicate) field "([^"]+)"`)
+	// named matches the errors of strict decoding, such as: unknown field "spec.x". Of a
+	// key given twice YAML's has the last part only, and the line.
+	named = pattern.Lazy(`(?:(?:unknown|duplicate) field|line \d+: key) "([^"]+)"`)
 	// typed matches the decoder's errors about a value of the wrong type.
 	typed = pattern.Lazy(`(?:Go struct field|cannot unmarshal \S+ into) \w+\.([\w.\[\]]+)`)
 	// item matches the place of a pod in a list.

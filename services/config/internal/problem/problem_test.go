@@ -24,6 +24,7 @@ func TestOf(t *testing.T) {
 		"validation":         {fmt.Errorf("manifest /m/a.yaml: invalid pod: %w", invalid), "spec.containers[0].image", "invalid pod: ["},
 		"validation in list": {fmt.Errorf("manifest /m/a.yaml: items[2] (db): invalid pod: %w", invalid), "items[2].spec.containers[0].image", "items[2] (db)"},
 		"unknown field":      {errors.New(`manifest /m/a.yaml: strict decoding error: unknown field "spec.foo"`), "spec.foo", "strict decoding"},
+		"key twice":          {errors.New(`manifest /m/a.yaml: line 4: key "image" already set in map`), "image", "line 4: key"},
 		"wrong type":         {errors.New("json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool"), "spec.hostNetwork", "json: "},
 		"leading path":       {errors.New("metadata.name: Required value"), "metadata.name", "metadata.name"},
 		"a bare field":       {errors.New("kind: Required value: want Pod"), "kind", "kind"},
