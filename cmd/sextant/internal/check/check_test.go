@@ -11,9 +11,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/rpc"
+	"github.com/sextant-node/sextant/services/supervisor"
+	"github.com/sextant-node/sextant/test/fakecri"
 )
 
 var update = flag.Bool("update", false, "write the judgements of testdata again")
@@ -99,6 +107,66 @@ func TestPreparesFiles(t *testing.T) {
 	}
 	if d := cmp.Diff(kubeadmFiles, files); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestManifests: a static pod that runs blocks where the manifest that may have it is
+// refused, unless Sextant runs the node, and so keeps the pod; a file that has none does not.
+func TestManifests(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: strings.TrimPrefix(rt.Endpoint(), "unix://"), Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // nothing was left to send
+	run := func(name, source string) {
+		t.Helper()
+		_, err := runtimeapi.NewRuntimeServiceClient(conn).RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Namespace: "default", Name: name, Uid: name},
+			Annotations: map[string]string{pod.ConfigSourceAnnotation: source},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf := &kubeletconfig.Config{}
+	conf.Kubelet.StaticPodPath = t.TempDir()
+	conf.Node.Name = "n1"
+	write := func(name, image string) {
+		t.Helper()
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: '%s', futureField: x}]}\n", name, image)
+		if err := os.WriteFile(filepath.Join(conf.Kubelet.StaticPodPath, name+".yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judged := func(agent Agent) string {
+		f := &Facts{Agent: agent, Runtime: runtimeOf(t.Context(), &supervisor.Plan{Endpoint: rt.Endpoint()})}
+		f.manifests(conf)
+		j := &judge{}
+		j.manifests(f)
+		got := fmt.Sprintf("%s %q\n", strings.Join(f.Runtime.Static, " "), f.Runtime.Error)
+		for _, found := range j.found {
+			got += fmt.Sprintf("%s: %s: %s\n", found.Level, filepath.Base(found.Subject), found.Message)
+		}
+		return got
+	}
+	write("a", "i:1")
+	write("b", "")
+	run("a-n1", pod.SourceFile)
+	run("c", pod.SourceAPI)
+	const used = "differs: a.yaml: used in part: unknown field \"spec.containers[0].futureField\"\n"
+	const refused = "b.yaml: no pod: spec.containers[0].image: invalid pod: spec.containers[0].image: Required value"
+	if d := cmp.Diff("default/a-n1 \"\"\n"+used+"differs: "+refused+"\n", judged(Agent{PID: 1})); d != "" {
+		t.Errorf("a file that no pod is of (-want +got):\n%s", d)
+	}
+	run("b-n1", pod.SourceFile)
+	want := "default/a-n1 default/b-n1 \"\"\n" + used + "blocks: " + refused +
+		": Sextant would end what runs and is in no other manifest, default/b-n1: mend this one, or remove it first\n"
+	if d := cmp.Diff(want, judged(Agent{PID: 1})); d != "" {
+		t.Errorf("its pod runs (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff("default/a-n1 default/b-n1 \"\"\n"+used+"differs: "+refused+"\n", judged(Agent{PID: 1, Sextant: true})); d != "" {
+		t.Errorf("Sextant runs it (-want +got):\n%s", d)
 	}
 }
 

@@ -54,6 +54,8 @@ type Runtime struct {
 	Error string `json:"error,omitempty"`
 	// Refused is why podworker's account may not open the socket.
 	Refused string `json:"refused,omitempty"`
+	// Static are the pods of manifest files that run, namespace/name.
+	Static []string `json:"static,omitempty"`
 }
 
 // Port is an address that the node agent will listen on and that is taken.

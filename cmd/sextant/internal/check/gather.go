@@ -23,6 +23,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/mounts"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/services/config"
 	"github.com/sextant-node/sextant/services/supervisor"
@@ -269,6 +270,17 @@ func runtimeOf(ctx context.Context, plan *supervisor.Plan) Runtime {
 			r.Network = text
 		}
 	}
+	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
+	pods, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{State: ready}})
+	if err != nil {
+		return fail(err)
+	}
+	for _, p := range pods.GetItems() {
+		if p.GetAnnotations()[pod.ConfigSourceAnnotation] == pod.SourceFile {
+			r.Static = append(r.Static, p.GetMetadata().GetNamespace()+"/"+p.GetMetadata().GetName())
+		}
+	}
+	slices.Sort(r.Static)
 	return r
 }
 

@@ -5,6 +5,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 )
@@ -45,6 +46,7 @@ func Judge(f *Facts) []Finding {
 	j.configuration(f)
 	j.runtime(&f.Runtime)
 	j.machine(f)
+	j.manifests(f)
 	j.pods(f)
 	for _, u := range f.Unread {
 		j.add(Unknown, u.What, "could not be read: %s", u.Error)
@@ -143,16 +145,31 @@ func (j *judge) machine(f *Facts) {
 	}
 }
 
+// manifests says what is not made of them. Sextant keeps the pod of a manifest that it has
+// accepted before; on a kubelet's node it has accepted none, and would end the pod.
+func (j *judge) manifests(f *Facts) {
+	var lost []string
+	for _, name := range f.Runtime.Static {
+		if !f.Agent.Sextant && !slices.ContainsFunc(f.Pods, func(p Pod) bool { return p.Name == name }) {
+			lost = append(lost, name)
+		}
+	}
+	for _, m := range f.Manifests {
+		switch {
+		case m.Problem == "":
+			j.add(Differs, m.Path, "used in part: %s", m.Ignored)
+		case len(lost) > 0:
+			j.add(Blocks, m.Path, "no pod: %s: Sextant would end what runs and is in no other manifest, %s: mend this one, or remove it first",
+				m.Problem, strings.Join(lost, ", "))
+		default:
+			j.add(Differs, m.Path, "no pod: %s", m.Problem)
+		}
+	}
+}
+
 func (j *judge) pods(f *Facts) {
 	for _, name := range f.FlexVolume {
 		j.add(Differs, "FlexVolume plugin "+name, "is not run: pods with its volumes do not start; use a CSI driver")
-	}
-	for _, m := range f.Manifests {
-		if m.Problem != "" {
-			j.add(Differs, m.Path, "no pod: %s", m.Problem)
-		} else {
-			j.add(Differs, m.Path, "used in part: %s", m.Ignored)
-		}
 	}
 	ill := 0
 	for _, p := range f.Pods {
