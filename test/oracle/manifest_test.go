@@ -40,6 +40,7 @@ func TestManifests(t *testing.T) {
 		"colon": manifest("colon", "  volumes: [{name: v, hostPath: {path: /sys}}]\n",
 			"    volumeMounts: [{name: v, mountPath: '/sys/bus/pci/devices/0000:00:1f.0'}]\n"),
 		"sidecar":     manifest("sidecar", sidecar, port),
+		"sysctls":     manifest("sysctls", "  securityContext: {sysctls: [{name: a.b, value: c}, {name: a/b, value: c}]}\n", ""),
 		"syntax":      manifest("syntax", "", "    x: [\n"),
 		"type":        manifest("type", "", "    tty: maybe\n"),
 		"value":       manifest("value", "", "    imagePullPolicy: Sometimes\n"),

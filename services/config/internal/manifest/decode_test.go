@@ -271,6 +271,7 @@ func TestAccepted(t *testing.T) {
 			"ports: [{containerPort: 9090}]"), ""},
 		"port of two init containers": {minimal("initContainers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 80}]}, "+
 			"{name: b, image: i, ports: [{containerPort: 1, hostPort: 80}]}]", ""), ""},
+		"sysctl by two names":   {minimal("securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}, {name: kernel/msgmax, value: '2'}]}", ""), ""},
 		"unknown fields":        {minimal("futureField: {a: b}", "imagePullPolice: Always"), `unknown field "spec.containers[0].imagePullPolice"; unknown field "spec.futureField"`},
 		"unknown field of JSON": {list, `unknown field "items[0].specs"`},
 		"case matters":          {minimal("RestartPolicy: Never", ""), `unknown field "spec.RestartPolicy"`},

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 
 	"github.com/sextant-node/sextant/pkg/pattern"
 )
@@ -53,10 +52,10 @@ func validatePodSecurity(at *field.Path, p *v1.Pod) field.ErrorList {
 			errs = append(errs, field.Required(name, ""))
 		case len(sysctl.Name) > 253 || !sysctlName().MatchString(sysctl.Name):
 			errs = append(errs, field.Invalid(name, sysctl.Name, "must have at most 253 characters and consist of lower case words joined by dots or slashes"))
-		case seen[utilsysctl.NormalizeName(sysctl.Name)]:
+		case seen[sysctl.Name]:
 			errs = append(errs, field.Duplicate(name, sysctl.Name))
 		}
-		seen[utilsysctl.NormalizeName(sysctl.Name)] = true
+		seen[sysctl.Name] = true
 	}
 	errs = append(errs, seccomp(at.Child("seccompProfile"), sc.SeccompProfile)...)
 	return append(errs, appArmor(at.Child("appArmorProfile"), sc.AppArmorProfile)...)
