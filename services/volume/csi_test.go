@@ -158,6 +158,15 @@ func (s *storage) calls() string {
 	return strings.Join(calls, ", ")
 }
 
+// unstaged waits until no volume is in use.
+func (s *storage) unstaged() {
+	s.Helper()
+	s.Eventually("no volume is in use", func() bool {
+		item, ok := s.node.Get("node")
+		return ok && s.node.Complete() && len(item.GetInUse()) == 0
+	})
+}
+
 const claimed = `- {name: data, persistentVolumeClaim: {claimName: data}}`
 
 func TestACSIVolume(t *testing.T) {
@@ -192,6 +201,7 @@ func TestACSIVolume(t *testing.T) {
 	}
 	s.withdraw("u")
 	s.gone("u")
+	s.unstaged()
 	if got := s.calls(); got != "NodeStageVolume vol-1, NodePublishVolume vol-1, NodeUnpublishVolume vol-1, NodeUnstageVolume vol-1" {
 		t.Errorf("calls %s", got)
 	}
@@ -255,6 +265,7 @@ func TestMigratedVolumes(t *testing.T) {
 			}
 			s.withdraw("u")
 			s.gone("u")
+			s.unstaged()
 			// What was under way when the driver registered again is made again.
 			calls := strings.Split(s.calls(), ", ")
 			if len(calls) < 4 || calls[0] != "NodeStageVolume "+tc.handle || calls[1] != "NodePublishVolume "+tc.handle {
@@ -417,6 +428,86 @@ func TestAnOrphan(t *testing.T) {
 		_, err := os.Stat(dir)
 		return ok && len(item.GetInUse()) == 0 && errors.Is(err, fs.ErrNotExist)
 	})
+}
+
+// TestAFailedUnstagingHoldsNoPod: a pod has left when its volume is unmounted from it. The
+// volume is in use until it is unstaged, which is tried until it succeeds; another pod gets it
+// meanwhile.
+func TestAFailedUnstagingHoldsNoPod(t *testing.T) {
+	s := newStorage(t)
+	s.claim()
+	s.csiDriver(nil)
+	s.declare(of(t, "u", claimed))
+	s.ready("u")
+	if err := csidriver.Faults(s.data, "NodeUnstageVolume fail INTERNAL"); err != nil {
+		t.Fatal(err)
+	}
+	inUse := func() bool { item, _ := s.node.Get("node"); return len(item.GetInUse()) == 1 }
+	for i, uid := range []string{"u", "v"} {
+		s.withdraw(uid)
+		s.gone(uid)
+		if !inUse() {
+			t.Error("the volume is staged, and not in use")
+		}
+		s.Eventually("it is asked for again", func() bool { return strings.Count(s.calls(), "NodeUnstageVolume vol-1") > 2+2*i })
+		if n := strings.Count(s.calls(), "NodeUnpublishVolume vol-1"); n != i+1 {
+			t.Errorf("unpublished %d times from %d pods", n, i+1)
+		}
+		if uid == "u" {
+			s.declare(of(t, "v", claimed))
+			s.ready("v")
+			s.write(s.path("v", "csi", "pv", "mount", "file"), "text")
+		}
+	}
+	if err := csidriver.Faults(s.data); err != nil {
+		t.Fatal(err)
+	}
+	s.unstaged()
+	if has := driverHas(t, strings.Split(s.calls(), ", "), "vol-1"); has != "" {
+		t.Errorf("the driver has the volume %s", has)
+	}
+	if points := volumetest.Mounts(t, s.root); len(points) > 0 {
+		t.Errorf("mounted still: %v", points)
+	}
+}
+
+// TestAnUnstagingThatHangsHoldsNoPod: neither the one that had the volume, nor one that waits
+// for it and leaves.
+func TestAnUnstagingThatHangsHoldsNoPod(t *testing.T) {
+	s := newStorage(t)
+	unstaging, goOn := make(chan bool, 1), make(chan bool)
+	s.done = func(method string) {
+		if method == "NodeUnstageVolume" {
+			unstaging <- true
+			<-goOn
+		}
+	}
+	s.claim()
+	s.csiDriver(nil)
+	s.declare(of(t, "a", claimed))
+	s.ready("a")
+	s.withdraw("a")
+	s.gone("a")
+	<-unstaging
+	s.declare(of(t, "b", claimed))
+	s.Eventually("it is being set up", func() bool { return strings.HasPrefix(s.volume("b", "data").GetStep(), "set up ") })
+	s.withdraw("b")
+	s.gone("b")
+	if item, _ := s.node.Get("node"); len(item.GetInUse()) != 1 {
+		t.Errorf("in use while it is unstaged: %v", item.GetInUse())
+	}
+	s.declare(of(t, "c", claimed))
+	close(goOn)
+	s.ready("c")
+	s.withdraw("c")
+	s.gone("c")
+	s.unstaged()
+	if n := strings.Count(s.calls(), "NodeStageVolume"); n != 2 {
+		t.Errorf("staged %d times for a and c: %s", n, s.calls())
+	}
+	if events := s.messages(); len(events) > 0 {
+		t.Errorf("events: %q", events)
+	}
 }
 
 // TestExpansion is the node's part of KEP-1790: the claim says that it goes on

@@ -125,14 +125,14 @@ func (s *siege) leaves() {
 	if left, err := os.ReadDir(filepath.Join(s.root, "pods/comes")); err != nil || len(left) > 0 {
 		s.Errorf("left of the pod: %v, %v", left, err)
 	}
+	var item *volumev1.VolumeNode
+	s.Eventually("nothing of it is in use", func() bool { item, _ = s.node.Get("node"); return s.node.Complete() && len(item.GetInUse()) == 2 })
 	if left := mountedFrom(s, filepath.Join(s.root, "plugins", "iqn.2001-04.example:comes-0")); len(left) > 0 {
 		s.Errorf("the disk is left at %v", left)
 	}
 	if had := driverHas(s, strings.Split(s.calls(), ", "), "vol-comes"); had != "" {
 		s.Errorf("the driver has the volume %s", had)
 	}
-	var item *volumev1.VolumeNode
-	s.Eventually("what is in use is said", func() bool { item, _ = s.node.Get("node"); return s.node.Complete() && len(item.GetInUse()) == 2 })
 	if slices.ContainsFunc(item.GetInUse(), func(name string) bool { return strings.Contains(name, "comes") }) {
 		s.Errorf("in use: %v", item.GetInUse())
 	}
@@ -324,7 +324,11 @@ func TestKillAtEachWrite(t *testing.T) {
 		s.process = s.spawn(at(n))
 		var call sync.WaitGroup
 		call.Go(func() { s.insistOff("comes") })
-		more = s.process.Dies(func() bool { _, ok := s.pods.Get("comes"); return !ok && s.pods.Complete() })
+		more = s.process.Dies(func() bool {
+			_, ok := s.pods.Get("comes")
+			item, _ := s.node.Get("node")
+			return !ok && s.pods.Complete() && s.node.Complete() && len(item.GetInUse()) == 2 // also what it left has gone
+		})
 		s.whole()
 		s.process.Kill()
 		s.process = s.spawn("")

@@ -45,6 +45,7 @@ type maker struct {
 	plugins plugin.Registry
 	pods    *pods
 	node    *nodeItem
+	left    *reaper
 	journal *store.Table[intent]
 	metrics *metrics
 	limits  *limits
@@ -130,6 +131,9 @@ func (k *maker) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (m plugin.Ma
 	if m, err = of.Make(l.ctx, r); r.Type().Tools {
 		err = toolError(err)
 	}
+	if errors.Is(err, context.Canceled) && w.leaving.Err() != nil {
+		err = fmt.Errorf("%w: %w", content.ErrWait, err) // the pod is withdrawn: no failure
+	}
 	return m, err
 }
 
@@ -207,7 +211,8 @@ func toolError(err error) error {
 	return err
 }
 
-// remove removes a pod's volumes; the journal forgets it last.
+// remove removes a pod's volumes; the journal forgets it last. What they leave on the node
+// is the reaper's.
 func (k *maker) remove(ctx context.Context, w *podWork) (due time.Time, gone bool) {
 	err := fault.Hit(ctx, "volume.remove")
 	if err == nil {
@@ -218,8 +223,9 @@ func (k *maker) remove(ctx context.Context, w *podWork) (due time.Time, gone boo
 			err = k.host.Remove(w.uid)
 		}
 		if err == nil {
-			err = toolError(k.plugins.Release(ctx, w.uid))
+			err = k.plugins.Release(ctx, w.uid)
 		}
+		k.left.look(ctx, false)
 		k.node.publish(ctx)
 		k.removed(w, err, began)
 	}

@@ -59,6 +59,9 @@ func (k *tools) UnstageDisk(_ context.Context, r *supervisorv1.UnstageDiskReques
 		line += ", session stays"
 	}
 	k.disks = append(k.disks, line)
+	if k.stuck != nil {
+		return nil, k.stuck
+	}
 	if bound := mountedFrom(k.t, k.diskFolder(r.GetDisk())); len(bound) > 1 {
 		k.t.Errorf("unstaged while it is mounted at %v", bound)
 	}
@@ -92,6 +95,19 @@ func (k *tools) diskFolder(d *supervisorv1.NetworkDisk) string {
 		name = i.GetTarget() + "-" + string(rune('0'+i.GetLun()))
 	}
 	return filepath.Join(k.root, "plugins", name)
+}
+
+// sticks has disks not let go of, for a reason, or let go of again.
+func (k *tools) sticks(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stuck = err
+}
+
+// becomes waits for what is to have been asked for.
+func (k *tools) becomes(r *rig, want ...string) {
+	r.Helper()
+	r.Eventually(strings.Join(want, "; "), func() bool { return slices.Equal(k.deeds(), want) })
 }
 
 func (k *tools) deeds() []string {
@@ -174,9 +190,7 @@ func TestDisk(t *testing.T) {
 	r.withdraw("two")
 	r.gone("two")
 	const target = " iqn.2001-04.example:a"
-	if got, want := k.deeds(), []string{"stage" + target, "stage" + target, "unstage" + target}; !slices.Equal(got, want) {
-		t.Errorf("asked for %q, want %q", got, want)
-	}
+	k.becomes(r, "stage"+target, "stage"+target, "unstage"+target)
 	r.Eventually("it is not in use any more", func() bool { return len(inUse()) == 0 })
 	if left := volumetest.Mounts(t, r.root); len(left) > 0 {
 		t.Errorf("mounts left: %v", left)
@@ -229,15 +243,14 @@ func TestDiskOfClaim(t *testing.T) {
 	}
 	r.start(nil)
 	r.ready("raw")
-	r.withdraw("raw")
-	r.gone("raw")
-	r.withdraw("files")
-	r.gone("files")
 	const target = " iqn.2001-04.example:b"
 	want := []string{"stage" + target, "stage" + target, "unstage" + target + ", session stays", "unstage" + target}
-	if got := k.deeds(); !slices.Equal(got, want) {
-		t.Errorf("asked for %q, want %q", got, want)
-	}
+	r.withdraw("raw")
+	r.gone("raw")
+	k.becomes(r, want[:3]...)
+	r.withdraw("files")
+	r.gone("files")
+	k.becomes(r, want...)
 }
 
 // TestDiskFails: a pod says what its target says, and leaves; FC by a disk's name.
@@ -250,11 +263,47 @@ func TestDiskFails(t *testing.T) {
 	r.Eventually("the event", func() bool { return slices.Contains(r.messages(), want) })
 	r.withdraw("u")
 	r.gone("u")
-	if got := k.deeds(); got[len(got)-1] != "unstage iqn.2001-04.example:denies" {
-		t.Errorf("asked for %q", got)
-	}
+	r.Eventually("it is let go of", func() bool { return slices.Contains(k.deeds(), "unstage iqn.2001-04.example:denies") })
 	r.declare(of(t, "fc", `- {name: d, fc: {wwids: ["3600508b400105e210000900000490000"]}}`))
 	r.ready("fc")
 	r.withdraw("fc")
 	r.gone("fc")
+}
+
+// TestADiskThatIsNotLetGoOf holds no pod. It is in use until it is let go of, which is tried
+// until it succeeds, also by the next life of the service; another pod gets it meanwhile.
+func TestADiskThatIsNotLetGoOf(t *testing.T) {
+	r := newRig(t, nil)
+	k := serveTools(t, r)
+	r.standalone()
+	nodes := standin.Read(r.House, house.VolumeNode)
+	inUse := func() int { item, _ := nodes.Get("node"); return len(item.GetInUse()) }
+	const target = "iqn.2001-04.example:c"
+	unstaged := func() (n int) {
+		for _, deed := range k.deeds() {
+			if deed == "unstage "+target {
+				n++
+			}
+		}
+		return n
+	}
+	k.sticks(rpc.Conflict.Errorf("target is busy"))
+	for _, uid := range []string{"one", "two"} {
+		before := unstaged()
+		r.declare(of(t, uid, `- {name: d, iscsi: {targetPortal: 10.0.0.1, iqn: "`+target+`", lun: 0}}`))
+		r.ready(uid)
+		r.withdraw(uid)
+		r.gone(uid)
+		if n := inUse(); n != 1 {
+			t.Errorf("%d disks are in use, want the one that was not let go of", n)
+		}
+		r.Eventually("it is tried again", func() bool { return unstaged() > before+1 })
+	}
+	r.stop()
+	k.sticks(nil)
+	r.start(nil)
+	r.Eventually("it is not in use any more", func() bool { return nodes.Complete() && inUse() == 0 })
+	if left := volumetest.Mounts(t, r.root); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
+	}
 }

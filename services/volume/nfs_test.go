@@ -39,6 +39,7 @@ type tools struct {
 	asked  []*supervisorv1.MountNFSRequest
 	frozen []*stallfs.FS // exports of the server "freezes"
 	disks  []string      // what was asked for disks
+	stuck  error         // why disks are not let go of; nil for what happens
 	done   func(string)  // called when something was done, before it is answered; nil for nothing
 	staged []*supervisorv1.StageDiskRequest
 }

@@ -44,11 +44,10 @@ type madePlugins struct {
 	drivers  *csi.Drivers
 	csi      *csi.Manager
 	changed  signal.Signal
-	reapers  map[string]signal.Signal // by driver; see reap
 }
 
 func newPlugins(kit *service.Kit, root string, host Host, file *store.Store, now func() time.Time, observe csi.Observe) (*madePlugins, error) {
-	m := &madePlugins{kit: kit, layout: pod.Layout{Root: root}, changed: signal.New(), reapers: map[string]signal.Signal{}}
+	m := &madePlugins{kit: kit, layout: pod.Layout{Root: root}, changed: signal.New()}
 	boot, err := service.BootID()
 	if err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func (m *madePlugins) driverChanged(string) {
 
 // run takes in CSI drivers that register, and follows those that come and go: volumes may
 // wait for them, or be left for them to unstage.
-func (m *madePlugins) run(node *nodeItem) func(context.Context) error {
+func (m *madePlugins) run(node *nodeItem, left *reaper) func(context.Context) error {
 	return func(ctx context.Context) error {
 		registry := pluginregistration.New(pluginregistration.Config{
 			Dir: m.layout.PluginsRegistry(), Log: m.kit.Log,
@@ -124,7 +123,7 @@ func (m *madePlugins) run(node *nodeItem) func(context.Context) error {
 		}()
 		for {
 			node.publish(ctx)
-			m.reap(ctx, node)
+			left.look(ctx, true)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -134,29 +133,5 @@ func (m *madePlugins) run(node *nodeItem) func(context.Context) error {
 				return slices.ContainsFunc(w.pod.Spec.Volumes, func(v v1.Volume) bool { return v.CSI != nil || volumetype.Indirect(w.pod, &v) })
 			})
 		}
-	}
-}
-
-// reap has drivers unstage what no pod uses, and tries again those that did not: a volume
-// that is staged is in use, and is attached to no other node. Each has a goroutine of its own,
-// so that one that hangs holds up no other. Only run's goroutine calls it.
-func (m *madePlugins) reap(ctx context.Context, node *nodeItem) {
-	for _, d := range m.drivers.List() {
-		if wake, ok := m.reapers[d.Name]; ok {
-			wake.Send()
-			continue
-		}
-		wake := signal.New()
-		m.reapers[d.Name] = wake
-		node.pods.background(func() {
-			retries.Work(ctx, wake, func(context.Context) bool {
-				err := m.csi.Reap(context.Background(), d.Name)
-				if err != nil {
-					m.kit.Log.Warn("volumes that no pod uses are staged still", "driver", d.Name, "error", err.Error())
-				}
-				node.publish(ctx)
-				return err == nil
-			})
-		})
 	}
 }

@@ -100,11 +100,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	node := &nodeItem{volumes: service.Owner(kit, house.VolumeNode), drivers: made.drivers, plugins: made.registry, pods: pods, log: kit.Log}
+	left := &reaper{node: node, all: map[string]*reaping{}}
 	limits := newLimits(made.drivers, in, deps.Clock, kit.Log)
 	meter := &gauges{in: in, host: deps.Host, plugins: made.registry, pods: pods, metrics: metrics}
 	s := &Service{
 		kit: kit, clock: deps.Clock, file: file, children: children, pods: pods,
-		maker: &maker{in: in, host: deps.Host, plugins: made.registry, pods: pods, node: node, journal: journal, metrics: metrics, limits: limits, log: kit.Log},
+		maker: &maker{in: in, host: deps.Host, plugins: made.registry, pods: pods, node: node, left: left, journal: journal, metrics: metrics, limits: limits, log: kit.Log},
 		stats: newKeeper(meter.measure, in.now, meter.measured, kit.Log),
 		turns: keymutex.NewHashed(64),
 	}
@@ -120,7 +121,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	volumev1.RegisterVolumeServiceServer(kit.Server, s)
-	kit.Go("plugins", made.run(node))
+	kit.Go("plugins", made.run(node, left))
 	kit.Go("limits", limits.run)
 	kit.Go("volumes", s.loop)
 	kit.Go("health", s.health)

@@ -87,6 +87,13 @@ func csiVolumes(e *env) {
 	e.file(pod, "/data/greeting", usual, is("hello"))
 	e.delete("stores", 1)
 	e.awaitGone("stores", usual)
+	// The pod does not wait for its volume to be unstaged.
+	harness.Eventually(e, usual, "the volume is unstaged", func(context.Context) error {
+		if !slices.Contains(csiCalls(e, root)[len(before):], "NodeUnstageVolume vol-1") {
+			return errors.New("it is staged")
+		}
+		return nil
+	})
 	calls := csiCalls(e, root)[len(before):]
 	unpublished := slices.IndexFunc(calls, func(c string) bool { return strings.HasPrefix(c, "NodeUnpublishVolume vol-1") })
 	unstaged := slices.Index(calls, "NodeUnstageVolume vol-1")

@@ -162,7 +162,7 @@ func (r *rig) faults(lines ...string) {
 
 func (r *rig) mount(q *Request) string {
 	r.Helper()
-	path, err := r.Mount(r.Context(), q)
+	path, err := r.Mount(r.Context(), r.Context(), q)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -171,16 +171,26 @@ func (r *rig) mount(q *Request) string {
 
 func (r *rig) refused(q *Request, text string) {
 	r.Helper()
-	if _, err := r.Mount(r.Context(), q); err == nil || !strings.Contains(err.Error(), text) {
+	if _, err := r.Mount(r.Context(), r.Context(), q); err == nil || !strings.Contains(err.Error(), text) {
 		r.Errorf("error %v, want %q", err, text)
 	}
 }
 
+// unmount takes a pod's volumes from it, and reaps what it leaves.
 func (r *rig) unmount(uid types.UID) {
 	r.Helper()
-	if err := r.Unmount(r.Context(), uid); err != nil {
+	if err := errors.Join(r.Unmount(r.Context(), uid), r.reap()); err != nil {
 		r.Fatal(err)
 	}
+}
+
+// reap lets go of what is left.
+func (r *rig) reap() error {
+	var failed []error
+	for _, volume := range r.Left() {
+		failed = append(failed, r.Reap(r.Context(), volume))
+	}
+	return errors.Join(failed...)
 }
 
 // clean makes sure that nothing is left.
@@ -381,7 +391,7 @@ func TestRestarts(t *testing.T) {
 			if len(r.InUse()) != 1 {
 				t.Errorf("in use: %v", r.InUse())
 			}
-			if err := r.Reap(t.Context(), "csi.example"); err != nil {
+			if err := r.reap(); err != nil {
 				t.Error(err)
 			}
 			r.mount(persistent("one"))
@@ -442,7 +452,10 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	r.faults("NodeUnstageVolume fail INTERNAL")
-	if err := r.Unmount(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") {
+	if err := r.Unmount(t.Context(), "one"); err != nil { // the pod does not wait for it
+		t.Error(err)
+	}
+	if err := r.reap(); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") {
 		t.Errorf("error %v", err)
 	}
 	r.faults()
@@ -451,7 +464,7 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	r.mount(persistent("two"))
 	r.want("StageVolume PublishVolume")
 	r.unmount("one")
-	r.want("UnpublishVolume")
+	r.want("")
 	r.unmount("two")
 	r.clean()
 	if !slices.Contains(r.codes, "NodeStageVolume Internal") || !slices.Contains(r.codes, "NodeStageVolume OK") {
@@ -459,23 +472,84 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAFailedUnstagingIsTriedAgain, also by the next life of the service.
+// TestAFailedUnstagingIsTriedAgain, also by the next life of the service. The pod is not held,
+// and the volume is in use until it is unstaged.
 func TestAFailedUnstagingIsTriedAgain(t *testing.T) {
-	for _, restarts := range []bool{false, true} {
-		r := newRig(t, all...)
-		r.mount(persistent("one"))
-		r.faults("NodeUnstageVolume fail INTERNAL")
-		if err := r.Unmount(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") {
-			t.Errorf("error %v", err)
+	for _, block := range []bool{false, true} {
+		for _, life := range []string{"same", "next", "without a journal"} {
+			r := newRig(t, all...)
+			q := persistent("one")
+			q.Block = block
+			r.mount(q)
+			r.faults("NodeUnstageVolume fail INTERNAL")
+			if err := r.Unmount(t.Context(), "one"); err != nil {
+				t.Error(err)
+			}
+			if r.Uses("one") {
+				t.Error("the pod has the volume still")
+			}
+			if err := r.reap(); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") {
+				t.Errorf("error %v", err)
+			}
+			if r.faults(); life != "same" {
+				r.again(life != "next")
+			}
+			if used := r.InUse(); len(used) != 1 {
+				t.Errorf("block %v, the %s life: in use: %v", block, life, used)
+			}
+			r.calls()
+			if err := r.reap(); err != nil {
+				t.Error(err)
+			}
+			r.want("UnstageVolume")
+			r.clean()
 		}
-		if r.faults(); restarts {
-			r.again(false)
-		}
-		r.calls()
-		r.unmount("one")
-		r.want("UnpublishVolume UnstageVolume")
-		r.clean()
 	}
+}
+
+// TestAVolumeThatIsLeftAndComesBack: a volume that was not unstaged has another pod, by another
+// PersistentVolume: nothing stays where it was staged first.
+func TestAVolumeThatIsLeftAndComesBack(t *testing.T) {
+	r := newRig(t, all...)
+	q := persistent("one")
+	q.Block = true
+	r.mount(q)
+	if err := r.Unmount(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	other := persistent("two")
+	other.Block, other.Name = true, "pv-2"
+	r.calls()
+	r.mount(other)
+	r.want("UnstageVolume StageVolume PublishVolume")
+	if err := r.reap(); err != nil { // it has a pod
+		t.Error(err)
+	}
+	r.want("")
+	r.unmount("two")
+	r.clean()
+}
+
+// TestAPodThatLeavesIsStagedNothing: it waited behind another's unstaging.
+func TestAPodThatLeavesIsStagedNothing(t *testing.T) {
+	r := newRig(t, all...)
+	end, err := r.turns.Take(t.Context(), "csi.example^vol-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := r.Mount(t.Context(), wanted, persistent("one")); !errors.Is(err, context.Canceled) {
+		t.Errorf("while another has its turn: %v", err)
+	}
+	end()
+	if _, err := r.Mount(t.Context(), wanted, persistent("one")); !errors.Is(err, context.Canceled) {
+		t.Errorf("in its turn: %v", err)
+	}
+	r.want("")
+	r.mount(persistent("one"))
+	r.unmount("one")
+	r.clean()
 }
 
 func TestAFailedPublishLeavesSomethingToUndo(t *testing.T) {
@@ -530,7 +604,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 	r.again(false)
 	r.calls()
-	if err := r.Reap(t.Context(), "csi.example"); err != nil {
+	if err := r.reap(); err != nil {
 		t.Fatal(err)
 	}
 	r.want("UnstageVolume")
@@ -626,7 +700,7 @@ func TestExpandFails(t *testing.T) {
 		"OUT_OF_RANGE": {true, true}, "INTERNAL": {true, false}, "UNAVAILABLE": {false, false}, "UNKNOWN": {true, false},
 	} {
 		r.faults("NodeExpandVolume fail " + code)
-		path, err := r.Mount(t.Context(), q)
+		path, err := r.Mount(t.Context(), t.Context(), q)
 		var failed *ExpandError
 		if !errors.As(err, &failed) || failed.Final() != want.final || failed.Infeasible() != want.infeasible || path == "" {
 			t.Errorf("%s: at %q: %v, final %v, infeasible %v", code, path, err, failed.Final(), failed.Infeasible())
@@ -727,7 +801,7 @@ func TestOneHungVolumeHoldsUpNoOther(t *testing.T) {
 	hung.Handle = "vol-hung"
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { _, err := r.Mount(ctx, hung); done <- err }()
+	go func() { _, err := r.Mount(ctx, ctx, hung); done <- err }()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for limit := time.Now().Add(time.Minute); ; <-again.C {

@@ -22,12 +22,17 @@ import (
 )
 
 // Mount makes sure that a volume is published to a pod, and returns where. It may
-// be called again and again.
-func (m *Manager) Mount(ctx context.Context, r *Request) (path string, err error) {
+// be called again and again. It waits for its turn while the volume is wanted: for a pod
+// that leaves meanwhile, nothing is begun.
+func (m *Manager) Mount(ctx, wanted context.Context, r *Request) (path string, err error) {
 	if problem := checkName(r.Name); problem != nil {
 		return "", problem
 	}
-	defer m.turns.Take(r.volume())()
+	end, err := m.turns.Take(wanted, r.volume())
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	u := use{
 		UID: r.UID, Volume: r.Volume, Name: r.Name, Driver: r.Driver, Handle: r.Handle, Inline: r.Inline,
 		Attachable: r.Attachable, Block: r.Block, Exclusive: r.Exclusive, Target: m.disk.target(r),
@@ -108,7 +113,14 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 	if r.Block {
 		s.Name = r.Name
 	}
-	had, _ := m.stages.get(r.volume())
+	had, known := m.stages.get(r.volume())
+	if known && had.Path != s.Path && len(m.uses.list(func(u use) bool { return u.volume() == r.volume() })) == 1 {
+		// It was another PersistentVolume, or no device, for a pod that has gone, and was
+		// not unstaged since.
+		if err := m.unstage(ctx, d, r.volume()); err != nil {
+			return "", err
+		}
+	}
 	if had.Boot == m.cfg.Boot && had.Path == s.Path {
 		if had.Label == s.Label {
 			return s.Path, m.growStaged(ctx, d, r, had)

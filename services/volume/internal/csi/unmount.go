@@ -16,8 +16,9 @@ import (
 	"github.com/sextant-node/sextant/pkg/file"
 )
 
-// Unmount takes all volumes of drivers away from a pod, and unstages those that
-// no other pod uses. It goes on with the others when one fails.
+// Unmount takes all volumes of drivers away from a pod. It goes on with the others when one
+// fails. What no pod uses then stays staged, and in use, until it is reaped: a pod does not
+// wait for that, as with the kubelet.
 func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	mine := m.usesOf(uid)
 	slices.SortFunc(mine, func(a, b use) int { return cmp.Compare(a.Name, b.Name) })
@@ -31,7 +32,11 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 }
 
 func (m *Manager) unmount(ctx context.Context, u use) error {
-	defer m.turns.Take(u.volume())()
+	end, err := m.turns.Take(ctx, u.volume())
+	if err != nil {
+		return err
+	}
+	defer end()
 	d, err := m.cfg.Drivers.get(u.Driver)
 	if err != nil {
 		return fmt.Errorf("UnmountVolume.TearDown failed: %w", err)
@@ -56,14 +61,9 @@ func (m *Manager) unmount(ctx context.Context, u use) error {
 			return err
 		}
 	}
-	if len(m.others(u.volume(), u.UID)) == 0 {
-		if err := m.unstage(ctx, d, u.volume()); err != nil {
+	if _, staged := m.stages.get(u.volume()); u.Block && !staged && len(m.others(u.volume(), u.UID)) == 0 {
+		if err := m.disk.forgetDevice(u.Name); err != nil {
 			return err
-		}
-		if u.Block {
-			if err := m.disk.forgetDevice(u.Name); err != nil {
-				return err
-			}
 		}
 	}
 	return m.uses.drop(u.key())
@@ -104,24 +104,32 @@ func (m *Manager) unstage(ctx context.Context, d *driver, volume string) error {
 	return m.stages.drop(volume)
 }
 
-// Reap unstages the volumes of a driver that no pod uses: a life of this service
-// ended between the last pod and the unstaging, or another agent left them.
-func (m *Manager) Reap(ctx context.Context, name string) error {
-	d, err := m.cfg.Drivers.get(name)
-	if err != nil {
-		return nil //nolint:nilerr // when it is back, it is reaped
+// Left lists the volumes that are staged, or may be, and that no pod uses. One whose driver
+// is away is listed when it is back.
+func (m *Manager) Left() (volumes []string) {
+	for _, s := range m.stages.list(func(staged) bool { return true }) {
+		_, away := m.cfg.Drivers.get(s.Driver)
+		if away == nil && len(m.others(s.volume(), "")) == 0 {
+			volumes = append(volumes, s.volume())
+		}
 	}
-	var failed []error
-	for _, s := range m.stages.list(func(s staged) bool { return s.Driver == name }) {
-		failed = append(failed, m.reap(ctx, d, s.volume()))
-	}
-	return errors.Join(failed...)
+	return volumes
 }
 
-func (m *Manager) reap(ctx context.Context, d *driver, volume string) error {
-	defer m.turns.Take(volume)()
-	if len(m.others(volume, "")) > 0 {
+// Reap unstages a volume, unless a pod uses it by now.
+func (m *Manager) Reap(ctx context.Context, volume string) error {
+	end, err := m.turns.Take(ctx, volume)
+	if err != nil {
+		return err
+	}
+	defer end()
+	s, ok := m.stages.get(volume)
+	if !ok || len(m.others(volume, "")) > 0 {
 		return nil
+	}
+	d, err := m.cfg.Drivers.get(s.Driver)
+	if err != nil {
+		return nil //nolint:nilerr // when it is back, it is reaped
 	}
 	return m.unstage(ctx, d, volume)
 }

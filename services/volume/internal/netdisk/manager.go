@@ -4,7 +4,6 @@ package netdisk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,10 +24,11 @@ type Tools interface {
 	UnstageDisk(ctx context.Context, r *supervisorv1.UnstageDiskRequest, o ...grpc.CallOption) (*supervisorv1.UnstageDiskResponse, error)
 }
 
-// use is a disk that a pod has, or is about to have.
+// use is a disk that a pod has, or is about to have; without a UID one that is on the node,
+// or may be, for pods that have gone.
 type use struct {
 	UID    types.UID `json:"uid"`
-	Volume string    `json:"volume"` // in the pod
+	Volume string    `json:"volume"` // in the pod; the disk's names without one
 	Disk   Disk      `json:"disk"`
 	// Device of a block volume, and the boot it has that name in.
 	Device string `json:"device,omitempty"`
@@ -43,6 +43,7 @@ type Manager struct {
 	boot  string
 	uses  *store.Table[use]
 	turns turns.Turns // for disks that share sessions
+	moves sync.Mutex  // held while a disk changes between pods and what is left
 
 	mu   sync.Mutex
 	used map[string]use
@@ -79,7 +80,11 @@ func (m *Manager) Note(uid types.UID, volume string, a *Asked) error {
 // Stage has a disk on this node for a volume of a pod. It returns where it is mounted,
 // or its device for a block volume.
 func (m *Manager) Stage(ctx context.Context, uid types.UID, volume string, a *Asked, discovery, session *supervisorv1.CHAP) (string, error) {
-	defer m.turns.Take(turn(&a.Disk))()
+	end, err := m.turns.Take(ctx, turn(&a.Disk))
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	u := use{UID: uid, Volume: volume, Disk: a.Disk}
 	if err := m.put(u); err != nil {
 		return "", err
@@ -112,7 +117,8 @@ func (m *Manager) Device(uid types.UID, volume string) (device string, ok bool) 
 	return u.Device, u.Device != "" && u.Boot == m.boot
 }
 
-// InUse lists the attach controller's names of the disks that pods have.
+// InUse lists the attach controller's names of the disks that pods have, or that are on the
+// node for those that have gone.
 func (m *Manager) InUse() (names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,28 +143,26 @@ func (m *Manager) of(uid types.UID) (all []use) {
 	return all
 }
 
-// Release lets go of a pod's disks that no other pod has. Their mounts in the pod must
-// be gone.
-func (m *Manager) Release(ctx context.Context, uid types.UID) error {
-	var failed []error
+// Release takes a pod's disks from it. Their mounts in the pod must be gone. What no pod
+// has then stays on the node, and in use, until it is reaped: a pod does not wait for that,
+// as with the kubelet.
+func (m *Manager) Release(uid types.UID) error {
+	m.moves.Lock()
+	defer m.moves.Unlock()
 	for _, u := range m.of(uid) {
-		if err := m.release(ctx, u); err != nil {
-			failed = append(failed, fmt.Errorf("volume %q: UnmountDevice failed: %w", u.Volume, err))
+		// By both names: the attach controller may know one disk by several.
+		left := use{Volume: u.Disk.AttachName() + " " + u.Disk.id(), Disk: u.Disk}
+		if err := m.put(left); err != nil {
+			return err
 		}
-	}
-	return errors.Join(failed...)
-}
-
-func (m *Manager) release(ctx context.Context, u use) error {
-	defer m.turns.Take(turn(&u.Disk))()
-	if err := fault.Hit(ctx, "volume.disk.unstage"); err != nil {
-		return err
-	}
-	if disk, session := m.others(&u); !disk {
-		if _, err := m.tools.UnstageDisk(ctx, &supervisorv1.UnstageDiskRequest{Disk: u.Disk.wire(), KeepSession: session}); err != nil {
+		if err := m.drop(&u); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (m *Manager) drop(u *use) error {
 	if err := m.uses.Delete(u.key()); err != nil {
 		return err
 	}
@@ -168,16 +172,63 @@ func (m *Manager) release(ctx context.Context, u use) error {
 	return nil
 }
 
-// others reports whether another volume is of the same disk, and whether one has the same
+// Left lists the disks that are on the node for pods that have gone.
+func (m *Manager) Left() (disks []string) {
+	for _, u := range m.of("") {
+		disks = append(disks, u.key())
+	}
+	return disks
+}
+
+// Reap lets go of a disk that is left, unless a pod has it by now.
+func (m *Manager) Reap(ctx context.Context, disk string) error {
+	m.mu.Lock()
+	u, ok := m.used[disk]
+	m.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	end, err := m.turns.Take(ctx, turn(&u.Disk))
+	if err != nil {
+		return err
+	}
+	defer end()
+	session, had, err := m.had(&u)
+	if err != nil || had {
+		return err
+	}
+	if err := fault.Hit(ctx, "volume.disk.unstage"); err != nil {
+		return err
+	}
+	if _, err := m.tools.UnstageDisk(ctx, &supervisorv1.UnstageDiskRequest{Disk: u.Disk.wire(), KeepSession: session}); err != nil {
+		return fmt.Errorf("UnmountDevice failed: %w", err)
+	}
+	return m.drop(&u)
+}
+
+// had drops a disk that is left if a pod has it, which is to leave it again; else it reports
+// whether another disk has the same sessions.
+func (m *Manager) had(left *use) (session, had bool, err error) {
+	m.moves.Lock()
+	defer m.moves.Unlock()
+	if had, session = m.others(left); had {
+		err = m.drop(left)
+	}
+	return session, had, err
+}
+
+// others reports whether a pod has the same disk, and whether another disk has the same
 // sessions.
-func (m *Manager) others(of *use) (disk, session bool) {
+func (m *Manager) others(of *use) (had, session bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, u := range m.used {
-		if u.key() != of.key() {
-			disk = disk || u.Disk.id() == of.Disk.id()
-			session = session || u.Disk.session() != "" && u.Disk.session() == of.Disk.session()
+		switch {
+		case u.Disk.id() == of.Disk.id():
+			had = had || u.UID != ""
+		case u.Disk.session() != "":
+			session = session || u.Disk.session() == of.Disk.session()
 		}
 	}
-	return disk, session
+	return had, session
 }

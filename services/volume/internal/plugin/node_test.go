@@ -177,7 +177,7 @@ func (n *node) made(r *plugin.Request) plugin.Made {
 	return m
 }
 
-// remove is what the service does with a pod that leaves.
+// remove is what the service does with a pod that leaves, and what it leaves.
 func (n *node) remove(uid types.UID) error {
 	h := host{setup.NewHost(n.root), &n.steps}
 	if err := n.registry.Unpublish(n.Context(), uid); err != nil {
@@ -186,7 +186,14 @@ func (n *node) remove(uid types.UID) error {
 	if err := h.Remove(uid); err != nil {
 		return err
 	}
-	return n.registry.Release(n.Context(), uid)
+	if err := n.registry.Release(n.Context(), uid); err != nil {
+		return err
+	}
+	var failed []error
+	for _, reap := range n.registry.Left() {
+		failed = append(failed, reap(n.Context()))
+	}
+	return errors.Join(failed...)
 }
 
 // left lists what a pod has on the node: mounts, and what is in its folder.

@@ -75,6 +75,15 @@ type Releaser interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
+// Reaper is a Plugin whose volumes are on the node beside the pods that have them, and stay
+// there when the last pod has left. Left lists those, and Reap lets go of one of them, unless
+// a pod has it by then; it is called again until it succeeds. Names are not those of another
+// plugin's volumes.
+type Reaper interface {
+	Left() []string
+	Reap(ctx context.Context, name string) error
+}
+
 // Attacher is a Plugin of volumes that the attach controller knows: InUse lists its names
 // of those that pods of this node have, or are about to have.
 type Attacher interface {

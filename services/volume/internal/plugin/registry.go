@@ -82,6 +82,19 @@ func (r Registry) Release(ctx context.Context, uid types.UID) error {
 	return errors.Join(failed...)
 }
 
+// Left has what to let go of each volume by that no pod has, of all that are a Reaper.
+func (r Registry) Left() map[string]func(context.Context) error {
+	left := map[string]func(context.Context) error{}
+	for _, of := range r.all() {
+		if reaper, ok := of.(Reaper); ok {
+			for _, name := range reaper.Left() {
+				left[name] = func(ctx context.Context) error { return reaper.Reap(ctx, name) }
+			}
+		}
+	}
+	return left
+}
+
 // InUse is that of all that are an Attacher, sorted.
 func (r Registry) InUse() []string {
 	var names []string

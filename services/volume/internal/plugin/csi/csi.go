@@ -49,7 +49,9 @@ func (c Plugin) Make(ctx context.Context, r *plugin.Request) (m plugin.Made, err
 	}
 	before := r.Source != nil && asked.Size > 0 && c.Manager.Expanded(&asked.Request)
 	m.Relabel = !asked.ReadOnly && asked.Label == ""
-	m.Path, err = c.Manager.Mount(ctx, &asked.Request)
+	wanted, cancel := r.WhileWanted(ctx)
+	defer cancel()
+	m.Path, err = c.Manager.Mount(ctx, wanted, &asked.Request)
 	if r.Source != nil {
 		after := asked.Size > 0 && c.Manager.Expanded(&asked.Request)
 		if after && !before && asked.Had < asked.Size {
@@ -97,6 +99,12 @@ func (c Plugin) Unpublish(ctx context.Context, uid types.UID) error {
 	}
 	return c.Manager.Unmount(ctx, uid)
 }
+
+// Left implements plugin.Reaper.
+func (c Plugin) Left() []string { return c.Manager.Left() }
+
+// Reap implements plugin.Reaper.
+func (c Plugin) Reap(ctx context.Context, name string) error { return c.Manager.Reap(ctx, name) }
 
 // InUse implements plugin.Attacher.
 func (c Plugin) InUse() []string { return c.Manager.InUse() }

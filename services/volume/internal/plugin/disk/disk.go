@@ -149,7 +149,13 @@ func chap(o plugin.Objects, a *netdisk.Asked) (discovery, session *supervisorv1.
 }
 
 // Release implements plugin.Releaser.
-func (d Plugin) Release(ctx context.Context, uid types.UID) error { return d.Disks.Release(ctx, uid) }
+func (d Plugin) Release(_ context.Context, uid types.UID) error { return d.Disks.Release(uid) }
+
+// Left implements plugin.Reaper.
+func (d Plugin) Left() []string { return d.Disks.Left() }
+
+// Reap implements plugin.Reaper.
+func (d Plugin) Reap(ctx context.Context, name string) error { return d.Disks.Reap(ctx, name) }
 
 // InUse implements plugin.Attacher.
 func (d Plugin) InUse() []string { return d.Disks.InUse() }
