@@ -27,6 +27,7 @@ import (
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
+	"github.com/sextant-node/sextant/services/volume/internal/setup"
 	"github.com/sextant-node/sextant/test/csidriver"
 	"github.com/sextant-node/sextant/test/standin"
 	"github.com/sextant-node/sextant/test/volumetest"
@@ -508,6 +509,38 @@ func TestAnUnstagingThatHangsHoldsNoPod(t *testing.T) {
 	if events := s.messages(); len(events) > 0 {
 		t.Errorf("events: %q", events)
 	}
+}
+
+// TestAVolumeIsInUseWhileItMayBeStaged: what a pod that is withdrawn has attached is in use
+// while its volumes are still being set up, for it may be staged yet.
+func TestAVolumeIsInUseWhileItMayBeStaged(t *testing.T) {
+	hang := make(chan struct{})
+	s := newStorage(t)
+	s.stop()
+	s.start(func(d *volume.Deps) { d.Host = stuck{Host: setup.NewHost(s.root), hang: hang} })
+	s.claim()
+	s.csiDriver(func(d *storagev1.CSIDriverSpec) { d.AttachRequired = nil })
+	s.put("Node", "", "n1", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	s.volumeOf("more", "pv-2", v1.PersistentVolumeSpec{
+		AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: "vol-2"}},
+	})
+	const one, two = "kubernetes.io/csi/csi.example^vol-1", "kubernetes.io/csi/csi.example^vol-2"
+	inUse := func() []string { item, _ := s.node.Get("node"); return item.GetInUse() }
+	s.declare(of(t, "u", claimed+"\n- {name: hang, hostPath: {path: /dev}}\n"))
+	s.declare(of(t, "v", "- {name: data, persistentVolumeClaim: {claimName: more}}"))
+	s.Eventually("the volumes are told to be in use", func() bool { return slices.Equal(inUse(), []string{one, two}) })
+	s.Eventually("the next one is set up", func() bool { return s.volume("u", "hang").GetStep() == "set up kubernetes.io/host-path" })
+	s.withdraw("u")
+	s.withdraw("v") // whose removal says anew what is in use
+	s.gone("v")
+	s.Eventually("its volume is free", func() bool { return !slices.Contains(inUse(), two) })
+	if !slices.Equal(inUse(), []string{one}) {
+		t.Errorf("in use: %q, want %q", inUse(), one)
+	}
+	close(hang)
+	s.gone("u")
+	s.unstaged()
 }
 
 // TestExpansion is the node's part of KEP-1790: the claim says that it goes on

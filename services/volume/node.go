@@ -41,15 +41,16 @@ func (n *nodeItem) publish(ctx context.Context) {
 	for _, d := range n.drivers.List() {
 		item.Drivers = append(item.Drivers, &volumev1.CSIDriver{Name: d.Name, NodeId: d.NodeID, Topology: d.Topology, MaxVolumes: d.MaxVolumes})
 	}
-	item.InUse = n.plugins.InUse()
 	n.pods.mu.Lock()
 	for _, w := range n.pods.all {
-		if !w.withdrawing {
+		if w.attaches() {
 			item.InUse = slices.AppendSeq(item.InUse, maps.Values(w.attach))
 		}
 	}
 	item.Expansions = expansions(n.pods.all)
 	n.pods.mu.Unlock()
+	// Asked after the pods: what one has begun by then is in one of both.
+	item.InUse = append(item.InUse, n.plugins.InUse()...)
 	slices.Sort(item.InUse)
 	item.InUse = slices.Compact(item.InUse)
 	if _, err := n.volumes.Set(ctx, nodeKey, item); err != nil {

@@ -144,6 +144,12 @@ func (w *podWork) mountedAt(volume string) string {
 	return ""
 }
 
+// attaches reports whether a pod may begin to use what is attached for it. One that is
+// withdrawn may while a pass goes on that began before; its removal waits for that.
+func (w *podWork) attaches() bool {
+	return !w.withdrawing || w.lanes[mountLane].stage != idle
+}
+
 func (w *podWork) item() *volumev1.PodVolumes {
 	item := &volumev1.PodVolumes{Uid: string(w.uid), Withdrawing: w.withdrawing, Ready: w.pod != nil && !w.withdrawing}
 	for _, name := range w.found {
