@@ -60,7 +60,7 @@ func (k *maker) standing(p *v1.Pod) map[string]*volumeWork {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if m, ok := k.plugins.Standing(p, v); ok {
-			all[v.Name] = &volumeWork{state: mounted, path: m.Path, relabel: m.Relabel, since: now}
+			all[v.Name] = &volumeWork{state: mounted, made: m, since: now}
 		}
 	}
 	return all
@@ -141,7 +141,7 @@ func (k *maker) one(l lookups, w *podWork, p *v1.Pod, v *v1.Volume) (m plugin.Ma
 // failure.
 func (k *maker) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volumeWork, m plugin.Made, err error) *volumeWork {
 	now := k.in.now()
-	w := &volumeWork{state: mounted, path: m.Path, relabel: m.Relabel, since: now}
+	w := &volumeWork{state: mounted, made: m, since: now}
 	if err == nil {
 		if had != nil && had.state == w.state {
 			w.since = had.since
@@ -152,7 +152,7 @@ func (k *maker) judge(ctx context.Context, p *v1.Pod, v *v1.Volume, had *volumeW
 	if had != nil {
 		w.failed, w.said, w.saidAt, w.since = had.failed, had.said, had.saidAt, had.since
 		if had.state == mounted { // what is mounted stays; containers go on with what they have
-			w.state, w.path, w.relabel = had.state, had.path, had.relabel
+			w.state, w.made = had.state, had.made
 		}
 	}
 	w.failed++

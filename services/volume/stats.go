@@ -222,8 +222,8 @@ func (s *Service) volumeStats(ctx context.Context, since time.Time) []*volumev1.
 	return all
 }
 
-// mounted lists the volumes to be measured: all that are mounted, but for
-// folders of the host, which are not the pod's.
+// mounted lists the volumes to be measured: all that are mounted, but for those
+// that their plugins say are not.
 func (s *Service) mounted() (paths map[volumeKey]string, all []*volumev1.VolumeStats) {
 	paths = map[volumeKey]string{}
 	s.pods.mu.Lock()
@@ -235,10 +235,10 @@ func (s *Service) mounted() (paths map[volumeKey]string, all []*volumev1.VolumeS
 		for i := range w.pod.Spec.Volumes {
 			v := &w.pod.Spec.Volumes[i]
 			state := w.volumes[v.Name]
-			if state == nil || state.state != mounted || state.path == "" || v.HostPath != nil {
+			if state == nil || state.state != mounted || state.made.Path == "" || state.made.Unmeasured {
 				continue
 			}
-			paths[volumeKey{uid, v.Name}] = state.path
+			paths[volumeKey{uid, v.Name}] = state.made.Path
 			stats := &volumev1.VolumeStats{Uid: string(uid), Name: v.Name, Ephemeral: volumetype.LocalEphemeral(v)}
 			if name := volumetype.ClaimName(w.pod, v); name != "" {
 				stats.ClaimNamespace, stats.Claim = w.pod.Namespace, name

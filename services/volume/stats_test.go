@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/service"
+	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/volume"
 	"github.com/sextant-node/sextant/services/volume/internal/measure"
@@ -157,6 +159,36 @@ func TestAHangingVolumeIsMeasuredAlone(t *testing.T) {
 	}
 	close(m.disks.hang)
 	m.Eventually("measured when it has come back", func() bool { return m.stats("u", "hang") != nil })
+}
+
+// TestAClaimOfAHostPathIsNotMeasured, as with a kubelet: neither in another life of the
+// service, nor when the volume cannot be made sure of any more.
+func TestAClaimOfAHostPathIsNotMeasured(t *testing.T) {
+	r := newRig(t, nil)
+	folder := t.TempDir()
+	kind := v1.HostPathDirectory
+	r.volumeOf("data", "pv", v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+		HostPath: &v1.HostPathVolumeSource{Path: folder, Type: &kind},
+	}})
+	told := func(when string) {
+		t.Helper()
+		resp, err := r.client.Stats(t.Context(), &volumev1.StatsRequest{Since: timestamppb.Now()})
+		if err != nil || len(resp.GetVolumes()) != 1 || resp.GetVolumes()[0].GetName() != "e" {
+			t.Errorf("%s: told %v, %v, want what is in e alone", when, resp, err)
+		}
+	}
+	r.declare(of(t, "u", "\n- {name: data, persistentVolumeClaim: {claimName: data}}\n- {name: e, emptyDir: {}}\n"))
+	r.ready("u")
+	told("made")
+	r.stop()
+	r.start(nil)
+	r.ready("u")
+	told("made again")
+	standin.Set(r.House, r.objects, "PersistentVolume//pv", &configv1.Object{Kind: "PersistentVolume", Name: "pv", Absent: true})
+	r.Eventually("its volume has been deleted", func() bool {
+		return r.volume("u", "data").GetError() != "" && r.volume("u", "data").GetHostPath() == folder
+	})
+	told("not made any more")
 }
 
 func TestClaims(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 	"github.com/sextant-node/sextant/pkg/wire"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
+	"github.com/sextant-node/sextant/services/volume/internal/plugin"
 )
 
 const (
@@ -60,16 +61,15 @@ const (
 
 // volumeWork is one volume's state. It is replaced, never changed.
 type volumeWork struct {
-	state   volumev1.VolumeState
-	path    string
-	relabel bool
-	step    string
-	err     error
-	said    string // the error of the last event, and when
-	saidAt  time.Time
-	since   time.Time
-	retry   time.Time
-	failed  int
+	state  volumev1.VolumeState
+	made   plugin.Made
+	step   string
+	err    error
+	said   string // the error of the last event, and when
+	saidAt time.Time
+	since  time.Time
+	retry  time.Time
+	failed int
 	// full is why the node has no room for it, once its pod has waited long enough.
 	full string
 }
@@ -139,7 +139,7 @@ func (w *podWork) depends(key string) bool {
 // mountedAt is where a volume of a pod is mounted; empty if it is not, or is to go.
 func (w *podWork) mountedAt(volume string) string {
 	if v := w.volumes[volume]; !w.withdrawing && v != nil && v.state == mounted {
-		return v.path
+		return v.made.Path
 	}
 	return ""
 }
@@ -181,7 +181,7 @@ func (w *podWork) item() *volumev1.PodVolumes {
 
 func (w *volumeWork) wire(name, plugin string) *volumev1.Volume {
 	v := &volumev1.Volume{
-		Name: name, Plugin: plugin, State: w.state, HostPath: w.path, Step: w.step, Relabel: w.relabel,
+		Name: name, Plugin: plugin, State: w.state, HostPath: w.made.Path, Step: w.step, Relabel: w.made.Relabel,
 		Since: wire.Time(w.since), RetryAt: wire.Time(w.retry),
 	}
 	if w.err != nil {

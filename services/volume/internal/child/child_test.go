@@ -181,6 +181,40 @@ func TestAFileSystemThatStopsAnswering(t *testing.T) {
 	}
 }
 
+// TestAStepThatTakesItsTime keeps nobody from its place but others of its kind: one that hangs
+// there costs one process. When its limit is over, the place does not answer.
+func TestAStepThatTakesItsTime(t *testing.T) {
+	dead := stallfs.Mount(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	p := child.NewPool(child.Config{Clock: clock, Command: volumetest.Command(""), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(p.Close)
+	long := func(path string) error {
+		return p.Do(child.Task{Step: "stat", On: path, Place: dead.Dir, Args: path, Limit: time.Hour, Long: true}, nil)
+	}
+	dead.Stall()
+	result := make(chan error, 1)
+	go func() { result <- long(filepath.Join(dead.Dir, "folder")) }()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	var stuck *child.Stuck
+	for limit := time.Now().Add(time.Minute); !errors.As(long("/"), &stuck); <-again.C {
+		if clock.Step(2 * time.Second); time.Now().After(limit) {
+			t.Fatal("another of its kind is not kept from the place")
+		}
+	}
+	if err := do(p, "pid", dead.Dir, "", nil); err != nil {
+		t.Errorf("another step is kept from the place: %v", err)
+	}
+	clock.Step(time.Hour)
+	if err := <-result; !errors.As(err, &stuck) {
+		t.Errorf("when its limit is over: %v", err)
+	}
+	if err := do(p, "pid", dead.Dir, "", nil); !errors.As(err, &stuck) {
+		t.Errorf("another step is not kept from a place that does not answer: %v", err)
+	}
+	dead.Go()
+}
+
 // inKernel reports whether a thread of a process waits deaf to signals.
 func inKernel(t *testing.T, pid int) bool {
 	t.Helper()

@@ -51,6 +51,7 @@ type Pool struct {
 	mu    sync.Mutex
 	idle  []*process
 	stuck map[string]*Stuck // by place
+	busy  map[string]*Stuck // steps that go through many files, by Task.work
 	lost  map[*Stuck]bool
 }
 
@@ -59,7 +60,7 @@ func NewPool(cfg Config) *Pool {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	return &Pool{cfg: cfg, slots: make(chan struct{}, most), stuck: map[string]*Stuck{}, lost: map[*Stuck]bool{}}
+	return &Pool{cfg: cfg, slots: make(chan struct{}, most), stuck: map[string]*Stuck{}, busy: map[string]*Stuck{}, lost: map[*Stuck]bool{}}
 }
 
 // Task is one step to be done.
@@ -71,7 +72,13 @@ type Task struct {
 	Args      any
 	// Limit is how long it may take.
 	Limit time.Duration
+	// Long is a step that takes its time where all is well: until its limit, it keeps
+	// from its place only others of its kind, so that one that hangs costs one process.
+	Long bool
 }
+
+// work is what a long step keeps for itself.
+func (t *Task) work() string { return t.Step + " " + t.Place }
 
 // process is one child.
 type process struct {
@@ -87,7 +94,7 @@ type process struct {
 // answer.
 func (p *Pool) Do(t Task, result any) error {
 	t.Place = cmp.Or(t.Place, t.On)
-	if err := p.hangs(t.Place); err != nil {
+	if err := p.hangs(&t); err != nil {
 		return err
 	}
 	args, err := json.Marshal(t.Args)
@@ -98,7 +105,7 @@ func (p *Pool) Do(t Task, result any) error {
 	var once sync.Once
 	free := func() { once.Do(func() { <-p.slots }) }
 	defer free()
-	if err := p.hangs(t.Place); err != nil { // found out while this one waited
+	if err := p.hangs(&t); err != nil { // found out while this one waited
 		return err
 	}
 	c, err := p.take()
@@ -111,7 +118,7 @@ func (p *Pool) Do(t Task, result any) error {
 		o := c.greet()
 		if o.err == nil {
 			// A child that is slow to start, on a busy node, says nothing about the place.
-			late := p.cfg.Clock.AfterFunc(slow, func() { free(); p.suspect(t.Place, wait) })
+			late := p.cfg.Clock.AfterFunc(slow, func() { free(); p.late(&t, wait) })
 			o = c.ask(request{Step: t.Step, Args: args})
 			late.Stop()
 		}
@@ -121,10 +128,10 @@ func (p *Pool) Do(t Task, result any) error {
 	defer limit.Stop()
 	select {
 	case <-limit.C():
-		p.abandon(c, t.Place, wait)
+		p.abandon(c, &t, wait)
 		return wait
 	case o := <-done:
-		p.clear(t.Place, wait)
+		p.clear(&t, wait)
 		if o.err != nil {
 			p.end(c)
 			return fmt.Errorf("%s %s: its process ended: %w", t.Step, t.On, o.err)
@@ -161,22 +168,34 @@ func (c *process) ask(r request) (o outcome) {
 	return o
 }
 
-// suspect keeps others from a place that has not answered for a while.
-func (p *Pool) suspect(place string, s *Stuck) {
+// late keeps others from a place that has not answered for a while.
+func (p *Pool) late(t *Task, s *Stuck) {
+	if t.Long {
+		p.keep(p.busy, t.work(), s)
+	} else {
+		p.keep(p.stuck, t.Place, s)
+	}
+}
+
+func (p *Pool) keep(in map[string]*Stuck, from string, s *Stuck) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !s.over && p.stuck[place] == nil { // of two at the same time, the first counts
-		p.stuck[place] = s
+	if !s.over && in[from] == nil { // of two at the same time, the first counts
+		in[from] = s
 	}
 }
 
 // clear lets others try a place again.
-func (p *Pool) clear(place string, s *Stuck) {
+func (p *Pool) clear(t *Task, s *Stuck) {
 	p.mu.Lock()
 	s.over = true
-	was := p.stuck[place] == s
+	was := p.stuck[t.Place] == s
 	if was {
-		delete(p.stuck, place)
+		delete(p.stuck, t.Place)
+	}
+	if p.busy[t.work()] == s {
+		was = true
+		delete(p.busy, t.work())
 	}
 	p.mu.Unlock()
 	if was && p.cfg.Freed != nil {
@@ -197,10 +216,13 @@ func (p *Pool) Lost() []Stuck {
 	return all
 }
 
-func (p *Pool) hangs(place string) error {
+func (p *Pool) hangs(t *Task) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.stuck[place]; s != nil {
+	if s := p.stuck[t.Place]; s != nil {
+		return s
+	}
+	if s := p.busy[t.work()]; s != nil {
 		return s
 	}
 	if len(p.lost) >= mostStuck {
@@ -269,9 +291,9 @@ func (p *Pool) end(c *process) {
 
 // abandon kills a child and keeps others from its place until it has ended, if
 // ever.
-func (p *Pool) abandon(c *process, place string, s *Stuck) {
+func (p *Pool) abandon(c *process, t *Task, s *Stuck) {
 	p.cfg.Log.Warn("no answer: the process is left to itself", "step", s.Step, "on", s.On, "pid", s.PID)
-	p.suspect(place, s)
+	p.keep(p.stuck, t.Place, s)
 	p.mu.Lock()
 	p.lost[s] = true
 	p.mu.Unlock()
@@ -280,7 +302,7 @@ func (p *Pool) abandon(c *process, place string, s *Stuck) {
 		p.mu.Lock()
 		delete(p.lost, s)
 		p.mu.Unlock()
-		p.clear(place, s)
+		p.clear(t, s)
 	}()
 }
 

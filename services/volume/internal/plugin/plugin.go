@@ -147,6 +147,8 @@ type Made struct {
 	Path string
 	// Relabel reports whether the runtime labels its files on a node with SELinux.
 	Relabel bool
+	// Unmeasured reports whether how full it is, is nobody's: files of the node.
+	Unmeasured bool
 	// Refresh is when to make sure of it again; zero for when something changes.
 	Refresh time.Time
 }

@@ -143,7 +143,7 @@ func (a Apart) Give(path string, group int, onMismatch bool) (refused string, er
 		return a.Host.Give(path, group, onMismatch)
 	}
 	err = a.Children.Do(child.Task{
-		Step: "give", On: path, Place: place(table, path), Limit: cmp.Or(a.Limit, giveLimit),
+		Step: "give", On: path, Place: place(table, path), Limit: cmp.Or(a.Limit, giveLimit), Long: true,
 		Args: giveArgs{Path: path, Group: group, OnMismatch: onMismatch},
 	}, &refused)
 	return refused, err
@@ -159,7 +159,7 @@ func (a Apart) Measure(path string) (*measure.Reading, error) {
 		return a.Host.Measure(path)
 	}
 	r := &measure.Reading{}
-	err = a.Children.Do(child.Task{Step: "measure", On: path, Place: place(table, path), Args: path, Limit: cmp.Or(a.Limit, measureLimit)}, r)
+	err = a.Children.Do(child.Task{Step: "measure", On: path, Place: place(table, path), Args: path, Limit: cmp.Or(a.Limit, measureLimit), Long: true}, r)
 	if err != nil {
 		return nil, err
 	}

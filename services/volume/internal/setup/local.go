@@ -246,7 +246,7 @@ func (a Apart) Local(uid types.UID, l Local) (b Bound, err error) {
 		limit = giveLimit
 	}
 	err = a.Children.Do(child.Task{
-		Step: "local", On: l.Path, Place: place(table, l.Path), Args: localArgs{uid, l}, Limit: cmp.Or(a.Limit, limit),
+		Step: "local", On: l.Path, Place: place(table, l.Path), Args: localArgs{uid, l}, Limit: cmp.Or(a.Limit, limit), Long: l.Group != nil,
 	}, &b)
 	return b, err
 }

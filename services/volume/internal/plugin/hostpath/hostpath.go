@@ -29,5 +29,5 @@ func (h Plugin) Make(_ context.Context, r *plugin.Request) (plugin.Made, error) 
 		v = &v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{HostPath: r.Source.Volume.Spec.HostPath}}
 	}
 	path, err := h.Host.HostPath(v)
-	return plugin.Made{Path: path}, err
+	return plugin.Made{Path: path, Unmeasured: true}, err
 }
