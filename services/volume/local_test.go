@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/test/volumetest"
 )
 
@@ -33,6 +34,11 @@ func TestALocalDisk(t *testing.T) {
 	r.ready("u")
 	if got := r.volume("u", "data").GetHostPath(); got != device {
 		t.Errorf("the device is %s, want %s", got, device)
+	}
+	// There is no such device: nothing is said of it, least of all how full the folder's file
+	// system is.
+	if resp, err := r.client.Stats(t.Context(), &volumev1.StatsRequest{}); err != nil || len(resp.GetVolumes()) > 0 {
+		t.Errorf("measured: %v, %v", resp, err)
 	}
 	r.stop()
 	r.start(nil)

@@ -360,6 +360,21 @@ func TestBlock(t *testing.T) {
 	r.clean()
 }
 
+// TestABlockVolumeWithoutStats is not measured by its path, which is a device node.
+func TestABlockVolumeWithoutStats(t *testing.T) {
+	r := newRig(t)
+	for _, block := range []bool{true, false} {
+		q := persistent("one")
+		q.Block = block
+		path := r.mount(q)
+		if reading, err := r.Measure(t.Context(), path, false); err == nil || errors.Is(err, ErrNoStats) == block {
+			t.Errorf("block %v: %+v, %v", block, reading, err)
+		}
+		r.unmount("one")
+	}
+	r.clean()
+}
+
 func TestOnePodOnly(t *testing.T) {
 	r := newRig(t, all...)
 	q := persistent("one")

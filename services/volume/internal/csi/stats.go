@@ -15,7 +15,8 @@ import (
 // Source of readings that a driver made.
 const Source measure.Source = "csi"
 
-// ErrNoStats says that a path is no driver's, or that its driver counts nothing.
+// ErrNoStats says that a path is no driver's, or that its driver counts nothing of a file
+// system.
 var ErrNoStats = errors.New("no driver measures this volume")
 
 // Measure asks the driver of a published volume how full it is, and with health how it
@@ -35,7 +36,10 @@ func (m *Manager) Measure(ctx context.Context, path string, health bool) (*measu
 	if err != nil {
 		return nil, err
 	}
-	if !able {
+	switch {
+	case !able && found.Block: // as with the kubelet, nothing is known of it
+		return nil, fmt.Errorf("CSI driver %s does not measure its block volumes", d.Name)
+	case !able:
 		return nil, ErrNoStats
 	}
 	if health {

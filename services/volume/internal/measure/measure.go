@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package measure says how full a folder is: by the file system, where a volume
-// is a mount of its own, else by looking at every file.
+// is a mount of its own, else by looking at every file. Of a block device it says
+// how large it is.
 //
 // It follows no link and leaves no device, whatever a container does to its
 // volume meanwhile: each step goes from an open folder to a name in it.
@@ -12,6 +13,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +28,7 @@ type Source string
 const (
 	StatFS Source = "statfs"
 	Du     Source = "du"
+	Block  Source = "block"
 )
 
 // Reading is how full a folder and its file system are, in bytes and inodes.
@@ -43,8 +47,36 @@ type Health struct {
 	Message string
 }
 
-// Folder measures a volume's folder. It may hang with its file system.
-func Folder(path string) (*Reading, error) {
+// Volume measures a volume, a folder or a block device. It may hang with the file system
+// that it is on.
+func Volume(path string) (*Reading, error) {
+	var root unix.Stat_t
+	if err := unix.Stat(path, &root); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	if root.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return device(root.Rdev)
+	}
+	return folder(path)
+}
+
+const sector = 512 // sysfs counts in it, whatever the device's own is
+
+// device is the size of a block device. It is not opened: one that does not answer would
+// be waited for.
+func device(number uint64) (*Reading, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/size", unix.Major(number), unix.Minor(number)))
+	if err != nil {
+		return nil, err
+	}
+	sectors, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	return &Reading{Source: Block, Capacity: sectors * sector}, nil
+}
+
+func folder(path string) (*Reading, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
 		return nil, fmt.Errorf("statfs %s: %w", path, err)

@@ -4,6 +4,7 @@ package measure_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ func TestAFolderOnASharedDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	empty, err := measure.Folder(dir)
+	empty, err := measure.Volume(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,14 +48,14 @@ func TestAFolderOnASharedDisk(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "out")); err != nil {
 		t.Fatal(err)
 	}
-	full, err := measure.Folder(dir)
+	full, err := measure.Volume(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if grown := full.Used - empty.Used; full.InodesIn != 4 || grown < 1<<20 || grown > 2<<20 {
 		t.Errorf("full: %+v, empty was %+v", full, empty)
 	}
-	if _, err := measure.Folder(filepath.Join(top, "gone")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := measure.Volume(filepath.Join(top, "gone")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 }
@@ -81,7 +82,7 @@ func TestFoldersWithoutEnd(t *testing.T) {
 	if err := unix.Close(at); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := measure.Folder(dir); err == nil {
+	if r, err := measure.Volume(dir); err == nil {
 		t.Errorf("%+v", r)
 	}
 }
@@ -102,11 +103,48 @@ func TestAMountOfItsOwn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r, err := measure.Folder(dir)
+	r, err := measure.Volume(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Source != measure.StatFS || r.Capacity != 8<<20 || r.Used != 1<<20 || r.InodesIn < 2 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestABlockDevice: its size is said, and nothing of the file system that its node is on. It
+// is not opened: any device of this machine will do, by a node of the test's own.
+func TestABlockDevice(t *testing.T) {
+	devices, err := filepath.Glob("/sys/dev/block/*:*")
+	if err != nil || len(devices) == 0 {
+		t.Skip("no block device on this machine")
+	}
+	node := filepath.Join(t.TempDir(), "device")
+	for _, device := range devices {
+		var major, minor uint32
+		var sectors uint64
+		text, err := os.ReadFile(filepath.Join(device, "size"))
+		if _, err := fmt.Sscan(string(text), &sectors); err != nil {
+			t.Fatal(err)
+		}
+		if _, serr := fmt.Sscanf(filepath.Base(device), "%d:%d", &major, &minor); err != nil || serr != nil {
+			t.Fatal(err, serr)
+		}
+		if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
+			t.Fatal(err)
+		}
+		want := measure.Reading{Source: measure.Block, Capacity: sectors * 512}
+		if r, err := measure.Volume(node); err != nil || *r != want {
+			t.Errorf("%s: %+v, %v, want %+v", device, r, err, want)
+		}
+		if err := os.Remove(node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := measure.Volume(node); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a device that is not there: %+v, %v", r, err)
 	}
 }

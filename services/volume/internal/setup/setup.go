@@ -113,7 +113,7 @@ func (h *Host) Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (
 }
 
 // Measure says how full a volume is.
-func (h *Host) Measure(path string) (*measure.Reading, error) { return measure.Folder(path) }
+func (h *Host) Measure(path string) (*measure.Reading, error) { return measure.Volume(path) }
 
 // Found lists the pods that have folders of volumes on disk, with the names of the volumes
 // that are in them: a kubelet leaves the folders of a pod empty for a while.
