@@ -140,10 +140,6 @@ func (s *Service) wire() error {
 	if err != nil {
 		return err
 	}
-	deps.serving = func() {
-		kit.Serving()
-		keeper.Known()
-	}
 	if err := s.nodeEnd(&deps); err != nil {
 		return err
 	}
@@ -177,7 +173,7 @@ func (s *Service) loopDeps(look *lookups, actuator *actuate.Actuator, volume vol
 		in: s.in, config: s.config, lookups: look, journal: s.journal, sandboxes: actuator, containers: actuator,
 		states: service.Owner(s.kit, house.PodWorkerPods), events: s.events,
 		clock: clock.RealClock{}, calm: newCalm(clock.RealClock{}, calmAfter), log: s.kit.Log, volume: volume,
-		waiting: s.kit.Waiting, beat: s.kit.Heart("pods", 3*leftoverPeriod),
+		serving: s.kit.Serving, waiting: s.kit.Waiting, beat: s.kit.Heart("pods", 3*leftoverPeriod),
 	}
 	resource, err := s.kit.Dial(house.Resource)
 	if err != nil {

@@ -69,7 +69,6 @@ type Keeper struct {
 	deps    Deps
 	removed *prometheus.CounterVec
 	pulled  signal.Signal
-	known   signal.Signal
 	began   time.Time
 	failed  int // collections in a row
 
@@ -89,7 +88,7 @@ func New(deps Deps) *Keeper {
 		deps.Unread = func() bool { return false }
 	}
 	return &Keeper{
-		deps: deps, pulled: signal.New(), known: signal.New(), began: deps.Clock.Now(),
+		deps: deps, pulled: signal.New(), began: deps.Clock.Now(),
 		removed: metric.In(deps.Metrics).Counters("kubelet_image_garbage_collected_total", "Images removed, by reason.", "reason"),
 	}
 }
@@ -97,13 +96,6 @@ func New(deps Deps) *Keeper {
 // Pulled says that an image was pulled: list soon.
 func (k *Keeper) Pulled() {
 	k.pulled.Send()
-}
-
-// Known says that Used is known since the start: collect for the first time, as a kubelet
-// does when it starts. One that is restarted more often than each five minutes would never
-// collect otherwise.
-func (k *Keeper) Known() {
-	k.known.Send()
 }
 
 // Run lists and collects until ctx ends.
@@ -123,8 +115,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		case <-k.pulled:
 		case <-list.C():
-		case <-k.known:
-			k.collected(ctx, k.Collect(ctx))
 		case <-collect.C():
 			k.collected(ctx, k.Collect(ctx))
 		}

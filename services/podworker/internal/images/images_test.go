@@ -391,24 +391,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRestartedOften: a process that does not live for five minutes collects, too.
-func TestRestartedOften(t *testing.T) {
-	h := newHouse(t, fakecri.Image{Ref: "docker.io/library/a:1", Size: uint64(20 * mib)})
-	h.disk.Available = 5 * mib
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	<-h.feed.set
-	h.Known()
-	for len(h.names()) > 0 {
-		<-h.feed.set
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestFailuresAreToldTheSecondTime(t *testing.T) {
 	h := newHouse(t)
 	for range 2 {
