@@ -12,4 +12,8 @@
 // later replaces that by resourceVersion. After kill -9 it registers again, which
 // reads the Node, and writes nothing that is there already. Nothing waits for it: the
 // Lease is renewed elsewhere.
+//
+// A Node that others delete stays deleted until then. One that they make in its place is
+// kept like the former, as with a kubelet, which reads the Node before each write: it is
+// read once a period while there is none, and when config lists another one.
 package nodesync

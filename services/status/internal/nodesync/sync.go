@@ -100,7 +100,8 @@ var retries = backoff.Doubling{Least: 100 * time.Millisecond, Most: 7 * time.Sec
 // calm is the shortest time between two renderings once the node was ready.
 const calm = time.Second
 
-var errGone = errors.New("the Node was deleted at the API server; it is registered again when this service starts")
+var errGone = errors.New("the Node was deleted at the API server; " +
+	"it is registered again when this service starts, and kept again when others make it")
 
 // Sync is the loop.
 type Sync struct {
@@ -112,6 +113,7 @@ type Sync struct {
 	registered bool
 	created    bool // by this process
 	gone       bool // the API server said that the Node was deleted
+	asked      asked
 	tries      int
 	written    time.Time
 	reportIn   time.Duration
@@ -170,7 +172,7 @@ func (s *Sync) round(ctx context.Context) time.Duration {
 		return calm
 	}
 	s.observe(facts)
-	var err error
+	err := s.look(ctx, facts)
 	if !facts.Standalone && !s.registered && !s.gone && facts.Settled {
 		err = s.register(ctx, facts)
 	}
@@ -184,7 +186,7 @@ func (s *Sync) round(ctx context.Context) time.Duration {
 	s.events(facts, *old, status)
 	s.rendered = &status
 	if s.registered {
-		err = s.write(ctx, facts, status)
+		err = errors.Join(err, s.write(ctx, facts, status))
 	}
 	state := State{Name: facts.Input.Name, Standalone: facts.Standalone, Status: &status}
 	if s.node != nil && s.node.DeletionTimestamp == nil && !s.gone {
@@ -377,13 +379,16 @@ func (s *Sync) write(ctx context.Context, facts Facts, status v1.NodeStatus) err
 	}
 	answered, err := s.deps.API.PatchNodeStatus(ctx, facts.Input.Name, body)
 	if apianswer.NotFound(err) {
-		// The Node was deleted by others: it stays removed until this service is started again.
-		s.deps.Log.Warn("node was deleted at the API server", "node", facts.Input.Name)
-		s.registered, s.gone = false, true
+		s.lose(facts.Input.Name)
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if answered.UID != s.node.UID {
+		s.adopt(answered) // it was given only what is new, and is given the rest now
+		s.deps.Wake.Send()
+		return nil
 	}
 	s.learn(answered)
 	s.written = now
