@@ -82,7 +82,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 		Uid: string(w.uid), Namespace: w.spec.identity.Namespace, Name: w.spec.identity.Name,
 		Lifecycle: lifecycles[f.State], Pod: w.spec.packed, Source: cmp.Or(w.spec.source, "runtime"),
 		StartedAt: wire.Time(f.StartedAt), Messages: w.terminationMessages(ctx),
-		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(w.uid, f),
+		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(w.uid, w.spec.source, f),
 	}
 	if f.Admitted != nil {
 		state.AdmittedAt = wire.Time(f.Admitted.At)

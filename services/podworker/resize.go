@@ -11,8 +11,8 @@ import (
 )
 
 // resizeState is how far a change of the pod's resources is; nil when there is
-// none.
-func (in *Inputs) resizeState(uid types.UID, f *step.Facts) *podworkerv1.Resize {
+// none. source is the one the pod is known to have.
+func (in *Inputs) resizeState(uid types.UID, source string, f *step.Facts) *podworkerv1.Resize {
 	item, ok := in.Allocations.Get(string(uid))
 	if !ok || f.State != step.Syncing || item.GetPending() == nil && item.GetAllocation() == item.GetSettled() {
 		return nil
@@ -21,6 +21,11 @@ func (in *Inputs) resizeState(uid types.UID, f *step.Facts) *podworkerv1.Resize 
 		PendingReason: item.GetPending().GetReason(), PendingMessage: item.GetPending().GetMessage(),
 		PendingGeneration: item.GetPending().GetGeneration(),
 		InProgress:        item.GetAllocation() != item.GetSettled(), Generation: item.GetGeneration(),
+	}
+	// resource notes the generation that asked first. A later one that asks for the same gets the
+	// same answer, and status takes one without an answer for not judged yet.
+	if d, _ := in.desired(uid, source); state.PendingReason != "" && d != nil && d.Asks == item.GetAsked() {
+		state.PendingGeneration = max(state.PendingGeneration, d.Pod.Generation)
 	}
 	if !state.InProgress {
 		return state

@@ -125,6 +125,24 @@ func TestADeferredResizeChangesNothing(t *testing.T) {
 	}
 }
 
+// TestADeferredResizeIsOfTheNewestGeneration: another change of the pod asks for the same
+// resources, and is what the answer is about too, as with a kubelet.
+func TestADeferredResizeIsOfTheNewestGeneration(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.full = true
+	n.live()
+	p := sized("a", "1", "64Mi", 1)
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	p = sized("a", "9", "128Mi", 2)
+	n.desire(p)
+	n.until("deferred", func() bool { return n.state(p.UID).GetResize().GetPendingGeneration() == 2 })
+	p.Generation, p.Spec.Tolerations = 3, []v1.Toleration{{Key: "slow", Operator: v1.TolerationOpExists}}
+	n.desire(p)
+	n.until("deferred still", func() bool { return n.state(p.UID).GetResize().GetPendingGeneration() == 3 })
+}
+
 // TestAMemoryLimitBelowWhatIsUsedWaits, and says so.
 func TestAMemoryLimitBelowWhatIsUsedWaits(t *testing.T) {
 	t.Parallel()

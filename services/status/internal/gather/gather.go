@@ -123,6 +123,9 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		Observed: observed(in), Old: Merge(in.Last, in.API),
 	}
 	out.Pod = withMeta(spec, in.Desired)
+	if before := generation(out.Old); out.Pod.Generation > before && unjudged(in) {
+		out.Pod.Generation = before
+	}
 	if out.Facts.Lifecycle.ContainersStopped() {
 		if anyRunning(in.Record) || !in.RecordAnswers && unseen(in.Worker.Facts, out.Old, in.Record) {
 			return podstatus.Input{}, HoldStopped
