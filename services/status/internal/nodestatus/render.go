@@ -71,6 +71,12 @@ func capacity(in Input, out *v1.NodeStatus) {
 			out.Allocatable[name] = q
 		}
 	}
+	// What others take off the capacity is theirs to take off, as with a kubelet.
+	maps.DeleteFunc(out.Allocatable, func(name v1.ResourceName, _ resource.Quantity) bool {
+		_, there := out.Capacity[name]
+		_, ours := r.Allocatable[name]
+		return extended(name) && !there && !ours
+	})
 	// Nothing is allocatable that there is not.
 	for name, q := range out.Allocatable {
 		capacity, ok := out.Capacity[name]
