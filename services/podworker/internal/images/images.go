@@ -225,7 +225,7 @@ func (k *Keeper) Collect(ctx context.Context) error {
 	if ok, err := k.ready(ctx, cfg); !ok {
 		return err
 	}
-	if _, err := k.remove(ctx, outdated(k.records, p, k.began, k.deps.Clock.Now()), "age"); err != nil {
+	if _, err := k.remove(ctx, outdated(k.records, p, k.began, k.deps.Clock.Now()), math.MaxInt64, "age"); err != nil {
 		return fmt.Errorf("wanted to free images older than %v, encountered errors in image deletion: %w", p.MaxAge, err)
 	}
 	disk, err := k.disk(ctx)
@@ -241,7 +241,7 @@ func (k *Keeper) Collect(ctx context.Context) error {
 	if wanted <= 0 {
 		return nil
 	}
-	freed, err := k.remove(ctx, toFree(k.records, p, wanted, k.deps.Clock.Now()), "space")
+	freed, err := k.remove(ctx, toFree(k.records, p, k.deps.Clock.Now()), wanted, "space")
 	if err != nil {
 		return fmt.Errorf("wanted to free %d bytes, but freed %d bytes space with errors in image deletion: %w", wanted, freed, err)
 	}
@@ -267,7 +267,7 @@ func (k *Keeper) RemoveUnused(ctx context.Context) error {
 	if ok, err := k.ready(ctx, cfg); !ok {
 		return err
 	}
-	_, err := k.remove(ctx, toFree(k.records, policyOf(cfg), math.MaxInt64, k.deps.Clock.Now()), "space")
+	_, err := k.remove(ctx, toFree(k.records, policyOf(cfg), k.deps.Clock.Now()), math.MaxInt64, "space")
 	return err
 }
 
@@ -310,10 +310,14 @@ func (k *Keeper) pinSandbox(ctx context.Context) error {
 	return nil
 }
 
-// remove removes images one by one; each is looked at again, for a container may
-// have come to use it meanwhile.
-func (k *Keeper) remove(ctx context.Context, list []Record, reason string) (freed int64, failed error) {
+// remove removes images one by one until so many bytes are freed; each is looked at
+// again, for a container may have come to use it meanwhile. One that is in use or cannot
+// be removed counts for nothing: the next goes in its place.
+func (k *Keeper) remove(ctx context.Context, list []Record, wanted int64, reason string) (freed int64, failed error) {
 	for _, r := range list {
+		if freed >= wanted {
+			break
+		}
 		if used, ok := k.used(ctx); !ok || used.normal().has(r.ID, r.Names) {
 			continue
 		}

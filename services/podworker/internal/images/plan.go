@@ -121,21 +121,10 @@ func outdated(records map[string]Record, p Policy, began, now time.Time) []Recor
 	return slices.DeleteFunc(unused(records), func(r Record) bool { return now.Sub(r.LastUsed) <= p.MaxAge })
 }
 
-// toFree lists images to remove to gain so many bytes: the longest unused first,
+// toFree lists the images that may be removed to gain space: the longest unused first,
 // and none younger than the minimal age.
-func toFree(records map[string]Record, p Policy, bytes int64, now time.Time) []Record {
-	var list []Record
-	for _, r := range unused(records) {
-		if bytes <= 0 {
-			break
-		}
-		if now.Sub(r.FirstSeen) < p.MinAge {
-			continue
-		}
-		list = append(list, r)
-		bytes -= r.Size
-	}
-	return list
+func toFree(records map[string]Record, p Policy, now time.Time) []Record {
+	return slices.DeleteFunc(unused(records), func(r Record) bool { return now.Sub(r.FirstSeen) < p.MinAge })
 }
 
 // Disk is the file system images lie on, in bytes.
