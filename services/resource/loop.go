@@ -89,6 +89,9 @@ func (l *loop) settle(ctx context.Context) error {
 		if err := l.tree.ensure(ctx, next); err != nil {
 			return err
 		}
+		if former == nil {
+			l.evictor.recall(next)
+		}
 		l.evictor.hurry()
 		l.renewed = l.evictor.now()
 	} else if at := l.evictor.now(); at.Sub(l.renewed).Abs() >= renewPeriod {

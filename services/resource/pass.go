@@ -15,6 +15,13 @@ import (
 // soon is when a pass that decided nothing is made again.
 const soon = time.Second
 
+// recall has the conditions of the life before count until the first pass of this one is
+// over, which asks the runtime and may wait for it: pods are admitted meanwhile.
+func (e *evictor) recall(now *settings) {
+	transition := now.conf.Kubelet.EvictionPressureTransitionPeriod.Duration
+	e.node.press(eviction.Lasting(e.history.Conditions, transition, e.now()))
+}
+
 // pass makes a pass if one is due, and carries out what it decides.
 func (e *evictor) pass(ctx context.Context, now *settings, at time.Time) {
 	hurried := e.hurried.Swap(false)

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/test/standin"
 )
 
@@ -58,6 +60,63 @@ func TestAConditionOutlivesARestart(t *testing.T) {
 	if under, _ := s.pressed(); under {
 		t.Error("it is back after a restart")
 	}
+}
+
+// TestAConditionCountsBeforeTheFirstPass: that pass waits for the runtime, and pods are admitted
+// meanwhile.
+func TestAConditionCountsBeforeTheFirstPass(t *testing.T) {
+	s := newStrained(t)
+	s.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.EvictionPressureTransitionPeriod = metav1.Duration{Duration: time.Minute}
+	})
+	s.answers()
+	s.memory("1024")
+	s.after(10 * time.Second)
+	s.Eventually("short of memory", func() bool { under, _ := s.pressed(); return under })
+	p := burstable("b", "1")
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{}
+	const refused = "rejected Evicted: The node had condition: [MemoryPressure]. "
+	if got := decision(s.admit(p, false)); got != refused {
+		t.Fatal(got)
+	}
+	for _, tc := range []struct {
+		down time.Duration
+		want string
+	}{{30 * time.Second, refused}, {time.Minute, "admitted "}} {
+		s.stop()
+		s.ahead.Add(int64(tc.down))
+		s.stalled(func() {
+			s.start(s.edit)
+			got := ""
+			s.Eventually("an answer", func() bool {
+				got = s.asked(p)
+				return got != "" && !strings.HasPrefix(got, "not yet")
+			})
+			if !strings.HasPrefix(got, tc.want) {
+				t.Errorf("after %s: %s", tc.down, got)
+			}
+		})
+	}
+}
+
+// stalled does something while the runtime does not say where its images are.
+func (s *strained) stalled(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
+// asked is the decision about a pod; empty for none.
+func (s *strained) asked(p *v1.Pod) string {
+	data, err := p.Marshal()
+	if err != nil {
+		s.Fatal(err)
+	}
+	resp, err := s.client.Admit(s.Context(), &resourcev1.AdmitRequest{Pod: data})
+	if err != nil {
+		return ""
+	}
+	return decision(resp)
 }
 
 // TestTheGraceOfASoftThresholdGoesOn over restarts: the pod goes when the node has been

@@ -4,6 +4,7 @@ package eviction
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -141,12 +142,24 @@ func conditions(in Input, crossed []kubeletconfig.Threshold) map[v1.NodeConditio
 			}
 			slices.Sort(why)
 			c.Crossed, c.Message = in.Now, strings.Join(slices.Compact(why), ", ")
-		case c.Under && in.Now.Sub(c.Crossed) >= in.Config.Transition:
+		case c.Under && c.over(in.Config.Transition, in.Now):
 			c = Condition{Since: in.Now, Crossed: c.Crossed}
 		}
 		next[name] = c
 	}
 	return next
+}
+
+// over reports whether a condition has outlived its transition period.
+func (c Condition) over(transition time.Duration, now time.Time) bool {
+	return now.Sub(c.Crossed) >= transition
+}
+
+// Lasting are the conditions of a life before whose transition period goes on.
+func Lasting(kept map[v1.NodeConditionType]Condition, transition time.Duration, now time.Time) map[v1.NodeConditionType]Condition {
+	lasting := maps.Clone(kept)
+	maps.DeleteFunc(lasting, func(_ v1.NodeConditionType, c Condition) bool { return c.over(transition, now) })
+	return lasting
 }
 
 // short says what was available of a resource, by the first threshold that is about it.
