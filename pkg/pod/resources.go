@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
@@ -23,6 +24,15 @@ const (
 	// MinQuota is the smallest cpu.cfs_quota_us, in microseconds.
 	MinQuota = 1000
 )
+
+// IsExtended reports whether a resource is an extended one, which alone plugins may offer:
+// domain/name, of no domain of Kubernetes (k8s.io/api/core/v1, ResourceName). Huge pages are
+// Kubernetes' own.
+func IsExtended(name v1.ResourceName) bool {
+	of := string(name)
+	return strings.Contains(of, "/") && !strings.Contains(of, v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(of, v1.DefaultResourceRequestsPrefix) && len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+of)) == 0
+}
 
 // Requests are a pod's effective requests: the larger of any init container (with the
 // sidecars started before it) and the sum of regular containers and sidecars; pod-level

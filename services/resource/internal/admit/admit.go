@@ -148,7 +148,7 @@ func wantsAppArmor(p *v1.Pod) bool {
 
 // fit: requests of the admitted pods and of this one stay within allocatable.
 // An extended resource the node does not have is no reason (it may be another
-// owner's), as with the kubelet.
+// owner's), as with the kubelet; huge pages of another size are.
 func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 	var short *Rejection
 	missing := func(name v1.ResourceName, requested, used, capacity int64) {
@@ -171,7 +171,7 @@ func fit(p *v1.Pod, admitted []*v1.Pod, node Node) *Rejection {
 	requests := pod.Requests(unclaimed(p))
 	for _, name := range inOrder(requests) {
 		want, has := requests[name], node.Allocatable[name]
-		if _, known := node.Allocatable[name]; !known || want.IsZero() {
+		if _, known := node.Allocatable[name]; !known && pod.IsExtended(name) || want.IsZero() {
 			continue
 		}
 		have := used[name]

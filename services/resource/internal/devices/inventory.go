@@ -4,11 +4,7 @@ package devices
 
 import (
 	"slices"
-	"strings"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Grace is how long a plugin may be away before its resource counts as gone (the kubelet's
@@ -85,10 +81,3 @@ func (r *Resource) Counts() (capacity, allocatable int) {
 
 // Inventory is all resources, by name. It is not changed once it was given away.
 type Inventory map[string]*Resource
-
-// IsExtended reports whether a name is one of an extended resource, which alone plugins
-// may offer: domain/name, of no domain of Kubernetes (k8s.io/api/core/v1, ResourceName).
-func IsExtended(name string) bool {
-	return strings.Contains(name, "/") && !strings.Contains(name, v1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(name, v1.DefaultResourceRequestsPrefix) && len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name)) == 0
-}

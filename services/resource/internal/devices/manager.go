@@ -12,8 +12,10 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/services/resource/internal/devices/checkpoint"
 )
@@ -102,7 +104,7 @@ func (m *Manager) set(name string, r *Resource) {
 // register connects to a plugin and follows its devices until it ends, or ctx does.
 func (m *Manager) register(ctx context.Context, name, socket string) error {
 	m.cfg.Registered(name)
-	if !IsExtended(name) {
+	if !pod.IsExtended(v1.ResourceName(name)) {
 		return fmt.Errorf("the ResourceName %q is invalid", quiet.Cut(name, 256))
 	}
 	p, err := connect(ctx, name, socket)

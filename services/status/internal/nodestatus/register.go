@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 const (
@@ -182,7 +184,7 @@ func Reconcile(existing *v1.Node, r Registration) *v1.Node {
 // withdraw leaves none of the extended resources.
 func withdraw(n *v1.Node) {
 	for name := range n.Status.Capacity {
-		if !extended(name) {
+		if !pod.IsExtended(name) {
 			continue
 		}
 		n.Status.Capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
@@ -190,12 +192,6 @@ func withdraw(n *v1.Node) {
 			n.Status.Allocatable[name] = *resource.NewQuantity(0, resource.DecimalSI)
 		}
 	}
-}
-
-// extended reports whether a resource is none of Kubernetes' own.
-func extended(name v1.ResourceName) bool {
-	domain, _, ok := strings.Cut(string(name), "/")
-	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 }
 
 // Patch is the strategic merge patch of the status subresource that makes one Node
