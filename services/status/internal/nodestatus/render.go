@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // Render is the status of the Node. What is not known is as in the old one, and so is
@@ -75,7 +77,7 @@ func capacity(in Input, out *v1.NodeStatus) {
 	maps.DeleteFunc(out.Allocatable, func(name v1.ResourceName, _ resource.Quantity) bool {
 		_, there := out.Capacity[name]
 		_, ours := r.Allocatable[name]
-		return extended(name) && !there && !ours
+		return pod.IsExtended(name) && !there && !ours
 	})
 	// Nothing is allocatable that there is not.
 	for name, q := range out.Allocatable {
