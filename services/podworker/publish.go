@@ -78,11 +78,13 @@ func (w *worker) announce(ctx context.Context, state *podworkerv1.PodState) erro
 
 func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodState {
 	f := &plan.Facts
+	desired, _ := w.l.in.desired(w.uid, w.spec.source)
+	sized, _ := w.pod()
 	state := &podworkerv1.PodState{
 		Uid: string(w.uid), Namespace: w.spec.identity.Namespace, Name: w.spec.identity.Name,
 		Lifecycle: lifecycles[f.State], Pod: w.spec.packed, Source: cmp.Or(w.spec.source, "runtime"),
 		StartedAt: wire.Time(f.StartedAt), Messages: w.terminationMessages(ctx),
-		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(w.uid, w.spec.source, f),
+		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(f, desired, sized),
 	}
 	if f.Admitted != nil {
 		state.AdmittedAt = wire.Time(f.Admitted.At)

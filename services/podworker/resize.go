@@ -3,20 +3,51 @@
 package podworker
 
 import (
-	"k8s.io/apimachinery/pkg/types"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
+	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
 // resizeState is how far a change of the pod's resources is; nil when there is
-// none. source is the one the pod is known to have.
-func (in *Inputs) resizeState(uid types.UID, source string, f *step.Facts) *podworkerv1.Resize {
-	item, ok := in.Allocations.Get(string(uid))
-	if !ok || f.State != step.Syncing || item.GetPending() == nil && item.GetAllocation() == item.GetSettled() {
+// none. Until resource has judged what the pod asks for, that is as the API server has it: a
+// pod that is taken over says all the time that its resize waits. sized is the pod with what
+// it is allocated.
+func (in *Inputs) resizeState(f *step.Facts, desired *step.Desired, sized *v1.Pod) *podworkerv1.Resize {
+	item, _ := in.Allocations.Get(string(sized.UID))
+	switch {
+	case f.State != step.Syncing && f.State != step.Pending:
 		return nil
+	case item.GetPending() != nil || item.GetAllocation() != item.GetSettled():
+		return resizeOf(item, desired, f)
+	case desired != nil && sized != desired.Pod:
+		return reportedResize(desired.Pod.Status.Conditions)
 	}
+	return nil
+}
+
+// reportedResize is what conditions tell of a resize.
+func reportedResize(conditions []v1.PodCondition) (state *podworkerv1.Resize) {
+	for _, c := range conditions {
+		if c.Status != v1.ConditionTrue || c.Type != v1.PodResizePending && c.Type != v1.PodResizeInProgress {
+			continue
+		}
+		if state == nil {
+			state = &podworkerv1.Resize{}
+		}
+		if c.Type == v1.PodResizePending {
+			state.PendingReason, state.PendingMessage, state.PendingGeneration = c.Reason, c.Message, c.ObservedGeneration
+			continue
+		}
+		state.InProgress, state.Error, state.Generation = true, c.Message, c.ObservedGeneration
+	}
+	return state
+}
+
+// resizeOf is how far resource's judgement and the containers are.
+func resizeOf(item *resourcev1.PodAllocation, desired *step.Desired, f *step.Facts) *podworkerv1.Resize {
 	state := &podworkerv1.Resize{
 		PendingReason: item.GetPending().GetReason(), PendingMessage: item.GetPending().GetMessage(),
 		PendingGeneration: item.GetPending().GetGeneration(),
@@ -24,8 +55,8 @@ func (in *Inputs) resizeState(uid types.UID, source string, f *step.Facts) *podw
 	}
 	// resource notes the generation that asked first. A later one that asks for the same gets the
 	// same answer, and status takes one without an answer for not judged yet.
-	if d, _ := in.desired(uid, source); state.PendingReason != "" && d != nil && d.Asks == item.GetAsked() {
-		state.PendingGeneration = max(state.PendingGeneration, d.Pod.Generation)
+	if state.PendingReason != "" && desired != nil && desired.Asks == item.GetAsked() {
+		state.PendingGeneration = max(state.PendingGeneration, desired.Pod.Generation)
 	}
 	if !state.InProgress {
 		return state

@@ -3,8 +3,11 @@
 package podworker
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/podworker/internal/journal"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
@@ -272,4 +276,120 @@ func TestAResizeOfBeforeIsPublished(t *testing.T) {
 	n.until("published with what it is allocated", func() bool {
 		return n.spec(p).Spec.Containers[0].Resources.Requests.Cpu().String() == "2"
 	})
+}
+
+// leave has another agent leave a pod that runs with one size and asks for another: nothing is
+// known of it but what the runtime and the API server have. Events are those of after.
+func (n *node) leave(has, asks *v1.Pod, conditions ...v1.PodCondition) {
+	n.t.Helper()
+	n.live()
+	n.desire(has)
+	n.until("up", func() bool { return n.running(has.Name) && n.settled(has.UID) })
+	n.die()
+	n.must(os.Remove(filepath.Join(n.dir, "state", journal.FileName)))
+	n.allocations.Delete(n.t.Context(), string(has.UID))
+	asks.Status = v1.PodStatus{Phase: v1.PodRunning, Conditions: conditions, ContainerStatuses: []v1.ContainerStatus{{
+		Name: "web", ContainerID: "containerd://" + n.rt.Container(has.Name, "web").GetId(), Resources: &has.Spec.Containers[0].Resources,
+	}}}
+	n.desire(asks)
+	n.mu.Lock()
+	n.admitted, n.events = nil, nil
+	n.mu.Unlock()
+}
+
+// TestADeferredResizeIsTakenOver: what the agent before did not allocate is not allocated by
+// the take-over. It is judged like any other, and the pod says all the time that it waits.
+func TestADeferredResizeIsTakenOver(t *testing.T) {
+	n := newNode(t)
+	asks := sized("a", "100", "32Mi", 2)
+	n.leave(sized("a", "1", "64Mi", 1), asks, v1.PodCondition{
+		Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: "as before", ObservedGeneration: 2,
+	})
+	n.full = true
+	answer := n.answer
+	one := func(p *v1.Pod) {
+		if cpu := p.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" {
+			t.Errorf("admitted with %s CPUs", cpu)
+		}
+	}
+	n.answer = func(p *v1.Pod, _ bool) *resourcev1.AdmitResponse {
+		one(p)
+		return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_NOT_YET, Message: "starting"}
+	}
+	deferred := func(message string) func() bool {
+		want := &podworkerv1.Resize{PendingReason: "Deferred", PendingMessage: message, PendingGeneration: 2}
+		return func() bool { return proto.Equal(n.state(asks.UID).GetResize(), want) }
+	}
+	n.live()
+	n.until("asked for admission", func() bool { return n.state(asks.UID) != nil && len(n.admissions()) > 0 })
+	if !deferred("as before")() {
+		t.Errorf("before it is admitted: %v", n.state(asks.UID).GetResize())
+	}
+	n.must(fault.Set("podworker.resize=1*error(not now)"))
+	t.Cleanup(func() { n.must(fault.Set("")) })
+	n.mu.Lock()
+	n.answer = func(p *v1.Pod, running bool) *resourcev1.AdmitResponse {
+		one(p)
+		return answer(p, running)
+	}
+	n.mu.Unlock()
+	n.clock.Step(time.Minute)
+	n.until("admitted", func() bool { return n.lifecycle(asks.UID, podworkerv1.Lifecycle_LIFECYCLE_SYNCING) })
+	n.until("the resize has failed", func() bool {
+		return n.state(asks.UID).GetWait().GetStep() == "resize" && n.state(asks.UID).GetWait().GetRetryAt() != nil
+	})
+	if !deferred("as before")() {
+		t.Errorf("before it is judged: %v", n.state(asks.UID).GetResize())
+	}
+	n.clock.Step(time.Minute)
+	n.until("judged", deferred("no room"))
+	n.until("settled", func() bool { return n.settled(asks.UID) })
+	if size := n.state(asks.UID).GetContainers()[0].GetSize(); size.GetCpuRequest() != 1000 || size.GetMemoryLimit() != 64<<20 {
+		t.Errorf("it is said to have %v", size)
+	}
+	if n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}) != 0 {
+		t.Error("something was changed")
+	}
+}
+
+// TestAnUnfinishedResizeIsTakenOver: the container gets what it did not get from the agent before.
+func TestAnUnfinishedResizeIsTakenOver(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	asks := sized("a", "2", "128Mi", 2)
+	n.leave(sized("a", "1", "64Mi", 1), asks, v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: 2})
+	before := n.rt.Container("a", "web").GetId()
+	n.live()
+	n.resized(asks, 1)
+	if shares, memory := n.has("a"); shares != 2048 || memory != 128<<20 || n.rt.Container("a", "web").GetId() != before {
+		t.Errorf("shares %d, memory %d", shares, memory)
+	}
+	n.until("told", func() bool { return n.heard("ResizeCompleted") })
+}
+
+// TestALimitIsNotLoweredBelowWhatIsUsedByAContainerOfUnknownSize: the agent before had not
+// lowered it, and says nothing of that.
+func TestALimitIsNotLoweredBelowWhatIsUsedByAContainerOfUnknownSize(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	asks := sized("a", "1", "1", 2)
+	n.leave(sized("a", "1", "64Mi", 1), asks)
+	asks.Status = v1.PodStatus{}
+	n.desire(asks)
+	sizes, err := pod.Sizes(asks).Marshal()
+	n.must(err)
+	answer := n.answer
+	n.answer = func(p *v1.Pod, running bool) *resourcev1.AdmitResponse {
+		n.set(n.allocations.Set(t.Context(), string(p.UID), &resourcev1.PodAllocation{ // as resource has it for the sake of the cgroup
+			Uid: string(p.UID), Sizes: sizes, Asked: pod.SizesID(asks), Allocation: 1, Generation: 2,
+		}))
+		return answer(p, running)
+	}
+	n.live()
+	n.until("said", func() bool {
+		return strings.HasPrefix(n.state(asks.UID).GetResize().GetError(), `cannot decrease memory limits: attempting to set container "web" memory limit (1) below current usage (`)
+	})
+	if n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}) != 0 {
+		t.Error("something was changed")
+	}
 }

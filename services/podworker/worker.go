@@ -90,14 +90,19 @@ func (w *worker) accept(d *step.Desired) {
 
 // allocated is the pod with the resources it is allocated: as resource says, or while
 // resource does not say it, those of the specification accepted last. A pod that was not
-// admitted has what it asks for.
+// admitted has what it asks for, unless the agent before this one left it with others: what
+// it did not allocate is judged as any resize, once the pod is admitted with what it has.
 func (w *worker) allocated(d *step.Desired, item *resourcev1.PodAllocation) *step.Desired {
 	sizes, err := item.GetSizes(), error(nil)
 	if len(sizes) == 0 {
-		if w.facts.Admitted == nil || w.spec.accepted == nil {
+		had := pod.ReportedSizes(d.Pod)
+		if w.facts.Admitted != nil && w.spec.accepted != nil {
+			had = pod.Sizes(w.spec.accepted)
+		}
+		if had == nil {
 			return d
 		}
-		sizes, err = pod.Sizes(w.spec.accepted).Marshal()
+		sizes, err = had.Marshal()
 	}
 	sized := d
 	if err == nil {
