@@ -330,7 +330,7 @@ func (a *admission) act(ctx context.Context, h *held, p *v1.Pod, now *settings, 
 	}
 	if !before {
 		if !h.stored {
-			if err := a.ledger.put(h, h.allocation); err != nil {
+			if err := a.ledger.put(h, a.tree.adopted(h, now, running)); err != nil {
 				a.ledger.forget(h.uid())
 				return nil, err
 			}

@@ -3,6 +3,7 @@
 package resource_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -308,4 +309,75 @@ func TestAnUpdateNeedsFeaturesOfTheNode(t *testing.T) {
 		t.Error(got)
 	}
 	measure.Expect(t, r.kit.Metrics, map[string]float64{`kubelet_admission_rejections_total{reason="PodFeatureUnsupported"}`: 1})
+}
+
+// TestARunningPodKeepsTheMemoryOfItsCgroup: the agent before had not lowered the limit yet, for
+// the memory was in use. It is lowered when podworker says that the containers have it, and
+// not by a restart before that.
+func TestARunningPodKeepsTheMemoryOfItsCgroup(t *testing.T) {
+	for had, want := range map[string]string{"512Mi": "536870912", "": ""} {
+		t.Run("it has "+had, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.settle()
+			made := burstable("u", "1")
+			if had != "" {
+				made = sized("u", "1", had, 1)
+			}
+			r.admit(made, false) // stands for what the agent before made
+			before := r.memoryLimit("u")
+			if want != "" && before != want {
+				t.Fatalf("memory %s", before)
+			}
+			r.stop()
+			if err := os.RemoveAll(r.Paths.StateOf("resource")); err != nil {
+				t.Fatal(err)
+			}
+			r.start(nil)
+			r.Eventually("nothing is known", func() bool { _, ok := r.pods.Get("u"); return !ok && r.pods.Complete() })
+			small := sized("u", "1", "32Mi", 2)
+			r.Eventually("admitted", func() bool { return strings.HasPrefix(decision(r.admit(small, true)), "admitted") })
+			unfinished := func() {
+				t.Helper()
+				got := r.item("u", func(a *resourcev1.PodAllocation) bool { return a.GetAllocation() == 1 })
+				if got.GetSettled() != 0 || got.GetGeneration() != 2 || got.GetMemoryLimit() <= 32<<20 || got.GetAsked() != pod.SizesID(small) {
+					t.Errorf("%v", got)
+				}
+				if now := r.memoryLimit("u"); now != before {
+					t.Errorf("memory %s, was %s", now, before)
+				}
+			}
+			unfinished()
+			r.stop()
+			was, _, _, _ := r.node.State()
+			r.start(nil)
+			r.Eventually("another life", func() bool { now, complete, _, _ := r.node.State(); return now.Epoch != was.Epoch && complete })
+			unfinished()
+			r.settleResize("u", 1)
+			if r.memoryLimit("u") != "33554432" {
+				t.Errorf("settled: memory %s", r.memoryLimit("u"))
+			}
+		})
+	}
+}
+
+// TestARunningPodWithItsOwnCgroupIsSettled: nothing is outstanding where the cgroup is as this
+// service would make it.
+func TestARunningPodWithItsOwnCgroupIsSettled(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	for _, p := range []*v1.Pod{sized("u", "1", "64Mi", 1), burstable("open", "1")} {
+		r.admit(p, false)
+	}
+	r.stop()
+	if err := os.RemoveAll(r.Paths.StateOf("resource")); err != nil {
+		t.Fatal(err)
+	}
+	r.start(nil)
+	r.Eventually("nothing is known", func() bool { _, ok := r.pods.Get("u"); return !ok && r.pods.Complete() })
+	for _, p := range []*v1.Pod{sized("u", "1", "64Mi", 1), burstable("open", "1"), sized("new", "1", "64Mi", 1)} {
+		r.Eventually("admitted", func() bool { return strings.HasPrefix(decision(r.admit(p, true)), "admitted") })
+		if got := r.item(string(p.UID), func(*resourcev1.PodAllocation) bool { return true }); got.GetAllocation() != 0 {
+			t.Errorf("%v", got)
+		}
+	}
 }

@@ -4,6 +4,8 @@ package resource
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,6 +29,8 @@ type Cgroups interface {
 	// Set changes a cgroup that is there.
 	Set(name pod.CgroupName, values cgroup.Values) error
 	MemoryUsage(name pod.CgroupName) (int64, error)
+	// MemoryLimit is the largest number, or nearly, where there is none.
+	MemoryLimit(name pod.CgroupName) (int64, error)
 	// Pods that have a cgroup right below a parent.
 	Pods(parent pod.CgroupName) ([]types.UID, error)
 }
@@ -66,6 +70,27 @@ func (t *tree) ensurePod(h *held, now *settings) error {
 		values.CgroupResources = resize.Room(*h.Room, values.CgroupResources)
 	}
 	return t.of(h.Driver).Ensure(h.Cgroup, values)
+}
+
+// adopted is the allocation of a pod that is new here. Where one that runs has a cgroup with a
+// higher limit of memory than it is to have, it begins with a resize that is not carried out,
+// and the cgroup keeps its limit: what uses the memory would be killed. podworker has
+// containers and cgroup follow as far as what they use allows.
+func (t *tree) adopted(h *held, now *settings, running bool) allocation {
+	next := h.allocation
+	if !running || len(h.Cgroup) == 0 {
+		return next
+	}
+	room := now.values(h.pod, h.chosen).CgroupResources
+	has, err := t.of(h.Driver).MemoryLimit(h.Cgroup)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.ledger.log.Error("limit of a running pod not read", "uid", h.uid(), "error", err.Error())
+	}
+	if err == nil && room.Memory != nil && *room.Memory > 0 && has > *room.Memory {
+		room.Memory = &has
+		next.Allocation, next.Allocated, next.Room = 1, h.pod.Generation, &room
+	}
+	return next
 }
 
 // Ender kills what is left in the cgroup of a pod, where the kernel does not do that

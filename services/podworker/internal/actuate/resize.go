@@ -157,7 +157,7 @@ func (a *Actuator) resizeSandbox(ctx context.Context, cfg *kubeletconfig.Config,
 func (a *Actuator) shrinkable(ctx context.Context, spec ResizeSpec) error {
 	limits := map[string]int64{}
 	for _, c := range spec.Changes {
-		if c.From != nil && c.To.MemoryLimit != 0 && (c.From.MemoryLimit == 0 || c.To.MemoryLimit < c.From.MemoryLimit) {
+		if c.To.MemoryLimit != 0 && (c.From == nil || c.From.MemoryLimit == 0 || c.To.MemoryLimit < c.From.MemoryLimit) {
 			limits[c.ID] = c.To.MemoryLimit
 		}
 	}

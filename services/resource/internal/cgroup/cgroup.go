@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,19 +123,34 @@ func (t Tree) Set(name pod.CgroupName, values Values) error {
 
 // MemoryUsage is what a cgroup uses of memory, in bytes.
 func (t Tree) MemoryUsage(name pod.CgroupName) (int64, error) {
+	return t.memory(name, "memory.usage_in_bytes", "memory.current")
+}
+
+// MemoryLimit is what a cgroup may use of memory, in bytes. Where it has no limit, that is
+// more than any machine has.
+func (t Tree) MemoryLimit(name pod.CgroupName) (int64, error) {
+	return t.memory(name, "memory.limit_in_bytes", "memory.max")
+}
+
+// memory reads a file of the memory controller, as it is called on version 1 or 2.
+func (t Tree) memory(name pod.CgroupName, one, two string) (int64, error) {
 	m, err := t.manager(name, Values{})
 	if err != nil {
 		return 0, fmt.Errorf("cgroup %s: %w", name.Path(t.Driver), err)
 	}
-	file := filepath.Join(m.Path("memory"), "memory.usage_in_bytes")
+	file := filepath.Join(m.Path("memory"), one)
 	if cgroups.IsCgroup2UnifiedMode() {
-		file = filepath.Join(m.Path(""), "memory.current")
+		file = filepath.Join(m.Path(""), two)
 	}
-	text, err := os.ReadFile(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	text := strings.TrimSpace(string(data))
+	if text == "max" {
+		return math.MaxInt64, nil
+	}
+	return strconv.ParseInt(text, 10, 64)
 }
 
 // BusyError is why a cgroup is not removed: it holds processes.
