@@ -12,9 +12,9 @@ import (
 )
 
 // resultsOld is how many commits of the product may lie between a file of results and
-// HEAD. A file that is older says little of the program that ships: make it again (each
-// names its make target), or take it out.
-const resultsOld = 200
+// HEAD, a few days' worth where each fault has its own. A file that is older says little of
+// the program that ships: make it again (each names its make target), or take it out.
+const resultsOld = 300
 
 // resultsHead is what harness.Lab.Header writes. Files of before it say that the
 // machine was not recorded.
