@@ -24,6 +24,7 @@ func TestNormalizer(t *testing.T) {
 		"crash_ns(6ba7b810-9dad-11d1-80b4-00c04fd430c8)":                   "crash_ns(UID)",
 		"pod6ba7b810_9dad_11d1_80b4_00c04fd430c8.slice":                    "podUID.slice",
 		"containerd://" + strings.Repeat("0a", 32):                         "containerd://ID",
+		"containerd://ab41235c" + strings.Repeat("0a", 28):                 "containerd://ID",
 		"hello@sha256:" + strings.Repeat("0a", 32):                         "hello@sha256:" + strings.Repeat("0a", 32),
 		"pod" + strings.Repeat("0a", 16):                                   "podUID",
 		"/pod/" + strings.Repeat("0a", 16):                                 "/pod/UID",

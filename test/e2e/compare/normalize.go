@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +15,26 @@ type Normalizer struct {
 	literals []literal
 }
 
-type literal struct{ text, placeholder string }
+type literal struct {
+	text, placeholder string
+	// number finds a text of digits alone where it is a number, and not a part of an ID.
+	number *regexp.Regexp
+}
+
+func newLiteral(text, placeholder string) literal {
+	l := literal{text: text, placeholder: placeholder}
+	if _, err := strconv.Atoi(text); err == nil {
+		l.number = regexp.MustCompile(`\b` + text + `\b`)
+	}
+	return l
+}
+
+func (l literal) replace(s string) string {
+	if l.number != nil {
+		return l.number.ReplaceAllString(s, l.placeholder)
+	}
+	return strings.ReplaceAll(s, l.text, l.placeholder)
+}
 
 // NewNormalizer replaces the keys of a map by their values, longer keys first,
 // and whatever looks like an id, a time, a duration or an address.
@@ -22,7 +42,7 @@ func NewNormalizer(names map[string]string) *Normalizer {
 	n := &Normalizer{}
 	for text, placeholder := range names {
 		if text != "" {
-			n.literals = append(n.literals, literal{text, placeholder})
+			n.literals = append(n.literals, newLiteral(text, placeholder))
 		}
 	}
 	slices.SortFunc(n.literals, func(a, b literal) int {
@@ -71,7 +91,7 @@ func (n *Normalizer) Number(s string) string {
 // Text returns s with everything that must differ replaced.
 func (n *Normalizer) Text(s string) string {
 	for _, l := range n.literals {
-		s = strings.ReplaceAll(s, l.text, l.placeholder)
+		s = l.replace(s)
 	}
 	s = hash.ReplaceAllStringFunc(s, func(found string) string {
 		if strings.HasPrefix(found, "sha256:") {

@@ -129,7 +129,7 @@ func (m *Manager) Reap(ctx context.Context, volume string) error {
 	}
 	d, err := m.cfg.Drivers.get(s.Driver)
 	if err != nil {
-		return nil //nolint:nilerr // when it is back, it is reaped
+		return nil // when it is back, it is reaped
 	}
 	return m.unstage(ctx, d, volume)
 }
