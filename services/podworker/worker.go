@@ -95,9 +95,11 @@ func (w *worker) accept(d *step.Desired) {
 func (w *worker) allocated(d *step.Desired, item *resourcev1.PodAllocation) *step.Desired {
 	sizes, err := item.GetSizes(), error(nil)
 	if len(sizes) == 0 {
-		had := pod.ReportedSizes(d.Pod)
+		var had *v1.PodSpec
 		if w.facts.Admitted != nil && w.spec.accepted != nil {
 			had = pod.Sizes(w.spec.accepted)
+		} else {
+			had = pod.ReportedSizes(d.Pod)
 		}
 		if had == nil {
 			return d

@@ -532,7 +532,7 @@ func TestAVolumeIsInUseWhileItMayBeStaged(t *testing.T) {
 	s.Eventually("the volumes are told to be in use", func() bool { return slices.Equal(inUse(), []string{one, two}) })
 	s.Eventually("the next one is set up", func() bool { return s.volume("u", "hang").GetStep() == "set up kubernetes.io/host-path" })
 	s.withdraw("u")
-	s.withdraw("v") // whose removal says anew what is in use
+	s.withdraw("v") // its removal publishes the volumes in use again
 	s.gone("v")
 	s.Eventually("its volume is free", func() bool { return !slices.Contains(inUse(), two) })
 	if !slices.Equal(inUse(), []string{one}) {

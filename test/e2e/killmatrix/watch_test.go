@@ -37,7 +37,7 @@ type witness struct {
 	mu       sync.Mutex
 	pods     map[string]*corev1.Pod // by name, as the API server told last
 	gone     map[string]time.Time   // when, by name
-	steady   map[string]bool        // pods that nobody touches, once they are as they stay
+	steady   map[string]bool        // pods that the test leaves alone, from when they have reached their state
 	node     *corev1.Node
 	census   judge.Census
 	told     map[string]int // Events of the API by reason

@@ -57,7 +57,8 @@ type Facts struct {
 	// Updated is the allocation that containers were given last, until resource
 	// knows.
 	Updated uint64 `json:"updated,omitempty"`
-	// Departing is since when nobody lists the pod and what is left of it is removed.
+	// Departing is when the removal of the pod's containers and sandboxes began: no source of
+	// pods listed it any more. Zero before that.
 	Departing time.Time `json:"departing,omitzero"`
 
 	Memory `json:"-"`

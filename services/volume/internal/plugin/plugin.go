@@ -147,7 +147,8 @@ type Made struct {
 	Path string
 	// Relabel reports whether the runtime labels its files on a node with SELinux.
 	Relabel bool
-	// Unmeasured reports whether how full it is, is nobody's: files of the node.
+	// Unmeasured: usage and capacity are not measured, for the files are the node's and not
+	// the pod's (a hostPath).
 	Unmeasured bool
 	// Refresh is when to make sure of it again; zero for when something changes.
 	Refresh time.Time

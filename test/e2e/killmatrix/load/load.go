@@ -47,7 +47,7 @@ type Load struct {
 	mu       sync.Mutex
 	last     map[string]*corev1.Pod // by name, as the API server told last
 	gone     map[string]bool
-	steady   map[string]bool // pods that nobody touches, once they are as they stay
+	steady   map[string]bool // pods that the test leaves alone, from when they have reached their state
 	findings []judge.Finding // since the last look
 	news     chan struct{}   // closed at the next news
 	lastKill time.Time
