@@ -65,7 +65,7 @@ func profileCommand() *cobra.Command {
 const mostOfProfile = 256 << 20
 
 // fetch writes what a service answers to a file, and returns its size. An answer that is not
-// whole, or that is larger than most, leaves no file.
+// whole, or that is larger than most, leaves no file. A file that is a device or a pipe stays.
 func fetch(ctx context.Context, socket, path, file string, most int64) (int64, error) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -92,7 +92,17 @@ func fetch(ctx context.Context, socket, path, file string, most int64) (int64, e
 		err = fmt.Errorf("%s: the answer is larger than %d bytes", path, most)
 	}
 	if err != nil {
-		return 0, errors.Join(err, os.Remove(file))
+		return 0, errors.Join(err, removeFile(file))
 	}
 	return size, nil
+}
+
+// removeFile removes what was written, which is not what a device or a pipe is: of
+// /dev/null, there is nothing to remove.
+func removeFile(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	return os.Remove(path)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // TestFetchIsBounded: a profile is written whole, and a service that sends without end, or
-// breaks off, leaves nothing on the disk.
+// breaks off, leaves nothing on the disk. A device that it is written to stays.
 func TestFetchIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "debug.sock"), filepath.Join(dir, "profile")
@@ -37,6 +37,10 @@ func TestFetchIsBounded(t *testing.T) {
 	})}
 	go server.Serve(l)                       //nolint:errcheck // ends with the test
 	t.Cleanup(func() { _ = server.Close() }) // with its socket
+	null := filepath.Join(dir, "null")
+	if err := os.Symlink(os.DevNull, null); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ path, wrong string }{
 		{"/whole", ""},
 		{"/endless", "larger than 100 bytes"},
@@ -58,6 +62,12 @@ func TestFetchIsBounded(t *testing.T) {
 		}
 		if _, err := os.Stat(file); !os.IsNotExist(err) {
 			t.Errorf("%s leaves a file: %v", c.path, err)
+		}
+		if _, err := fetch(t.Context(), socket, c.path, null, 100); err == nil || !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s into %s: %v, want %s", c.path, os.DevNull, err, c.wrong)
+		}
+		if _, err := os.Lstat(null); err != nil {
+			t.Errorf("%s removes a device: %v", c.path, err)
 		}
 	}
 }
