@@ -157,7 +157,8 @@ func TestAMemoryLimitBelowWhatIsUsedWaits(t *testing.T) {
 	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
 	n.desire(sized("a", "1", "1", 2))
 	n.until("said", func() bool {
-		return strings.HasPrefix(n.state(p.UID).GetResize().GetError(), `cannot decrease memory limits: attempting to set container "web" memory limit (1) below current usage (`)
+		return strings.HasPrefix(n.state(p.UID).GetResize().GetError(), "cannot decrease memory limits: [attempting to set pod memory limit (1) below current usage (1048576), "+
+			`attempting to set container "web" memory limit (1) below current usage (`)
 	})
 	if r := n.state(p.UID).GetResize(); !r.GetInProgress() || r.GetGeneration() != 2 {
 		t.Errorf("%v", r)
@@ -168,6 +169,35 @@ func TestAMemoryLimitBelowWhatIsUsedWaits(t *testing.T) {
 	if _, memory := n.has("a"); memory != 32<<20 {
 		t.Errorf("memory %d", memory)
 	}
+}
+
+// TestANewMemoryLimitOfThePodBelowWhatIsUsedWaits, as a lower one does: what its containers
+// use together is more.
+func TestANewMemoryLimitOfThePodBelowWhatIsUsedWaits(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.live()
+	level := func(limit string, generation int64) *v1.Pod {
+		p := web("a")
+		p.Generation = generation
+		second := *p.Spec.Containers[0].DeepCopy()
+		second.Name = "second"
+		p.Spec.Containers = append(p.Spec.Containers, second)
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("1")}}
+		if limit != "" {
+			p.Spec.Resources.Limits = v1.ResourceList{"memory": resource.MustParse(limit)}
+		}
+		return p
+	}
+	p := level("", 1)
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+	n.desire(level("1500Ki", 2))
+	n.until("said", func() bool {
+		return n.state(p.UID).GetResize().GetError() == "cannot decrease memory limits: attempting to set pod memory limit (1536000) below current usage (2097152)"
+	})
+	n.desire(level("1Ti", 3))
+	n.resized(p, 2)
 }
 
 // TestKillAnywhereWhileResizing kills podworker at every point of a resize and
@@ -387,7 +417,8 @@ func TestALimitIsNotLoweredBelowWhatIsUsedByAContainerOfUnknownSize(t *testing.T
 	}
 	n.live()
 	n.until("said", func() bool {
-		return strings.HasPrefix(n.state(asks.UID).GetResize().GetError(), `cannot decrease memory limits: attempting to set container "web" memory limit (1) below current usage (`)
+		return strings.HasPrefix(n.state(asks.UID).GetResize().GetError(), "cannot decrease memory limits: [attempting to set pod memory limit (1) below current usage (1048576), "+
+			`attempting to set container "web" memory limit (1) below current usage (`)
 	})
 	if n.rt.Count(fakecri.Match{Method: "UpdateContainerResources"}) != 0 {
 		t.Error("something was changed")

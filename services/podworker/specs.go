@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
@@ -164,7 +165,9 @@ func (s *specs) resize(a step.Action) actuate.ResizeSpec {
 		spec.Sandbox = s.sandbox(0)
 	}
 	item, _ := s.in.Allocations.Get(string(s.uid))
-	spec.MemoryLimit = item.GetMemoryLimit()
+	if item.GetAllocation() > item.GetSettled() {
+		spec.MemoryLimit = ptr.To(item.GetMemoryLimit())
+	}
 	for _, c := range a.Changes {
 		spec.Changes = append(spec.Changes, actuate.SizeChange{Container: c.Container, ID: c.ID, From: c.From, To: c.To, Allocation: s.allocation(c.Container)})
 	}

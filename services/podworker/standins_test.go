@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
@@ -67,6 +68,11 @@ func (r resourceStandIn) Admit(ctx context.Context, req *resourcev1.AdmitRequest
 	return resp, nil
 }
 
+// memoryLimit of a pod's cgroup; 0 for none.
+func memoryLimit(p *v1.Pod) int64 {
+	return ptr.Deref(pod.PodCgroupResources(p, true, pod.DefaultQuotaPeriod).Memory, 0)
+}
+
 // Resize allocates what is asked for, unless the node has no room.
 func (r resourceStandIn) Resize(ctx context.Context, req *resourcev1.ResizeRequest, _ ...grpc.CallOption) (*resourcev1.ResizeResponse, error) {
 	p := &v1.Pod{}
@@ -89,6 +95,14 @@ func (r resourceStandIn) Resize(ctx context.Context, req *resourcev1.ResizeReque
 		if err != nil {
 			return nil, err
 		}
+		former := &v1.PodSpec{}
+		if err := former.Unmarshal(item.GetSizes()); err != nil {
+			return nil, err
+		}
+		has, asked := memoryLimit(pod.WithSizes(p, former)), memoryLimit(p)
+		if item.MemoryLimit = max(has, asked); has == 0 || asked == 0 {
+			item.MemoryLimit = 0
+		}
 		item.Sizes, item.Generation = sizes, p.Generation
 		item.Allocation++
 	}
@@ -103,7 +117,7 @@ func (r resourceStandIn) Settle(ctx context.Context, req *resourcev1.SettleReque
 		return &resourcev1.SettleResponse{Revision: revision.Proto()}, nil
 	}
 	item = proto.CloneOf(item)
-	item.Settled = req.GetAllocation()
+	item.Settled, item.MemoryLimit = req.GetAllocation(), 0
 	revision, err := r.n.allocations.Set(ctx, req.GetUid(), item)
 	return &resourcev1.SettleResponse{Revision: revision.Proto()}, err
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -25,8 +26,9 @@ type ResizeSpec struct {
 	// Sandbox as it was made, with the pod as it is allocated now.
 	Sandbox   SandboxSpec
 	SandboxID string
-	// MemoryLimit is what the pod's cgroup has, in bytes; 0 for none.
-	MemoryLimit int64
+	// MemoryLimit is what the pod's cgroup has until the allocation is settled, in bytes, and
+	// 0 for none; nil where the cgroup has what is allocated.
+	MemoryLimit *int64
 	Changes     []SizeChange
 }
 
@@ -152,6 +154,16 @@ func (a *Actuator) resizeSandbox(ctx context.Context, cfg *kubeletconfig.Config,
 	return err
 }
 
+// lowered is the memory limit that the pod's cgroup is to have, where it is lower than the
+// one it has, or where it has none; 0 where there is none to compare with what is used.
+func (s *ResizeSpec) lowered() int64 {
+	limit := ptr.Deref(pod.PodCgroupResources(s.Sandbox.Pod, true, pod.DefaultQuotaPeriod).Memory, 0)
+	if limit <= 0 || s.MemoryLimit == nil || *s.MemoryLimit > 0 && limit >= *s.MemoryLimit {
+		return 0
+	}
+	return limit
+}
+
 // shrinkable finds, as far as can be told beforehand, whether memory limits are
 // about to fall below what is used: the kernel would kill for it.
 func (a *Actuator) shrinkable(ctx context.Context, spec ResizeSpec) error {
@@ -161,11 +173,8 @@ func (a *Actuator) shrinkable(ctx context.Context, spec ResizeSpec) error {
 			limits[c.ID] = c.To.MemoryLimit
 		}
 	}
-	whole := pod.PodCgroupResources(spec.Sandbox.Pod, true, pod.DefaultQuotaPeriod).Memory
-	if whole != nil && (*whole <= 0 || spec.MemoryLimit > 0 && *whole >= spec.MemoryLimit) {
-		whole = nil
-	}
-	if len(limits) == 0 && (whole == nil || spec.MemoryLimit == 0) {
+	whole := spec.lowered()
+	if len(limits) == 0 && whole == 0 {
 		return nil
 	}
 	resp, err := a.deps.Runtime.PodSandboxStats(ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: spec.SandboxID})
@@ -174,13 +183,13 @@ func (a *Actuator) shrinkable(ctx context.Context, spec ResizeSpec) error {
 	}
 	var errs []error
 	linux := resp.GetStats().GetLinux()
-	if whole != nil && spec.MemoryLimit > 0 {
+	if whole > 0 {
 		used := linux.GetMemory().GetUsageBytes()
 		switch {
 		case used == nil:
 			errs = append(errs, fmt.Errorf("missing pod memory usage"))
-		case used.GetValue() >= uint64(*whole):
-			errs = append(errs, fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", *whole, used.GetValue()))
+		case used.GetValue() >= uint64(whole):
+			errs = append(errs, fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", whole, used.GetValue()))
 		}
 	}
 	for _, c := range linux.GetContainers() {
