@@ -83,7 +83,7 @@ type evicting struct {
 	At          time.Time         `json:"at"`
 }
 
-// held is an allocation in memory. But for stored, busy and left, which belong to the
+// held is an allocation in memory. But for stored, busy, order and left, which belong to the
 // pod's turn, it is guarded by ledger.mu and written in the pod's turn.
 type held struct {
 	allocation
@@ -93,10 +93,11 @@ type held struct {
 	err    string             // what holds the release up
 	// inactive: podworker said so of the pod when it asked for another. It is not kept.
 	inactive bool
-	// busy: the cgroup held processes when it was to be removed; left is the event about
-	// them.
-	busy bool
-	left string
+	// busy: the cgroup held processes when it was to be removed; order is the one to kill them,
+	// and left the event about them.
+	busy  bool
+	order *order
+	left  string
 	// wish is the pod with what it asks for in vain, so far; blocked is why its
 	// cgroup has no room for its allocation.
 	wish    *v1.Pod

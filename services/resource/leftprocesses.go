@@ -40,8 +40,6 @@ func (s supervisor) EndPod(ctx context.Context, uid string) error {
 	if _, err := os.Stat(s.socket); err != nil {
 		return rpc.Unavailable.Errorf("no supervisor is there to kill them: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
 	_, err := s.client.EndPod(ctx, &supervisorv1.EndPodRequest{PodUid: uid})
 	return err
 }
@@ -51,6 +49,15 @@ func (s supervisor) EndPod(ctx context.Context, uid string) error {
 // it removes a pod's cgroup; the first time they may be about to end. Callers hold the
 // pod's turn.
 func (t *tree) remove(ctx context.Context, now *settings, h *held) error {
+	if o := h.order; o != nil {
+		select {
+		case <-o.done:
+			h.order = nil
+			return t.killed(ctx, now, h, o.left, o.err)
+		default:
+			return o.left
+		}
+	}
 	cgroups := t.of(h.Driver)
 	err := cgroups.Remove(h.Cgroup)
 	var busy *cgroup.BusyError
@@ -63,14 +70,41 @@ func (t *tree) remove(ctx context.Context, now *settings, h *held) error {
 	}
 	done, killErr := cgroups.Kill(h.Cgroup)
 	if !done && killErr == nil {
-		killErr = t.ender.EndPod(ctx, h.uid())
+		h.order = t.order(ctx, h.uid(), err)
+		return err
 	}
-	if killErr != nil {
-		t.reportLeft(ctx, now, h, fmt.Sprintf("error killing pod: %v, which cannot be killed: %v", err, killErr))
-		return fmt.Errorf("%w: %w", err, killErr)
+	return t.killed(ctx, now, h, err, killErr)
+}
+
+// order is one to the [Ender]. done is closed at its end, after err was written.
+type order struct {
+	left error // what the pod's cgroup held
+	done chan struct{}
+	err  error
+}
+
+// order has the Ender kill what a pod has left. Nothing waits for it, as one that hangs is
+// to hold up no other pod; the loop is woken at its end.
+func (t *tree) order(ctx context.Context, uid string, left error) *order {
+	o := &order{left: left, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	go func() {
+		defer cancel()
+		o.err = t.ender.EndPod(ctx, uid)
+		close(o.done)
+		t.wake.Send()
+	}()
+	return o
+}
+
+// killed removes a pod's cgroup once what was left in it was killed, or tells why it was not.
+func (t *tree) killed(ctx context.Context, now *settings, h *held, left, err error) error {
+	if err != nil {
+		t.reportLeft(ctx, now, h, fmt.Sprintf("error killing pod: %v, which cannot be killed: %v", left, err))
+		return fmt.Errorf("%w: %w", left, err)
 	}
-	t.reportLeft(ctx, now, h, fmt.Sprintf("error killing pod: %v, which no container owned; they were killed", err))
-	return cgroups.Remove(h.Cgroup)
+	t.reportLeft(ctx, now, h, fmt.Sprintf("error killing pod: %v, which no container owned; they were killed", left))
+	return t.of(h.Driver).Remove(h.Cgroup)
 }
 
 // reportLeft emits an event about what a pod has left, once: about the pod or, where

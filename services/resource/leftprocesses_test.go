@@ -22,13 +22,23 @@ import (
 	"github.com/sextant-node/sextant/test/cgrouptest"
 )
 
-// killer does what the supervisor does, unless it is told to fail.
+// killer does what the supervisor does, unless it is told to fail, or to hang.
 type killer struct {
 	root   string
 	broken atomic.Bool
+	hang   chan struct{} // until it is closed; nil for not at all
+	hung   atomic.Int32  // orders that hang
 }
 
-func (k *killer) EndPod(_ context.Context, uid string) error {
+func (k *killer) EndPod(ctx context.Context, uid string) error {
+	if k.hang != nil {
+		k.hung.Add(1)
+		select {
+		case <-k.hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if k.broken.Load() {
 		return errors.New("it is asleep")
 	}
@@ -120,6 +130,35 @@ func TestWhatCannotBeKilled(t *testing.T) {
 	if times := said(); times != 1 {
 		t.Errorf("said %d times", times)
 	}
+}
+
+// TestASupervisorThatHangs holds up the pods whose processes it is to kill at the same
+// time, and nothing else.
+func TestASupervisorThatHangs(t *testing.T) {
+	k := &killer{hang: make(chan struct{})}
+	r := newRig(t, func(d *resource.Deps) {
+		d.Ender = k
+		d.Cgroups = func(driver pod.CgroupDriver) resource.Cgroups { return versionOne{cgroup.Tree{Driver: driver}} }
+	})
+	k.root = r.cgroup[0]
+	r.settle()
+	for _, uid := range []string{"a", "b"} {
+		r.admit(burstable(uid, "1"), false)
+		cgrouptest.Occupy(t, r.kubepods("burstable", "pod"+uid))
+		r.release(uid)
+	}
+	r.Eventually("an order for each", func() bool { return k.hung.Load() == 2 })
+	r.configure(func(c *kubeletconfig.Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "3"} })
+	r.Eventually("another configuration", func() bool {
+		item, _ := r.node.Get("node")
+		return item.GetAllocatable()["cpu"] == "1"
+	})
+	close(k.hang)
+	r.Eventually("released", func() bool {
+		_, a := r.pods.Get("a")
+		_, b := r.pods.Get("b")
+		return !a && !b
+	})
 }
 
 // TestACgroupOfNothingHeld: the runtime has made the cgroup of a pod that was released,

@@ -128,7 +128,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	known := &known{path: map[string]bool{}}
 	tree := &tree{
 		of:     func(d pod.CgroupDriver) Cgroups { return timed{deps.Cgroups(d), d, metrics, now, known} },
-		ledger: ledger, host: deps.Machine, events: events, ender: deps.Ender,
+		ledger: ledger, host: deps.Machine, events: events, ender: deps.Ender, wake: wake,
 	}
 	if deps.Gauge == (gauge.Host{}) {
 		deps.Gauge = gauge.Host{Root: deps.Machine.Root, Version: node.facts.CgroupVersion}

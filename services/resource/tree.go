@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
 	"github.com/sextant-node/sextant/services/resource/internal/resize"
@@ -42,6 +43,7 @@ type tree struct {
 	host   machine.Host
 	events *events
 	ender  Ender
+	wake   signal.Signal
 	// classes orders the writers of what classes have together.
 	classes sync.Mutex
 	// unreserved is the last event about a reservation that is not enforced; the loop's.
