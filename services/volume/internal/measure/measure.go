@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package measure says how full a folder is: by the file system, where a volume
-// is a mount of its own, else by looking at every file. Of a block device it says
+// is a mount of its own, which a folder that is bound there is as well, else by looking at
+// every file. Of a block device it says
 // how large it is.
 //
 // It follows no link and leaves no device, whatever a container does to its
@@ -12,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -86,15 +86,16 @@ func folder(path string) (*Reading, error) {
 		Source: StatFS, Capacity: fs.Blocks * size, Available: fs.Bavail * size, Used: (fs.Blocks - fs.Bfree) * size,
 		Inodes: fs.Files, InodesFree: fs.Ffree, InodesIn: fs.Files - fs.Ffree,
 	}
-	var self, above unix.Stat_t
+	own, err := mounts.On(path)
+	if err != nil {
+		return nil, err
+	}
+	if own {
+		return r, nil
+	}
+	var self unix.Stat_t
 	if err := unix.Lstat(path, &self); err != nil {
 		return nil, fmt.Errorf("stat %s: %w", path, err)
-	}
-	if err := unix.Lstat(filepath.Dir(path), &above); err != nil {
-		return nil, fmt.Errorf("stat %s: %w", filepath.Dir(path), err)
-	}
-	if self.Dev != above.Dev {
-		return r, nil
 	}
 	r.Source = Du
 	w := walker{device: self.Dev, linked: map[uint64]bool{}}

@@ -112,6 +112,30 @@ func TestAMountOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestABoundFolder is a mount of its own as well, as a local volume is: a kubelet asks its
+// file system.
+func TestABoundFolder(t *testing.T) {
+	top := t.TempDir()
+	source, dir := filepath.Join(top, "disk"), filepath.Join(top, "volume")
+	for _, d := range []string{source, dir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount(source, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	r, err := measure.Volume(dir)
+	if err != nil || r.Source != measure.StatFS {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestABlockDevice: its size is said, and nothing of the file system that its node is on. It
 // is not opened: any device of this machine will do, by a node of the test's own.
 func TestABlockDevice(t *testing.T) {
