@@ -117,6 +117,16 @@ func (p *agenda) abort(kinds ...Kind) {
 	}
 }
 
+// recanting reports whether a call is being cancelled that may still be carried out: its
+// opposite waits for its end.
+func (p *agenda) recanting() bool {
+	if !p.flyingKind(Declare, Admit) {
+		return false
+	}
+	p.wait("podworker", "cancel", "calls under way are being cancelled")
+	return true
+}
+
 // remove removes something dead.
 func (p *agenda) remove(a Action) {
 	if !p.flying(a.Key()) && !p.backedOff(a.Key()) {

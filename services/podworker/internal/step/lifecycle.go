@@ -140,6 +140,7 @@ func (p *planner) unprepared() bool {
 	switch {
 	case p.pod == nil, len(p.pod.Spec.ResourceClaims) == 0 && p.pod.Status.ExtendedResourceClaimStatus == nil:
 		return true
+	case p.recanting():
 	case !p.f.ReleaseAccepted && p.forShortage() && !p.withdrawn():
 	case !p.f.ReleaseAccepted:
 		p.ask(Release, "resource", "release")
@@ -167,9 +168,7 @@ func (p *planner) terminated() {
 	if p.resurfaced() {
 		return
 	}
-	// A cancelled call may still be carried out: the opposite waits for its end.
-	if p.flyingKind(Declare, Admit) {
-		p.wait("podworker", "cancel", "calls under way are being cancelled")
+	if p.recanting() {
 		return
 	}
 	withdrawn := p.withdrawn()
