@@ -43,7 +43,11 @@ func (t *tree) ensure(ctx context.Context, now *settings) error {
 		if h.Releasing {
 			return
 		}
-		if err := t.ensurePod(h, now); err != nil {
+		err := t.readopt(ctx, h, now)
+		if err == nil {
+			err = t.ensurePod(h, now)
+		}
+		if err != nil {
 			t.ledger.log.Error("pod cgroup", "uid", h.uid(), "error", err.Error())
 		}
 	})

@@ -20,6 +20,7 @@ import (
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
+	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/test/cgrouptest"
 	"github.com/sextant-node/sextant/test/measure"
 	"github.com/sextant-node/sextant/test/standin"
@@ -357,6 +358,45 @@ func TestARunningPodKeepsTheMemoryOfItsCgroup(t *testing.T) {
 				t.Errorf("settled: memory %s", r.memoryLimit("u"))
 			}
 		})
+	}
+}
+
+// TestAPodThatAnotherAgentResizedKeepsTheMemoryOfItsCgroup: a kubelet had the node between two
+// lives of the service, and gave a pod that runs more memory than it has by the checkpoint. Its
+// cgroup keeps the limit until podworker says that the containers have the other.
+func TestAPodThatAnotherAgentResizedKeepsTheMemoryOfItsCgroup(t *testing.T) {
+	r := newRig(t, nil)
+	r.settle()
+	r.admit(sized("u", "1", "64Mi", 1), false)
+	r.admit(sized("ended", "1", "64Mi", 1), false)
+	tree, large := cgroup.Tree{Driver: pod.Cgroupfs}, int64(512<<20)
+	of := func(uid string) pod.CgroupName { return r.kubepods("burstable", "pod"+uid) }
+	if err := tree.Ensure(of("u").Child("container"), cgroup.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	for _, uid := range []string{"u", "ended"} {
+		if err := tree.Ensure(of(uid), cgroup.Values{CgroupResources: pod.CgroupResources{Memory: &large}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was, _, _, _ := r.node.State()
+	r.start(nil)
+	r.Eventually("another life", func() bool { now, complete, _, _ := r.node.State(); return now.Epoch != was.Epoch && complete })
+	got := r.item("u", func(*resourcev1.PodAllocation) bool { return true })
+	if r.memoryLimit("u") != "536870912" || got.GetAllocation() != 1 || got.GetSettled() != 0 || got.GetMemoryLimit() != large {
+		t.Errorf("memory %s, %v", r.memoryLimit("u"), got)
+	}
+	if r.memoryLimit("ended") != "67108864" {
+		t.Errorf("of a pod of which nothing runs: memory %s", r.memoryLimit("ended"))
+	}
+	r.settleResize("u", 1)
+	if r.memoryLimit("u") != "67108864" {
+		t.Errorf("settled: memory %s", r.memoryLimit("u"))
+	}
+	r.resize(sized("u", "1", "512Mi", 2))
+	if r.memoryLimit("u") != "536870912" {
+		t.Errorf("granted: memory %s", r.memoryLimit("u"))
 	}
 }
 

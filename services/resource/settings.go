@@ -87,6 +87,16 @@ func (now *settings) values(p *v1.Pod, chosen *resourcev1.Chosen) cgroup.Values 
 	return values
 }
 
+// room are values for what a pod is allocated and, until that is settled, for what its
+// containers may have had before.
+func (now *settings) room(h *held) cgroup.Values {
+	values := now.values(h.pod, h.chosen)
+	if h.Room != nil {
+		values.CgroupResources = resize.Room(*h.Room, values.CgroupResources)
+	}
+	return values
+}
+
 // eviction is the configuration as decisions take it.
 func (now *settings) eviction(layout eviction.Layout) eviction.Config {
 	k := &now.conf.Kubelet

@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,7 +16,6 @@ import (
 	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
 	"github.com/sextant-node/sextant/services/resource/internal/machine"
-	"github.com/sextant-node/sextant/services/resource/internal/resize"
 )
 
 // Cgroups makes and removes cgroups; cgroup.Tree is the real one.
@@ -67,32 +67,45 @@ func (t *tree) ensurePod(h *held, now *settings) error {
 	if len(h.Cgroup) == 0 {
 		return nil
 	}
-	values := now.values(h.pod, h.chosen)
-	if h.Room != nil { // containers may have what was allocated before
-		values.CgroupResources = resize.Room(*h.Room, values.CgroupResources)
-	}
-	return t.of(h.Driver).Ensure(h.Cgroup, values)
+	return t.of(h.Driver).Ensure(h.Cgroup, now.room(h))
 }
 
-// adopted is the allocation of a pod that is new here. Where one that runs has a cgroup with a
-// higher limit of memory than it is to have, it begins with a resize that is not carried out,
-// and the cgroup keeps its limit: what uses the memory would be killed. podworker has
-// containers and cgroup follow as far as what they use allows.
+// adopted is the allocation of a pod after another agent may have had the node. Where one that
+// runs has a cgroup with a higher limit of memory than it is to have, it is one of a resize that
+// is not carried out, and the cgroup keeps its limit: what uses the memory would be killed.
+// podworker has containers and cgroup follow as far as what they use allows. Room is another
+// only then.
 func (t *tree) adopted(h *held, now *settings, running bool) allocation {
 	next := h.allocation
 	if !running || len(h.Cgroup) == 0 {
 		return next
 	}
-	room := now.values(h.pod, h.chosen).CgroupResources
+	room := now.room(h).CgroupResources
 	has, err := t.of(h.Driver).MemoryLimit(h.Cgroup)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.ledger.log.Error("limit of a running pod not read", "uid", h.uid(), "error", err.Error())
 	}
-	if err == nil && room.Memory != nil && *room.Memory > 0 && has > *room.Memory {
-		room.Memory = &has
-		next.Allocation, next.Allocated, next.Room = 1, h.pod.Generation, &room
+	if err != nil || room.Memory == nil || *room.Memory <= 0 || has <= *room.Memory {
+		return next
+	}
+	room.Memory = &has
+	next.Room = &room
+	if next.Allocation == next.Settled {
+		next.Allocation, next.Allocated = next.Allocation+1, cmp.Or(next.Allocated, h.pod.Generation)
 	}
 	return next
+}
+
+// readopt is [tree.adopted] for a pod that the checkpoint has. Callers have the pod's turn.
+func (t *tree) readopt(ctx context.Context, h *held, now *settings) error {
+	next := t.adopted(h, now, len(h.Cgroup) > 0 && t.of(h.Driver).Begun(h.Cgroup))
+	if next.Room == h.Room {
+		return nil
+	}
+	if err := t.ledger.put(h, next); err != nil {
+		return err
+	}
+	return t.ledger.publish(ctx, h)
 }
 
 // Ender kills what is left in the cgroup of a pod, where the kernel does not do that
