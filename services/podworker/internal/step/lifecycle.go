@@ -135,13 +135,14 @@ func (p *planner) terminating() {
 
 // unprepared has what a pod with resource claims holds given back before the pod is over:
 // the API server may give the devices to another then (as a kubelet's SyncTerminatingPod).
-// Of one that was evicted for want of something the volumes go before that, as in terminated.
+// Of one that was evicted for want of something the volumes go before that, as in terminated,
+// for as long as resource waits for them.
 func (p *planner) unprepared() bool {
 	switch {
 	case p.pod == nil, len(p.pod.Spec.ResourceClaims) == 0 && p.pod.Status.ExtendedResourceClaimStatus == nil:
 		return true
 	case p.recanting():
-	case !p.f.ReleaseAccepted && p.forShortage() && !p.withdrawn():
+	case !p.f.ReleaseAccepted && p.forShortage() && p.awaited() && !p.withdrawn():
 	case !p.f.ReleaseAccepted:
 		p.ask(Release, "resource", "release")
 	case !p.in.Resources.Gone:

@@ -244,14 +244,28 @@ func (p *stops) exceeded() {
 	if t.Exceeded || (t.Cause != Evicted && t.Cause != NodeDown) {
 		return
 	}
-	limit := max(10*time.Second, t.Grace*3/2)
-	at := t.Started.Add(limit)
+	at := t.Started.Add(t.patience())
 	p.wake(at)
 	if !p.in.Now.Before(at) {
 		t.Exceeded = true
 		p.event(Event{Warning: true, Reason: "ExceededGracePeriod",
 			Message: "Container runtime did not kill the pod within specified grace period."})
 	}
+}
+
+// patience is how long a pod that the node ends may take.
+func (t *Termination) patience() time.Duration { return max(10*time.Second, t.Grace*3/2) }
+
+// departure is how long resource waits, after one and a half times its grace, for a pod that it
+// has evicted to be gone. Another may go then.
+const departure = 30 * time.Second
+
+// awaited reports whether resource waits for a pod that it has evicted.
+func (p *stops) awaited() bool {
+	t := p.f.Termination
+	at := t.Started.Add(t.patience() + departure)
+	p.wake(at)
+	return p.in.Now.Before(at)
 }
 
 // withdrawn has the volumes of the pod removed, and reports whether they are gone.
