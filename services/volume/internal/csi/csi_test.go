@@ -735,6 +735,35 @@ func TestExpandFails(t *testing.T) {
 	r.unmount("one")
 }
 
+// TestExpandOnceItIsFree: a volume that its driver does not expand while it is in use is
+// expanded when it is mounted the next time, for the same pod's successor.
+func TestExpandOnceItIsFree(t *testing.T) {
+	for _, stages := range []bool{true, false} {
+		r := newRig(t, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+		if stages {
+			r = newRig(t, all...)
+		}
+		q := persistent("one")
+		q.Had = 100
+		r.mount(q)
+		q.Size = 200
+		r.faults("NodeExpandVolume fail FAILED_PRECONDITION")
+		r.mount(q)
+		if r.Expanded(q) {
+			t.Error("expanded while it is in use")
+		}
+		r.unmount("one")
+		r.faults()
+		next := persistent("two")
+		next.Had, next.Size = 100, 200
+		r.mount(next)
+		if !r.Expanded(next) {
+			t.Errorf("stages %v: not expanded for the next pod", stages)
+		}
+		r.unmount("two")
+	}
+}
+
 func TestStats(t *testing.T) {
 	r := newRig(t, all...)
 	path := r.mount(persistent("one"))

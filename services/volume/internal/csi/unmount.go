@@ -53,6 +53,7 @@ func (m *Manager) unmount(ctx context.Context, u use) error {
 	if _, err := d.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: u.Handle, TargetPath: u.Target}); err != nil {
 		return fmt.Errorf("UnmountVolume.TearDown failed: %w", err)
 	}
+	m.busy.Delete(u.volume()) // who mounts it next has it expanded
 	if err := clearPath(u.Target, !u.Block); err != nil {
 		return fmt.Errorf("UnmountVolume.TearDown failed: %w", err)
 	}
