@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/opencontainers/cgroups/systemd"
+	"golang.org/x/sys/unix"
 
 	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -53,12 +54,28 @@ const socketOfKubelet = "kubelet.sock"
 func removeLed(dir string) error {
 	led, err := filepath.EvalSymlinks(dir)
 	if err == nil {
-		err = mounts.RemoveTree(led)
+		err = removeFolder(led)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return mounts.RemoveTree(dir)
+	if _, err := os.Readlink(dir); err == nil {
+		return os.Remove(dir)
+	}
+	return nil
+}
+
+// removeFolder removes a folder; of one that is a disk of its own, all that is on it.
+func removeFolder(dir string) error {
+	disk, err := mounts.On(dir)
+	if err != nil || !disk {
+		return errors.Join(err, mounts.RemoveTree(dir))
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, mounts.RemoveTree(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
 
 // removePodFiles removes the pods' folders, logs and log links.
@@ -144,7 +161,10 @@ func (p purge) removePrepared() error {
 		if errors.Is(err, fs.ErrNotExist) || len(empty) > 0 {
 			continue
 		}
-		all = append(all, err, os.Remove(dir))
+		all = append(all, err)
+		if err := os.Remove(dir); !errors.Is(err, unix.EBUSY) { // a disk of its own stays
+			all = append(all, err)
+		}
 	}
 	return errors.Join(all...)
 }

@@ -214,6 +214,45 @@ func TestPurgeThroughLinks(t *testing.T) {
 	}
 }
 
+// TestPurgeOfDisks: the root directory and the state may be disks of their own. What is there
+// goes, and the empty disks stay mounted: they are the administrator's.
+func TestPurgeOfDisks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Plan{
+		RootDir: filepath.Join(top, "kubelet"), CertDir: filepath.Join(top, "kubelet/pki"), State: filepath.Join(top, "state"),
+		PodLogsDir: filepath.Join(top, "logs"), LinksDir: filepath.Join(top, "links"),
+	}
+	disks := []string{p.RootDir, p.State, p.PodLogsDir}
+	for _, dir := range disks {
+		if err := errors.Join(os.Mkdir(dir, 0o755), unix.Mount("tmpfs", dir, "tmpfs", 0, "")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	}
+	for _, dir := range []string{filepath.Join(p.RootDir, "pods"), p.CertDir, filepath.Join(p.State, "config/more")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (purge{p}).removePrepared(); err != nil {
+		t.Error(err)
+	}
+	if err := removeLed(p.State); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range disks {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left in %s: %v, %v", dir, left, err)
+		}
+	}
+}
+
 // TestUnmountFollowsNoLink: between the mount table and the unmounting, who owns a
 // folder on the way may put a link there.
 func TestUnmountFollowsNoLink(t *testing.T) {
