@@ -838,6 +838,38 @@ func TestLabels(t *testing.T) {
 	r.clean()
 }
 
+// TestALabelAfterAFailedUnstaging: a volume that could not be unstaged may be mounted with the
+// label of before. A pod with another label gets it once it has been unstaged.
+func TestALabelAfterAFailedUnstaging(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		r := newRig(t, all...)
+		q := persistent("one")
+		q.Label = "u:r:t:s0:c1,c2"
+		r.mount(q)
+		r.faults("NodeUnstageVolume fail INTERNAL")
+		if err := r.Unmount(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.reap(); err == nil {
+			t.Error("unstaged, though the driver failed")
+		}
+		if restarts {
+			r.again(false)
+		}
+		next := persistent("two")
+		next.Label = "u:r:t:s0:c3"
+		for range 2 {
+			r.refused(next, "UnmountDevice failed")
+		}
+		r.faults()
+		r.calls()
+		r.mount(next)
+		r.want("UnstageVolume StageVolume PublishVolume")
+		r.unmount("two")
+		r.clean()
+	}
+}
+
 func TestOneHungVolumeHoldsUpNoOther(t *testing.T) {
 	r := newRig(t, all...)
 	r.faults("NodeStageVolume stall")

@@ -49,6 +49,8 @@ type staged struct {
 	Label string `json:"label,omitempty"`
 	// Boot is the boot in which it was staged; empty: it may or may not be.
 	Boot string `json:"boot,omitempty"`
+	// Leaving: its unstaging has begun, which is while no pod has it published.
+	Leaving bool `json:"leaving,omitempty"`
 	// Size in bytes that it has on this node; zero: not known.
 	Size int64 `json:"size,omitempty"`
 }

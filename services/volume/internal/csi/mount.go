@@ -114,9 +114,10 @@ func (m *Manager) stage(ctx context.Context, d *driver, r *Request) (path string
 		s.Name = r.Name
 	}
 	had, known := m.stages.get(r.volume())
-	if known && had.Path != s.Path && len(m.uses.list(func(u use) bool { return u.volume() == r.volume() })) == 1 {
-		// It was another PersistentVolume, or no device, for a pod that has gone, and was
-		// not unstaged since.
+	elsewhere := known && had.Path != s.Path && len(m.uses.list(func(u use) bool { return u.volume() == r.volume() })) == 1
+	if elsewhere || had.Leaving && had.Label != s.Label {
+		// It was another PersistentVolume, or no device, or had another label, for a pod that
+		// has gone, and was not unstaged since.
 		if err := m.unstage(ctx, d, r.volume()); err != nil {
 			return "", err
 		}

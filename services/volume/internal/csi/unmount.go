@@ -76,8 +76,8 @@ func (m *Manager) unstage(ctx context.Context, d *driver, volume string) error {
 	if !ok {
 		return nil
 	}
-	if s.Boot != "" {
-		s.Boot = ""
+	if s.Boot != "" || !s.Leaving {
+		s.Boot, s.Leaving = "", true
 		if err := m.stages.put(s.volume(), s); err != nil {
 			return err
 		}
