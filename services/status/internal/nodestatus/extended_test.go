@@ -36,3 +36,25 @@ func TestTakenOff(t *testing.T) {
 		}
 	}
 }
+
+// TestChanged: what somebody changes the capacity of an extended resource to is allocatable.
+func TestChanged(t *testing.T) {
+	const dongle = "example.com/dongle"
+	own := list("cpu", "2", "memory", "1Gi", "pods", "110")
+	in := Input{Name: "n", Now: now, Resources: &Resources{Capacity: own, Allocatable: list("cpu", "1", "memory", "1Gi", "pods", "110")}}
+	for _, count := range []string{"4", "8", "2", "0", "1"} {
+		in.Old.Capacity = in.Old.Capacity.DeepCopy()
+		if in.Old.Capacity == nil {
+			in.Old.Capacity = v1.ResourceList{}
+		}
+		in.Old.Capacity[dongle] = resource.MustParse(count)
+		in.Old = Render(in)
+		capacity, allocatable := in.Old.Capacity[dongle], in.Old.Allocatable[dongle]
+		if capacity.String() != count || allocatable.String() != count {
+			t.Errorf("capacity %s and allocatable %s of %s", capacity.String(), allocatable.String(), count)
+		}
+		if cpu := in.Old.Allocatable["cpu"]; cpu.String() != "1" {
+			t.Errorf("the node's own is allocatable as %s", cpu.String())
+		}
+	}
+}

@@ -69,7 +69,9 @@ func capacity(in Input, out *v1.NodeStatus) {
 	set(&out.Capacity, r.Capacity)
 	set(&out.Allocatable, r.Allocatable)
 	for name, q := range out.Capacity {
-		if _, ok := out.Allocatable[name]; !ok {
+		_, ours := r.Allocatable[name]
+		// All is allocatable of what others have put there, as with a kubelet: they change the capacity.
+		if _, there := out.Allocatable[name]; !there || pod.IsExtended(name) && !ours {
 			out.Allocatable[name] = q
 		}
 	}
