@@ -525,8 +525,10 @@ func TestAVolumeIsInUseWhileItMayBeStaged(t *testing.T) {
 	})
 	const one, two = "kubernetes.io/csi/csi.example^vol-1", "kubernetes.io/csi/csi.example^vol-2"
 	inUse := func() []string { item, _ := s.node.Get("node"); return item.GetInUse() }
-	s.declare(of(t, "u", claimed+"\n- {name: hang, hostPath: {path: /dev}}\n"))
 	s.declare(of(t, "v", "- {name: data, persistentVolumeClaim: {claimName: more}}"))
+	// All objects have arrived then: u has one pass only.
+	s.Eventually("the volume is told to be in use", func() bool { return slices.Equal(inUse(), []string{two}) })
+	s.declare(of(t, "u", claimed+"\n- {name: hang, hostPath: {path: /dev}}\n"))
 	s.Eventually("the volumes are told to be in use", func() bool { return slices.Equal(inUse(), []string{one, two}) })
 	s.Eventually("the next one is set up", func() bool { return s.volume("u", "hang").GetStep() == "set up kubernetes.io/host-path" })
 	s.withdraw("u")
