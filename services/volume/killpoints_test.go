@@ -226,6 +226,7 @@ func TestKillAtEachPoint(t *testing.T) {
 	}
 	s.seen(s.insistOff("stays"))
 	s.gone("stays")
+	s.unstaged()
 	if left := volumetest.Mounts(t, s.root); len(left) > 0 {
 		t.Errorf("mounts left: %v", left)
 	}
