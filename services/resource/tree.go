@@ -73,8 +73,8 @@ func (t *tree) ensurePod(h *held, now *settings) error {
 // adopted is the allocation of a pod after another agent may have had the node. Where one that
 // runs has a cgroup with a higher limit of memory than it is to have, it is one of a resize that
 // is not carried out, and the cgroup keeps its limit: what uses the memory would be killed.
-// podworker has containers and cgroup follow as far as what they use allows. Room is another
-// only then.
+// podworker has containers and cgroup follow as far as what they use allows. In all other cases
+// it is the pod's own, with the same Room.
 func (t *tree) adopted(h *held, now *settings, running bool) allocation {
 	next := h.allocation
 	if !running || len(h.Cgroup) == 0 {
