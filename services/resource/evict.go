@@ -14,6 +14,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/signal"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
 	podworkerv1 "github.com/sextant-node/sextant/proto/sextant/podworker/v1"
@@ -82,7 +83,7 @@ func (e *evictor) leaving(now time.Time) bool {
 	e.ledger.mu.Lock()
 	defer e.ledger.mu.Unlock()
 	for _, h := range e.ledger.held {
-		if v := h.Evicting; v != nil && v.Reason == "" && now.Sub(v.At) < eviction.Departure(v.Grace) {
+		if v := h.Evicting; v != nil && v.Reason == "" && now.Sub(v.At) < pod.Departure(pod.Seconds(v.Grace)) {
 			return true
 		}
 	}

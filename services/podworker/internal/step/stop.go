@@ -244,7 +244,7 @@ func (p *stops) exceeded() {
 	if t.Exceeded || (t.Cause != Evicted && t.Cause != NodeDown) {
 		return
 	}
-	at := t.Started.Add(t.patience())
+	at := t.Started.Add(pod.KillPatience(t.Grace))
 	p.wake(at)
 	if !p.in.Now.Before(at) {
 		t.Exceeded = true
@@ -253,17 +253,10 @@ func (p *stops) exceeded() {
 	}
 }
 
-// patience is how long a pod that the node ends may take.
-func (t *Termination) patience() time.Duration { return max(10*time.Second, t.Grace*3/2) }
-
-// departure is how long resource waits, after one and a half times its grace, for a pod that it
-// has evicted to be gone. Another may go then.
-const departure = 30 * time.Second
-
 // awaited reports whether resource waits for a pod that it has evicted.
 func (p *stops) awaited() bool {
 	t := p.f.Termination
-	at := t.Started.Add(t.patience() + departure)
+	at := t.Started.Add(pod.Departure(t.Grace))
 	p.wake(at)
 	return p.in.Now.Before(at)
 }

@@ -17,13 +17,6 @@ import (
 // goes for want of disk before that. A kubelet waits for one second.
 const Freeing = 5 * time.Second
 
-// Departure is how long nothing is decided, from its verdict on, for a pod that is still
-// there, by its grace in seconds. As in a kubelet, its containers have half as long again,
-// ten seconds at least, and what is left of it thirty more.
-func Departure(grace int64) time.Duration {
-	return max(10*time.Second, pod.Seconds(grace+grace/2)) + 30*time.Second
-}
-
 // Step is one pass.
 func Step(in Input) Output {
 	out := Output{History: History{Reclaim: in.History.Reclaim}}

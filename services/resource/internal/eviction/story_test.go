@@ -276,11 +276,3 @@ func TestRank(t *testing.T) {
 		}
 	}
 }
-
-func TestDeparture(t *testing.T) {
-	for grace, want := range map[int64]string{0: "40s", 1: "40s", 6: "40s", 7: "40s", 8: "42s", 120: "3m30s"} {
-		if got := eviction.Departure(grace).String(); got != want {
-			t.Errorf("grace %d s: %s, want %s", grace, got, want)
-		}
-	}
-}
