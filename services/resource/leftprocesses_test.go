@@ -65,6 +65,18 @@ type versionOne struct{ cgroup.Tree }
 
 func (versionOne) Kill(pod.CgroupName) (bool, error) { return false, nil }
 
+// onVersionOne is a rig where k kills what the kernel does not.
+func onVersionOne(t *testing.T, k *killer) *rig {
+	t.Helper()
+	r := newRig(t, func(d *resource.Deps) {
+		d.Ender = k
+		d.Cgroups = func(driver pod.CgroupDriver) resource.Cgroups { return versionOne{cgroup.Tree{Driver: driver}} }
+	})
+	k.root = r.cgroup[0]
+	r.settle()
+	return r
+}
+
 // said finds an event whose message holds a text.
 func (r *rig) said(reason, text string) (found *eventv1.Event, times int) {
 	for _, e := range r.events.Items() {
@@ -103,12 +115,7 @@ func TestWhatIsLeftOfAPodIsKilled(t *testing.T) {
 func TestWhatCannotBeKilled(t *testing.T) {
 	k := &killer{}
 	k.broken.Store(true)
-	r := newRig(t, func(d *resource.Deps) {
-		d.Ender = k
-		d.Cgroups = func(driver pod.CgroupDriver) resource.Cgroups { return versionOne{cgroup.Tree{Driver: driver}} }
-	})
-	k.root = r.cgroup[0]
-	r.settle()
+	r := onVersionOne(t, k)
 	for _, uid := range []string{"a", "b"} {
 		r.admit(burstable(uid, "1"), false)
 	}
@@ -136,12 +143,7 @@ func TestWhatCannotBeKilled(t *testing.T) {
 // time, and nothing else.
 func TestASupervisorThatHangs(t *testing.T) {
 	k := &killer{hang: make(chan struct{})}
-	r := newRig(t, func(d *resource.Deps) {
-		d.Ender = k
-		d.Cgroups = func(driver pod.CgroupDriver) resource.Cgroups { return versionOne{cgroup.Tree{Driver: driver}} }
-	})
-	k.root = r.cgroup[0]
-	r.settle()
+	r := onVersionOne(t, k)
 	for _, uid := range []string{"a", "b"} {
 		r.admit(burstable(uid, "1"), false)
 		cgrouptest.Occupy(t, r.kubepods("burstable", "pod"+uid))

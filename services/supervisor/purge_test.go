@@ -173,13 +173,7 @@ func TestPurgeOfFiles(t *testing.T) {
 // TestPurgeThroughLinks: the root directory and the state may be links to another disk. What
 // is there goes as well.
 func TestPurgeThroughLinks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount")
-	}
-	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := mountable(t)
 	const uid = "4be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e"
 	p := &Plan{
 		Run: filepath.Join(top, "run"), State: filepath.Join(top, "state"), RootDir: filepath.Join(top, "kubelet"),
@@ -217,13 +211,7 @@ func TestPurgeThroughLinks(t *testing.T) {
 // TestPurgeOfDisks: the root directory and the state may be disks of their own. What is there
 // goes, and the empty disks stay mounted: they are the administrator's.
 func TestPurgeOfDisks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount")
-	}
-	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := mountable(t)
 	p := &Plan{
 		RootDir: filepath.Join(top, "kubelet"), CertDir: filepath.Join(top, "kubelet/pki"), State: filepath.Join(top, "state"),
 		PodLogsDir: filepath.Join(top, "logs"), LinksDir: filepath.Join(top, "links"),
@@ -256,13 +244,7 @@ func TestPurgeOfDisks(t *testing.T) {
 // TestUnmountFollowsNoLink: between the mount table and the unmounting, who owns a
 // folder on the way may put a link there.
 func TestUnmountFollowsNoLink(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount")
-	}
-	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := mountable(t)
 	other, link, last := filepath.Join(top, "other/m"), filepath.Join(top, "link"), filepath.Join(top, "last")
 	if err := errors.Join(os.MkdirAll(other, 0o755), os.Symlink("other", link), os.Symlink("other/m", last), unix.Mount("tmpfs", other, "tmpfs", 0, "")); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestShare takes a root directory on a mount that is not shared to one that is,
-// once, and back; and leaves one alone that holds mounts.
-func TestShare(t *testing.T) {
+// mountable is an empty folder to mount things in, by the path that the mount table has.
+func mountable(t *testing.T) string {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount")
 	}
@@ -22,6 +22,13 @@ func TestShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return top
+}
+
+// TestShare takes a root directory on a mount that is not shared to one that is,
+// once, and back; and leaves one alone that holds mounts.
+func TestShare(t *testing.T) {
+	top := mountable(t)
 	mounted := func(path string) {
 		t.Helper()
 		if err := os.MkdirAll(path, 0o755); err != nil {

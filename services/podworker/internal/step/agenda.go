@@ -117,9 +117,9 @@ func (p *agenda) abort(kinds ...Kind) {
 	}
 }
 
-// recanting reports whether a call is being cancelled that may still be carried out: its
+// undecided reports whether a call is being cancelled that may still be carried out: its
 // opposite waits for its end.
-func (p *agenda) recanting() bool {
+func (p *agenda) undecided() bool {
 	if !p.flyingKind(Declare, Admit) {
 		return false
 	}

@@ -141,7 +141,7 @@ func (p *planner) unprepared() bool {
 	switch {
 	case p.pod == nil, len(p.pod.Spec.ResourceClaims) == 0 && p.pod.Status.ExtendedResourceClaimStatus == nil:
 		return true
-	case p.recanting():
+	case p.undecided():
 	case !p.f.ReleaseAccepted && p.forShortage() && p.awaited() && !p.withdrawn():
 	case !p.f.ReleaseAccepted:
 		p.ask(Release, "resource", "release")
@@ -169,7 +169,7 @@ func (p *planner) terminated() {
 	if p.resurfaced() {
 		return
 	}
-	if p.recanting() {
+	if p.undecided() {
 		return
 	}
 	withdrawn := p.withdrawn()

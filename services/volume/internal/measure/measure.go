@@ -2,8 +2,7 @@
 
 // Package measure says how full a folder is: by the file system, where a volume
 // is a mount of its own, which a folder that is bound there is as well, else by looking at
-// every file. Of a block device it says
-// how large it is.
+// every file. Of a block device it says how large it is.
 //
 // It follows no link and leaves no device, whatever a container does to its
 // volume meanwhile: each step goes from an open folder to a name in it.
