@@ -168,8 +168,7 @@ func TestKillsWithClaims(t *testing.T) {
 			uid := types.UID(fmt.Sprintf("c-%s-%d", point, n))
 			s.claim("gpu", string(uid), "a.example", "u", "v")
 			before := len(d.Calls())
-			over := make(chan struct{})
-			more = s.killedIn(faults, func() {
+			more = s.killedIn(faults, func() bool {
 				for _, name := range []string{"u", "v"} { // they share the claim
 					s.insist(s.admission(claiming(name, "gpu")))
 				}
@@ -179,14 +178,7 @@ func TestKillsWithClaims(t *testing.T) {
 				for _, name := range []string{"u", "v"} {
 					s.released(name)
 				}
-				close(over)
-			}, func() bool {
-				select {
-				case <-over:
-					return true
-				default:
-					return false
-				}
+				return true
 			})
 			if got := d.Prepared(); len(got) > 0 {
 				t.Errorf("%s: prepared still: %v", faults, got)

@@ -507,7 +507,7 @@ func TestKillInAnEviction(t *testing.T) {
 				s.process.Kill()
 				s.memory("1024")
 				s.ahead(30 * time.Second)
-				if !s.killedIn(point, func() {}, standin.Never) {
+				if !s.killedIn(point, func() bool { return false }) {
 					t.Fatal("not killed")
 				}
 				s.Eventually(fmt.Sprint(evicted, " verdicts"), func() bool { return len(s.sentenced()) == evicted })

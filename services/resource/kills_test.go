@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,14 +116,17 @@ func (s *siege) ahead(d time.Duration) {
 }
 
 // killedIn carries a step out in a life with faults, and ends it in one without. It
-// reports whether the first was killed, or the step was done.
-func (s *siege) killedIn(faults string, step func(), done func() bool) (dies bool) {
+// reports whether the first was killed; else the step has returned that it is done. What else
+// shows that it is done may be seen while the step goes on, which then waits for ever for a
+// service that is killed.
+func (s *siege) killedIn(faults string, step func() (done bool)) (dies bool) {
 	s.Helper()
 	s.process.Kill()
 	s.live(faults)
 	var call sync.WaitGroup
-	call.Go(step)
-	if dies = s.process.Dies(done); dies {
+	var done atomic.Bool
+	call.Go(func() { done.Store(step()) })
+	if dies = s.process.Dies(done.Load); dies {
 		s.live("")
 	}
 	call.Wait()
@@ -186,22 +190,14 @@ func (s *siege) eachWrite(life []any, judge func()) (kills int) {
 			if n > 0 {
 				faults = fmt.Sprintf("%s=%d*off->kill", point, n)
 			}
-			over := make(chan struct{})
-			dies = s.killedIn(faults, func() {
+			dies = s.killedIn(faults, func() (done bool) {
 				s.insist(&resourcev1.UsageRequest{}) // it knows the node
 				for _, c := range life {
 					if s.call(s.Context(), c) != nil {
-						return // it was killed; the rest is not wanted any more
+						return false // it was killed; the rest is not wanted any more
 					}
 				}
-				close(over)
-			}, func() bool {
-				select {
-				case <-over:
-					return true
-				default:
-					return false
-				}
+				return true
 			})
 			if dies {
 				kills++
@@ -265,7 +261,7 @@ func TestKillAtEachPoint(t *testing.T) {
 		{"resource.release", &resourcev1.ReleaseRequest{Uid: "u"}, func() { s.gone("u") }},
 	} {
 		t.Run(step.point, func(t *testing.T) {
-			s.killedIn(step.point+"=kill", func() { s.insist(step.call) }, standin.Never)
+			s.killedIn(step.point+"=kill", func() bool { s.insist(step.call); return false })
 			step.judge()
 			s.limits("stays", "67108864")
 		})

@@ -191,7 +191,7 @@ func TestKillInAPreemption(t *testing.T) {
 				return s.call(ctx, &resourcev1.AdmitRequest{Pod: data}) == nil
 			}
 			var victims []string
-			s.killedIn(point, func() {
+			s.killedIn(point, func() bool {
 				s.Eventually("a verdict", func() bool {
 					if asks(s.Context()) {
 						t.Error("admitted before there was room")
@@ -200,7 +200,8 @@ func TestKillInAPreemption(t *testing.T) {
 					victims = s.preempted()
 					return len(victims) > 0
 				})
-			}, standin.Never)
+				return false
+			})
 			if len(victims) != 1 {
 				t.Fatalf("preempted: %v", victims)
 			}
