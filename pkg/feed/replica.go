@@ -166,6 +166,7 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failures, settling := 0, false
+	var pace signal.Pace
 	for {
 		if m.cfg.OnDemand && m.Listed() {
 			<-ctx.Done()
@@ -185,7 +186,8 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 		}
 		settling = false
 		began := time.Now()
-		if err := m.Pull(ctx); err != nil {
+		changed, err := m.pull(ctx)
+		if err != nil {
 			failures++
 			if failures == 1 {
 				m.cfg.Log.Debug("feed not reachable", "feed", m.cfg.Feed, "error", err.Error())
@@ -193,7 +195,7 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 		} else {
 			failures = 0
 		}
-		signal.Rest(ctx, began)
+		pace.Rest(ctx, began, slices.Values(changed))
 		if failures == 0 && m.announced() {
 			timer.Reset(untilSafety(time.Now(), m.cfg.Safety))
 			continue
@@ -231,6 +233,12 @@ const pullTries = 5
 // Pull asks the owner and applies the answer. After it has returned nil the
 // replica is at least as new as the call.
 func (m *Replica[T]) Pull(ctx context.Context) error {
+	_, err := m.pull(ctx)
+	return err
+}
+
+// pull is Pull; it returns the keys that have changed.
+func (m *Replica[T]) pull(ctx context.Context) (changed []string, err error) {
 	for range pullTries {
 		m.mu.Lock()
 		since := m.revision
@@ -240,23 +248,24 @@ func (m *Replica[T]) Pull(ctx context.Context) error {
 		m.err = err
 		m.mu.Unlock()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if m.apply(since, resp) {
-			return nil
+		if changed, ok := m.apply(since, resp); ok {
+			return changed, nil
 		}
 	}
 	m.Look()
-	return fmt.Errorf("feed %s: %d answers overtaken by others", m.cfg.Feed, pullTries)
+	return nil, fmt.Errorf("feed %s: %d answers overtaken by others", m.cfg.Feed, pullTries)
 }
 
-// apply reports false for an answer that does not fit what the replica has now.
-func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) bool {
+// apply returns the keys that have changed, and false for an answer that does not fit what
+// the replica has now.
+func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) (changed []string, ok bool) {
 	m.mu.Lock()
 	if m.revision != since {
 		// Another pull came first; this answer may be older than it.
 		m.mu.Unlock()
-		return false
+		return nil, false
 	}
 	m.counts.Pulls++
 	was, refused := m.completeNow(), maps.Clone(m.refused)
@@ -265,12 +274,12 @@ func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) bool {
 		// Not an answer an owner gives; start over.
 		m.revision = Revision{}
 		m.mu.Unlock()
-		return false
+		return nil, false
 	}
 	if resp.GetSnapshot() {
 		clear(m.refused)
 	}
-	changed := m.upsert(next.Epoch, resp.GetUpserts())
+	changed = m.upsert(next.Epoch, resp.GetUpserts())
 	if resp.GetSnapshot() {
 		listed := make(map[string]bool, len(resp.GetUpserts()))
 		for _, item := range resp.GetUpserts() {
@@ -310,7 +319,7 @@ func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) bool {
 			w(nil)
 		}
 	}
-	return true
+	return changed, true
 }
 
 func (m *Replica[T]) upsert(epoch string, items []*feedv1.Item) (changed []string) {

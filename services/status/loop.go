@@ -5,6 +5,7 @@ package status
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -130,6 +131,7 @@ func (l *podLoop) Run(ctx context.Context) error {
 	all := time.NewTicker(resync)
 	defer all.Stop()
 	var again <-chan time.Time
+	var pace signal.Pace
 	for {
 		select {
 		case <-ctx.Done():
@@ -145,10 +147,11 @@ func (l *podLoop) Run(ctx context.Context) error {
 		}
 		l.beat()
 		if l.node.Known() {
-			began := time.Now()
-			l.round(ctx, l.Take())
+			began, keys := time.Now(), l.Take()
+			marked := slices.Collect(maps.Keys(keys)) // round adds to them
+			l.round(ctx, keys)
 			l.ask(ctx, &questions)
-			signal.Rest(ctx, began)
+			pace.Rest(ctx, began, slices.Values(marked))
 		}
 		if len(l.held) > 0 && again == nil {
 			again = time.After(retryHeld)
