@@ -162,9 +162,10 @@ func (s *storage) calls() string {
 // unstaged waits until no volume is in use.
 func (s *storage) unstaged() {
 	s.Helper()
+	now := standin.Read(s.House, house.VolumeNode) // the other reader may be behind that of pods
 	s.Eventually("no volume is in use", func() bool {
-		item, ok := s.node.Get("node")
-		return ok && s.node.Complete() && len(item.GetInUse()) == 0
+		item, ok := now.Get("node")
+		return ok && now.Complete() && len(item.GetInUse()) == 0
 	})
 }
 

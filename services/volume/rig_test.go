@@ -130,9 +130,14 @@ func newRig(t *testing.T, edit func(*volume.Deps)) *rig {
 	return r
 }
 
-// start starts the service, a second time on what the first life left.
+// start starts the service, a second time on what the first life left. Then it waits until the
+// reader has come to this life; what is ready is of it (ready).
 func (r *rig) start(edit func(*volume.Deps)) {
 	r.Helper()
+	if r.pods != nil {
+		before, _, _, _ := r.pods.State()
+		defer r.Eventually("another life", func() bool { now, _, _, _ := r.pods.State(); return now.Epoch != before.Epoch })
+	}
 	deps := volume.Deps{Kit: r.Kit(house.Volume)}
 	if edit != nil {
 		edit(&deps)
@@ -182,7 +187,7 @@ func (r *rig) withdraw(uid string) {
 
 func (r *rig) ready(uid string) {
 	r.Helper()
-	r.Eventually(uid+" ready", func() bool { item, _ := r.pods.Get(uid); return item.GetReady() })
+	r.Eventually(uid+" ready", func() bool { item, _ := r.pods.Get(uid); return item.GetReady() && r.pods.Current(uid) })
 }
 
 func (r *rig) gone(uid string) {
