@@ -102,8 +102,19 @@ func (a *apiServer) Node(context.Context, *configv1.NodeRequest) (*configv1.Node
 	return &configv1.NodeResponse{Node: data}, err
 }
 
+// start starts the service, a second time on what the first life left. Then it waits until the
+// readers have come to this life; their items may be of the former until it is complete.
 func (r *rig) start(edit func(*resource.Deps)) {
 	r.Helper()
+	if r.pods != nil {
+		pods, _, _, _ := r.pods.State()
+		node, _, _, _ := r.node.State()
+		defer r.Eventually("another life", func() bool {
+			p, _, _, _ := r.pods.State()
+			n, _, _, _ := r.node.State()
+			return p.Epoch != pods.Epoch && n.Epoch != node.Epoch
+		})
+	}
 	deps := resource.Deps{Kit: r.Kit(house.Resource), Machine: machine.Host{Root: r.machine}}
 	if edit != nil {
 		edit(&deps)
