@@ -5,6 +5,8 @@ package feed
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 )
@@ -50,4 +52,14 @@ func (m *Replica[T]) pages(ctx context.Context, since Revision) (*feedv1.Changes
 		}
 		req.After = upserts[len(upserts)-1].GetN()
 	}
+}
+
+// phase gives each process moments of its own for what untilSafety is about.
+var phase = rand.N(time.Hour)
+
+// untilSafety is the time until the next pull that nothing was announced for, at most period:
+// the replicas of a process pull at the same moments, so that at rest it is woken once for
+// all of them, and those of other processes at others.
+func untilSafety(now time.Time, period time.Duration) time.Duration {
+	return period - time.Duration(now.Add(phase).UnixNano()%int64(period))
 }

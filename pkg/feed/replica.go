@@ -209,16 +209,6 @@ func (m *Replica[T]) Run(ctx context.Context) error {
 	}
 }
 
-// phase gives each process moments of its own for what untilSafety is about.
-var phase = rand.N(time.Hour)
-
-// untilSafety is the time until the next pull that nothing was announced for, at most period:
-// the replicas of a process pull at the same moments, so that at rest it is woken once for
-// all of them, and those of other processes at others.
-func untilSafety(now time.Time, period time.Duration) time.Duration {
-	return period - time.Duration(now.Add(phase).UnixNano()%int64(period))
-}
-
 // announced reports whether the owner's announcements arrive here: both are on the bus.
 func (m *Replica[T]) announced() bool {
 	m.mu.Lock()

@@ -13,8 +13,7 @@ const (
 	mostRest = 20 * time.Millisecond
 	// window is for how long keys are remembered, at the least; twice that at the most.
 	window = 200 * time.Millisecond
-	// crowd is how many keys that have changed within a window or two are a crowd. The pods
-	// of a node to which five come in a second, and as many go, are just not one.
+	// crowd is how many keys that have changed within a window or two are a crowd.
 	crowd = 8
 	// crowdRest is a rest in a crowd.
 	crowdRest = 60 * time.Millisecond
@@ -57,9 +56,9 @@ func (p *Pace) Rest(ctx context.Context, began time.Time, keys iter.Seq[string])
 
 // rest is for how long to rest after a pass.
 func (p *Pace) rest(began, ended time.Time, keys iter.Seq[string]) time.Duration {
-	if age := ended.Sub(p.began); age < 0 || age >= window {
+	if age := ended.Sub(p.began); age >= window {
 		p.then = p.now
-		if age < 0 || age >= 2*window {
+		if age >= 2*window {
 			p.then = nil
 		}
 		p.began, p.now = ended, map[string]bool{}
