@@ -363,16 +363,14 @@ func TestADeferredResizeIsTakenOver(t *testing.T) {
 		return answer(p, running)
 	}
 	n.mu.Unlock()
-	n.clock.Step(time.Minute)
-	n.until("admitted", func() bool { return n.lifecycle(asks.UID, podworkerv1.Lifecycle_LIFECYCLE_SYNCING) })
+	n.pass("admitted", time.Second, func() bool { return n.lifecycle(asks.UID, podworkerv1.Lifecycle_LIFECYCLE_SYNCING) })
 	n.until("the resize has failed", func() bool {
 		return n.state(asks.UID).GetWait().GetStep() == "resize" && n.state(asks.UID).GetWait().GetRetryAt() != nil
 	})
 	if !deferred("as before")() {
 		t.Errorf("before it is judged: %v", n.state(asks.UID).GetResize())
 	}
-	n.clock.Step(time.Minute)
-	n.until("judged", deferred("no room"))
+	n.pass("judged", time.Second, deferred("no room"))
 	n.until("settled", func() bool { return n.settled(asks.UID) })
 	if size := n.state(asks.UID).GetContainers()[0].GetSize(); size.GetCpuRequest() != 1000 || size.GetMemoryLimit() != 64<<20 {
 		t.Errorf("it is said to have %v", size)
