@@ -53,7 +53,6 @@ func TestDensity(t *testing.T) {
 		open(t, rt.Socket())
 		c := newCrowd(t, cp, host, audit, rt.Socket(), sizes(t, "fake", *fakeSizes), 1)
 		c.grow(t)
-		c.kills(t)
 		c.churn(t)
 		c.shrink(t)
 		tables.WriteString(c.table("on a runtime of no time"))
@@ -62,7 +61,6 @@ func TestDensity(t *testing.T) {
 		c := newCrowd(t, cp, host, audit, "", sizes(t, "real", *realSizes), *wide)
 		c.grow(t)
 		c.scrape(t)
-		c.kills(t)
 		c.shrink(t)
 		tables.WriteString(c.table(fmt.Sprintf("on containerd, %d containers in each pod", *wide)))
 	})
@@ -83,6 +81,8 @@ type crowd struct {
 	wide  int
 	began time.Time
 	rows  []denseRow
+	// restarts is the CPU of a pod in the restart of each service, in ms, with the fewest pods.
+	restarts map[house.Service]float64
 }
 
 // denseRow is a line of the table; most is what it may be, 0 for what has no bound.
@@ -118,7 +118,7 @@ func newCrowd(t *testing.T, cp *harness.ControlPlane, host *harness.Runtime, aud
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return &crowd{agent: a, n: n, sizes: sizes, wide: wide, began: time.Now()}
+	return &crowd{agent: a, n: n, sizes: sizes, wide: wide, began: time.Now(), restarts: map[house.Service]float64{}}
 }
 
 // pod makes a pod with a ConfigMap and a token.
@@ -146,6 +146,18 @@ func (c *crowd) meter(t *testing.T) func() (took, used time.Duration) {
 	processes, began := c.processes(), time.Now()
 	before := cpu(t, processes)
 	return func() (took, used time.Duration) { return time.Since(began), cpu(t, processes) - before }
+}
+
+// killed ends a process as kill -9 does. Its answer is what the agent used since, the
+// process that takes its place included.
+func (c *crowd) killed(t *testing.T, pid int) (used func() time.Duration) {
+	t.Helper()
+	left := slices.DeleteFunc(c.processes(), func(p harness.Process) bool { return p.PID == pid })
+	before := cpu(t, left)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
+	return func() time.Duration { return cpu(t, c.processes()) - before }
 }
 
 // grow starts pods until there are as many as each size says.
@@ -184,6 +196,7 @@ func (c *crowd) grow(t *testing.T) {
 		if size == c.sizes[len(c.sizes)-1] {
 			c.row(fmt.Sprintf("memory of a pod, of %d", size), (memory-empty)*1024/float64(size), "KiB", 60)
 		}
+		c.kills(t, size)
 	}
 	c.steady(t)
 }
@@ -217,14 +230,12 @@ func (c *crowd) steady(t *testing.T) {
 }
 
 // kills ends each service as kill -9 does, makes a pod at that moment, and measures until
-// the service serves, the pod is Ready, and the agent is at rest again.
-func (c *crowd) kills(t *testing.T) {
+// the service serves, the pod is Ready, and the agent is at rest again. Rows are of the most
+// pods; a restart costs no more for each of them than with the fewest.
+func (c *crowd) kills(t *testing.T, pods int) {
 	for _, service := range house.Services() {
-		before := c.n.Process(service)
-		began := time.Now()
-		if err := unix.Kill(before, unix.SIGKILL); err != nil {
-			t.Fatalf("kill %s: %v", service, err)
-		}
+		before, began := c.n.Process(service), time.Now()
+		used := c.killed(t, before)
 		name := "kill-" + string(service)
 		c.pod(t, name)
 		serves := 0.0
@@ -240,13 +251,20 @@ func (c *crowd) kills(t *testing.T) {
 		})
 		up := c.seen.await(t, "Ready", c.seen.ready, name).Sub(began).Seconds()
 		settled := c.rests(t).Sub(began).Seconds()
-		bound := 0.0
-		if service == house.PodWorker {
-			bound = 1
+		each := used().Seconds() * 1000 / float64(pods)
+		if pods == c.sizes[0] {
+			c.restarts[service] = each
 		}
-		c.row(fmt.Sprintf("kill -9 of %s: it serves after", service), serves, "s", 3*bound)
-		c.row(fmt.Sprintf("kill -9 of %s: all settled after", service), settled, "s", 8*bound)
-		c.row(fmt.Sprintf("kill -9 of %s: a new pod is Ready after", service), up, "s", 0)
+		if pods == c.sizes[len(c.sizes)-1] {
+			bound := 0.0
+			if service == house.PodWorker {
+				bound = 1
+			}
+			c.row(fmt.Sprintf("kill -9 of %s: it serves after", service), serves, "s", 3*bound)
+			c.row(fmt.Sprintf("kill -9 of %s: all settled after", service), settled, "s", 8*bound)
+			c.row(fmt.Sprintf("kill -9 of %s: a new pod is Ready after", service), up, "s", 0)
+			c.row(fmt.Sprintf("kill -9 of %s: CPU of a pod", service), each, "ms", 1.2*c.restarts[service])
+		}
 		c.remove(t, name)
 		c.seen.await(t, "gone", c.seen.gone, name)
 		c.rests(t)
