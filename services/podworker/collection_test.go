@@ -25,6 +25,9 @@ func TestCollectionThatFailsIsAnEvent(t *testing.T) {
 			return slices.ContainsFunc(n.told(), func(e string) bool { return strings.HasPrefix(e, "ContainerGCFailed node "+why) })
 		}
 	}
+	p := web("a") // it runs: podworker has come to count the minutes
+	n.desire(p)
+	n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
 	healthy, _ := n.runtime.Get("runtime")
 	away := proto.CloneOf(healthy)
 	away.Responding, away.Error = false, "connection refused"

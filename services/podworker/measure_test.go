@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -81,9 +82,11 @@ func TestPodsThatEndThemselvesAreMeasured(t *testing.T) {
 	n.pass("released", time.Second, func() bool { return n.lifecycle(p.UID, released) })
 	const rounds = "kubelet_pod_worker_duration_seconds"
 	n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds+`{operation_type="terminated"}`) >= 1 })
-	measure.Expect(t, n.metrics, map[string]float64{
-		rounds + `{operation_type="create"}`: 1, rounds + `{operation_type="sync"}`: 1, rounds + `{operation_type="kill"}`: math.NaN(),
-	})
+	measure.Expect(t, n.metrics, map[string]float64{rounds + `{operation_type="create"}`: 1, rounds + `{operation_type="kill"}`: math.NaN()})
+	// What a start does may take two rounds, of which the second is a sync, too.
+	if syncs := measure.Value(t, n.metrics, rounds+`{operation_type="sync"}`); syncs != 1 && syncs != 2 {
+		t.Errorf("%v rounds of sync", syncs)
+	}
 }
 
 // TestRefusedPodsAreNoWork: a pod that was refused is in no count of work.
@@ -120,16 +123,25 @@ func TestARoundIsAsLongAsItsActions(t *testing.T) {
 	n.clock.Step(7 * time.Second)
 	stall.Release()
 	n.until("running", func() bool { return n.running("a") && n.settled(p.UID) })
-	const rounds = `kubelet_pod_worker_duration_seconds{operation_type="create"}`
-	n.until("measured", func() bool { return measure.Value(t, n.metrics, rounds) == 1 })
-	if sum := measure.Sum(t, n.metrics, rounds); sum < 7 {
-		t.Errorf("it took %v s", sum)
+	// A start may take two rounds.
+	measured := func(of func(testing.TB, prometheus.Gatherer, string) float64) (sum float64) {
+		for _, operation := range []string{"create", "sync"} {
+			if value := of(t, n.metrics, `kubelet_pod_worker_duration_seconds{operation_type="`+operation+`"}`); !math.IsNaN(value) {
+				sum += value
+			}
+		}
+		return sum
 	}
+	n.until("measured", func() bool { return measured(measure.Sum) >= 7 })
+	n.rest()
+	rounds := measured(measure.Value)
 	for range 5 {
 		n.loop.consider(p.UID)
 	}
-	n.until("settled", func() bool { return n.settled(p.UID) })
-	measure.Expect(t, n.metrics, map[string]float64{`kubelet_pod_worker_duration_seconds{operation_type="sync"}`: math.NaN()})
+	n.rest()
+	if now := measured(measure.Value); now != rounds || !n.settled(p.UID) {
+		t.Errorf("%v rounds, %v before it was woken for nothing", now, rounds)
+	}
 }
 
 // TestDeathsOfBeforeAreNotCountedAgain: a podworker that starts again finds the

@@ -211,6 +211,7 @@ func TestImagesBesideAPodThatCannotBeRead(t *testing.T) {
 		Runtime: n.cri, Images: n.ic, Feed: nowhere{}, Config: n.loop.config.Config, Unread: n.loop.in.unread,
 		Used: func() (images.Used, bool) { return n.loop.usedImages() }, Clock: n.clock, Log: slog.New(slog.DiscardHandler),
 	})
+	n.rest() // no reading of the pod is under way, which would take the place of this one
 	n.set(n.records.Set(context.Background(), string(p.UID), &plegv1.PodRecord{Uid: string(p.UID), Error: "the shim does not answer"}))
 	n.until("it cannot be read", n.loop.in.unread)
 	n.must(keeper.RemoveUnused(context.Background()))

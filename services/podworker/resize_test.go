@@ -3,8 +3,10 @@
 package podworker
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,7 +206,7 @@ func TestANewMemoryLimitOfThePodBelowWhatIsUsedWaits(t *testing.T) {
 // starts it again on the same state: the container gets its resources and is the
 // one that was there.
 func TestKillAnywhereWhileResizing(t *testing.T) {
-	for point, there := range map[string]func(n *node) bool{
+	there := map[string]func(n *node) bool{
 		"podworker.resize":      func(n *node) bool { return n.flying("uid-a", "resize") },
 		"podworker.resize.done": func(n *node) bool { return n.flying("uid-a", "resize") && n.allocation() == 1 },
 		"podworker.update":      func(n *node) bool { return n.flying("uid-a", "update") },
@@ -213,30 +215,29 @@ func TestKillAnywhereWhileResizing(t *testing.T) {
 		},
 		"podworker.settle":      func(n *node) bool { return n.flying("uid-a", "settle") },
 		"podworker.settle.done": func(n *node) bool { return n.flying("uid-a", "settle") && n.allocation() == 1 },
-	} {
-		t.Run(point, func(t *testing.T) {
-			n := newNode(t)
-			n.live()
-			p := sized("a", "1", "64Mi", 1)
-			n.desire(p)
-			n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
-			before := n.rt.Container("a", "web").GetId()
-			n.must(fault.Set(point + "=pause"))
-			t.Cleanup(func() { n.must(fault.Set("")) })
-			n.desire(sized("a", "2", "128Mi", 2))
-			n.until("the point", func() bool { return there(n) })
-			n.die()
-			n.must(fault.Set(""))
-			n.live()
-			n.resized(p, 1)
-			if got := n.rt.Container("a", "web").GetId(); got != before {
-				t.Errorf("container %s, was %s", got, before)
-			}
-			if shares, memory := n.has("a"); shares != 2048 || memory != 128<<20 {
-				t.Errorf("shares %d, memory %d", shares, memory)
-			}
-		})
 	}
+	killAnywhere(t, slices.Sorted(maps.Keys(there)), func(t *testing.T, point string, next func(n *node)) {
+		n := newNode(t)
+		n.live()
+		p := sized("a", "1", "64Mi", 1)
+		n.desire(p)
+		n.until("up", func() bool { return n.running("a") && n.settled(p.UID) })
+		before := n.rt.Container("a", "web").GetId()
+		n.must(fault.Set(point + "=pause"))
+		t.Cleanup(func() { n.must(fault.Set("")) })
+		n.desire(sized("a", "2", "128Mi", 2))
+		n.until("the point", func() bool { return there[point](n) })
+		n.die()
+		n.must(fault.Set(""))
+		next(n)
+		n.resized(p, 1)
+		if got := n.rt.Container("a", "web").GetId(); got != before {
+			t.Errorf("container %s, was %s", got, before)
+		}
+		if shares, memory := n.has("a"); shares != 2048 || memory != 128<<20 {
+			t.Errorf("shares %d, memory %d", shares, memory)
+		}
+	})
 }
 
 // allocation is the number of the one pod's.

@@ -14,13 +14,15 @@ type resizes struct{ containers }
 // resize brings the containers that run to what is allocated (KEP-1287): resource
 // has given the pod's cgroup room; the containers are changed, or restarted where
 // their resizePolicy says so; then resource is notified, and the cgroup shrinks to it.
-// Containers that do not run get their size with their next start.
+// Containers that do not run get their size with their next start. A pod that config does
+// not list (after a restart, not yet) waits: its specification is the one accepted last,
+// whose sizes may be of an allocation before the one that resource has.
 func (p *resizes) resize(active *Sandbox) {
 	r := &p.in.Resources
-	if !r.Held || r.Asked == "" {
+	if !r.Held || r.Asked == "" || p.in.Desired == nil {
 		return
 	}
-	if d := p.in.Desired; d != nil && d.Asks != r.Asked {
+	if p.in.Desired.Asks != r.Asked {
 		p.ask(Resize, "resource", "resize")
 	}
 	p.completed()
