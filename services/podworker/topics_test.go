@@ -204,7 +204,7 @@ func TestLateRecordOfAForgottenPod(t *testing.T) {
 			old.Containers = nil
 			n.away(&n.deaf, true)
 			n.pleg.leave(true)
-			late := false
+			late, come := false, make(chan struct{})
 			stop := n.wire.Listen(house.PodWorkerPods.Name, func(feed.Revision) {
 				if late || n.state(p.UID) != nil {
 					return
@@ -215,10 +215,18 @@ func TestLateRecordOfAForgottenPod(t *testing.T) {
 					_, seen := n.loop.in.Records.Get(string(p.UID))
 					return seen
 				})
+				close(come)
 			})
 			defer stop()
 			n.forget(p.UID)
-			n.until("forgotten", func() bool { return n.state(p.UID) == nil })
+			n.until("the late record has come", func() bool {
+				select {
+				case <-come:
+					return true
+				default:
+					return false
+				}
+			})
 			n.pleg.leave(false)
 			orphans := map[string]float64{"kubelet_orphaned_runtime_pods_total": 0}
 			if kept {

@@ -96,9 +96,10 @@ func (n *node) within(what string, step, most time.Duration, cond func() bool) {
 		if passed+step > most {
 			break
 		}
-		// Towards the end the node gets more real time for each step: a slow
-		// machine must not look like a node that has forgotten something.
-		if n.settles(time.Duration(float64(quiet)*math.Pow(64, float64(passed)/float64(most))), cond) {
+		// Towards the end, and when steps are few, the node gets more real time for
+		// each: a slow machine must not look like a node that has forgotten something.
+		slower := max(math.Pow(64, float64(passed)/float64(most)), 200*float64(step)/float64(most))
+		if n.settles(time.Duration(float64(quiet)*slower), cond) {
 			return
 		}
 		n.clock.Step(step)
