@@ -31,8 +31,9 @@ const (
 	kubeletKey = "kubelet"
 )
 
-// resync is how often every pod is looked at without a reason.
-const resync = time.Minute
+// resync is how often every pod is looked at without a reason; the loop is seen to live more
+// often.
+const resync, pulse = 5 * time.Minute, time.Minute
 
 // podLoop renders the status of every pod and puts it on the desk.
 type podLoop struct {
@@ -128,8 +129,9 @@ func (l *podLoop) watch() {
 func (l *podLoop) Run(ctx context.Context) error {
 	var questions sync.WaitGroup
 	defer questions.Wait()
-	all := time.NewTicker(resync)
+	all, alive := time.NewTicker(resync), time.NewTicker(pulse)
 	defer all.Stop()
+	defer alive.Stop()
 	var again <-chan time.Time
 	var pace signal.Pace
 	for {
@@ -142,6 +144,7 @@ func (l *podLoop) Run(ctx context.Context) error {
 		case <-again:
 			again = nil
 			l.retry()
+		case <-alive.C:
 		case <-all.C:
 			l.Mark([]string{everything})
 		}

@@ -392,8 +392,8 @@ func TestOOMKilledAfterTheExit(t *testing.T) {
 	})
 }
 
-// TestEveryPodIsLookedAtEachMinute: whatever else there is to do, and whoever is held.
-func TestEveryPodIsLookedAtEachMinute(t *testing.T) {
+// TestEveryPodIsLookedAtAgain: whatever else there is to do, and whoever is held.
+func TestEveryPodIsLookedAtAgain(t *testing.T) {
 	inRounds(t, func(r *rounds) {
 		r.runs("quiet")
 		held := r.runs("held")
