@@ -171,8 +171,9 @@ func (c *crowd) grow(t *testing.T) {
 		}
 		meter, began := c.meter(t), time.Now()
 		parallel(len(names), func(i int) { c.pod(t, names[i]) })
-		c.seen.await(t, "Ready", c.seen.ready, names...)
-		took, used := meter()
+		took := c.seen.await(t, "Ready", c.seen.ready, names...).Sub(began)
+		c.rests(t) // what follows the last of few would be missing more than that of many
+		_, used := meter()
 		each := used.Seconds() * 1000 / float64(len(names))
 		c.row(fmt.Sprintf("start, %d to %d pods", there, size), took.Seconds(), "s", 0)
 		bound := 0.0
@@ -189,8 +190,8 @@ func (c *crowd) grow(t *testing.T) {
 		there = size
 		meter = c.meter(t)
 		rest(t, *idle)
-		took, used = meter()
-		c.row(fmt.Sprintf("at rest with %d pods", there), 100*used.Seconds()/took.Seconds(), "%", 1.5)
+		idled, used := meter()
+		c.row(fmt.Sprintf("at rest with %d pods", there), 100*used.Seconds()/idled.Seconds(), "%", 1.5)
 		memory := c.memory(t, "")
 		c.row(fmt.Sprintf("memory with %d pods (PSS)", there), memory, "MiB", 0)
 		if size == c.sizes[len(c.sizes)-1] {
@@ -236,7 +237,7 @@ func (c *crowd) kills(t *testing.T, pods int) {
 	for _, service := range house.Services() {
 		before, began := c.n.Process(service), time.Now()
 		used := c.killed(t, before)
-		name := "kill-" + string(service)
+		name := fmt.Sprintf("kill-%s-%d", service, pods)
 		c.pod(t, name)
 		serves := 0.0
 		harness.Eventually(t, patience, string(service)+" to serve again", func(ctx context.Context) error {
@@ -349,10 +350,11 @@ func (c *crowd) shrink(t *testing.T) {
 		for i := size; i < there; i++ {
 			names = append(names, fmt.Sprintf("pod-%d", i))
 		}
-		meter := c.meter(t)
+		meter, began := c.meter(t), time.Now()
 		parallel(len(names), func(i int) { c.remove(t, names[i]) })
-		c.seen.await(t, "gone", c.seen.gone, names...)
-		took, used := meter()
+		took := c.seen.await(t, "gone", c.seen.gone, names...).Sub(began)
+		c.rests(t)
+		_, used := meter()
 		each := used.Seconds() * 1000 / float64(len(names))
 		c.row(fmt.Sprintf("end, %d to %d pods", there, size), took.Seconds(), "s", 0)
 		c.row(fmt.Sprintf("end, %d to %d pods: CPU of a pod", there, size), each, "ms", 0)
