@@ -11,9 +11,9 @@ import (
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
-// killAnywhere runs a test for each point at which podworker is killed, and for each feed
-// that its next life reads last: what the others say is newer then than what it has of that
-// one, or there is nothing of it yet. next starts that life.
+// killAnywhere runs a test for each point at which podworker is killed, and there for each
+// feed that its next life reads last: all that the others say is known, and of that one what
+// the journal has at most. next starts that life.
 func killAnywhere(t *testing.T, points []string, test func(t *testing.T, point string, next func(n *node))) {
 	for _, point := range points {
 		t.Run(point, func(t *testing.T) { test(t, point, (*node).live) })
