@@ -3,10 +3,12 @@
 package status
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/feed"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 )
 
@@ -35,6 +37,31 @@ func decodeAllocation(_ string, m *resourcev1.PodAllocation) (*allocation, error
 		all[h.GetContainer()] = list
 	}
 	return &allocation{all, m.GetOomKilled()}, nil
+}
+
+// ofFacts marks the pods of which resource says something that statuses have, and those of
+// which it no longer does: most allocations are of neither kind.
+func ofFacts(allocations *feed.Replica[*allocation], mark func([]string)) func(keys []string) {
+	said := map[string]bool{}
+	return func(keys []string) {
+		if len(keys) == 0 {
+			mark([]string{everything})
+			clear(said)
+			keys = slices.Collect(maps.Keys(allocations.Items()))
+		}
+		for _, uid := range keys {
+			a, _ := allocations.Get(uid)
+			says := a != nil && (len(a.health) > 0 || len(a.oomKilled) > 0)
+			if says || said[uid] {
+				mark([]string{uid})
+			}
+			if says {
+				said[uid] = true
+			} else {
+				delete(said, uid)
+			}
+		}
+	}
 }
 
 // withoutMessages is the health of devices for a node that does not report messages of it.

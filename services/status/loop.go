@@ -105,15 +105,7 @@ func (l *podLoop) watch() {
 	l.in.workers.Watch(byKey)
 	l.in.records.Watch(byKey)
 	l.in.verdicts.Watch(byKey)
-	l.in.allocations.Watch(func(keys []string) {
-		relevant := slices.DeleteFunc(slices.Clone(keys), func(uid string) bool {
-			a, ok := l.in.allocations.Get(uid)
-			return !ok || len(a.health) == 0 && len(a.oomKilled) == 0
-		})
-		if len(relevant) > 0 || len(keys) == 0 {
-			l.Mark(orEverything(relevant))
-		}
-	})
+	l.in.allocations.Watch(ofFacts(l.in.allocations, l.Mark))
 	l.in.mirrors.Watch(byKey)
 	l.in.sources.Watch(func([]string) { l.Mark([]string{everything}) })
 	name := "" // part of every container id

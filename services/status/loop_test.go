@@ -360,6 +360,11 @@ func TestTheHealthOfDevices(t *testing.T) {
 				t.Error(d)
 			}
 		}
+		r.must(r.allocations.Set(t.Context(), "web", &resourcev1.PodAllocation{Uid: "web"}))
+		r.pass(5 * time.Second)
+		if left := r.status("web").ContainerStatuses[0].AllocatedResourcesStatus; len(left) > 0 {
+			t.Errorf("%v after resource has no more to say", left)
+		}
 	})
 }
 
