@@ -3,6 +3,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -40,6 +41,9 @@ const (
 	// SystemNodeCritical is the class of pods whose loss breaks the node.
 	SystemNodeCritical = "system-node-critical"
 )
+
+// ServiceAccount is the name of the account that a pod runs as (API default).
+func ServiceAccount(p *v1.Pod) string { return cmp.Or(p.Spec.ServiceAccountName, "default") }
 
 // maxUID bounds a UID, in bytes, so that it is the name of a folder with room for more.
 const maxUID = 200

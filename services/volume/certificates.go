@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/wire"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -20,7 +21,7 @@ import (
 // Certificate implements content.Objects.
 func (l lookups) Certificate(p *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error) {
 	req := &configv1.CertifyPodRequest{
-		Namespace: p.Namespace, PodName: p.Name, PodUid: string(p.UID), ServiceAccount: accountOf(p),
+		Namespace: p.Namespace, PodName: p.Name, PodUid: string(p.UID), ServiceAccount: pod.ServiceAccount(p),
 		SignerName: spec.SignerName, Annotations: spec.UserAnnotations, MaxExpirationSeconds: ptr.Deref(spec.MaxExpirationSeconds, 0),
 	}
 	ask := func(r podcert.Request) (podcert.Answer, error) {

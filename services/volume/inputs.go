@@ -3,7 +3,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,7 +234,7 @@ func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (strin
 // DriverToken implements demand.Objects.
 func (l lookups) DriverToken(p *v1.Pod, audience string, life time.Duration) (string, time.Time, error) {
 	req := &configv1.TokenRequest{
-		Namespace: p.Namespace, ServiceAccount: accountOf(p), Expiration: durationpb.New(life), PodName: p.Name, PodUid: string(p.UID),
+		Namespace: p.Namespace, ServiceAccount: pod.ServiceAccount(p), Expiration: durationpb.New(life), PodName: p.Name, PodUid: string(p.UID),
 	}
 	if audience != "" {
 		req.Audiences = []string{audience}
@@ -286,12 +285,12 @@ func (l lookups) Attachment(name string) (*storagev1.VolumeAttachment, error) {
 }
 
 // NodeName implements demand.Objects.
-func (l lookups) NodeName() string {
+func (l lookups) NodeName() (string, error) {
 	conf, ok := l.kubelet.Get("kubelet")
 	if !ok {
-		return ""
+		return "", content.ErrWait
 	}
-	return conf.Node.Name
+	return conf.Node.Name, nil
 }
 
 // Gate implements demand.Objects.
@@ -305,6 +304,3 @@ func (l lookups) Gate(name string) (bool, error) {
 
 // FileLabel implements demand.Objects.
 func (l lookups) FileLabel(o *v1.SELinuxOptions) (string, error) { return l.fileLabel(o) }
-
-// accountOf is the service account of a pod (API default).
-func accountOf(p *v1.Pod) string { return cmp.Or(p.Spec.ServiceAccountName, "default") }

@@ -35,7 +35,7 @@ type Objects interface {
 	Attachment(name string) (*storagev1.VolumeAttachment, error)
 	Node() (*v1.Node, error)
 	// NodeName is this node's.
-	NodeName() string
+	NodeName() (string, error)
 	// Gate reports whether a feature gate is on.
 	Gate(name string) (bool, error)
 	// FileLabel is the SELinux label of files for processes with these options; empty
@@ -106,13 +106,17 @@ func Listed(name string, o Objects) error {
 // Attached says what a volume waits for until it is attached, and then what the
 // attacher left for the driver.
 func Attached(name string, src *claim.Source, o Objects) (map[string]string, error) {
+	node, err := o.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	id := attachment(src, node)
 	if err := Listed(name, o); err != nil {
-		if full := exhausted(src, o); full != nil {
+		if full := exhausted(src.Volume.Spec.CSI.Driver, id, o); full != nil {
 			return nil, full
 		}
 		return nil, err
 	}
-	id := attachment(src, o)
 	a, err := o.Attachment(id)
 	switch {
 	case err != nil:
@@ -127,14 +131,18 @@ func Attached(name string, src *claim.Source, o Objects) (map[string]string, err
 	return nil, &Wait{"volume attachment " + id + " is not attached yet"}
 }
 
-func attachment(src *claim.Source, o Objects) string {
-	return csi.Attachment(src.Volume.Spec.CSI.Driver, src.Volume.Spec.CSI.VolumeHandle, o.NodeName())
+func attachment(src *claim.Source, node string) string {
+	return csi.Attachment(src.Volume.Spec.CSI.Driver, src.Volume.Spec.CSI.VolumeHandle, node)
 }
 
 // Persistent is what a claim's volume is asked for. context is what the attacher
 // left. Of a volume that is published only what changes is looked up.
 func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]string, published bool, o Objects) (*Asked, error) {
 	pv, of := src.Volume, src.Volume.Spec.CSI
+	node, err := o.NodeName()
+	if err != nil {
+		return nil, err
+	}
 	driver, err := supports(of.Driver, storagev1.VolumeLifecyclePersistent, o)
 	if err != nil {
 		return nil, err
@@ -144,7 +152,7 @@ func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]s
 		Block: src.Block, ReadOnly: src.ReadOnly, Exclusive: src.Exclusive(),
 		FSType: of.FSType, AccessMode: v1.ReadWriteOnce, MountOptions: pv.Spec.MountOptions,
 		Attributes: of.VolumeAttributes, PublishContext: context,
-		Node: o.NodeName(), Attachment: attachment(src, o),
+		Node: node, Attachment: attachment(src, node),
 	},
 		Growth: Grow(src),
 	}
@@ -185,13 +193,17 @@ func Persistent(p *v1.Pod, v *v1.Volume, src *claim.Source, context map[string]s
 // Inline is what a volume of the pod's own is asked for.
 func Inline(p *v1.Pod, v *v1.Volume, published bool, o Objects) (*Asked, error) {
 	of := v.CSI
+	node, err := o.NodeName()
+	if err != nil {
+		return nil, err
+	}
 	driver, err := supports(of.Driver, storagev1.VolumeLifecycleEphemeral, o)
 	if err != nil {
 		return nil, err
 	}
 	a := &Asked{Request: csi.Request{
 		UID: p.UID, Volume: v.Name, Name: v.Name, Driver: of.Driver, Handle: csi.InlineHandle(p.UID, v.Name), Inline: true,
-		ReadOnly: ptr.Deref(of.ReadOnly, false), FSType: ptr.Deref(of.FSType, ""), AccessMode: v1.ReadWriteOnce, Attributes: of.VolumeAttributes, Node: o.NodeName(),
+		ReadOnly: ptr.Deref(of.ReadOnly, false), FSType: ptr.Deref(of.FSType, ""), AccessMode: v1.ReadWriteOnce, Attributes: of.VolumeAttributes, Node: node,
 	}}
 	a.Attachment = csi.Attachment(a.Driver, a.Handle, a.Node)
 	group(&a.Request, p, driver, true)

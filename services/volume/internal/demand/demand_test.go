@@ -25,7 +25,7 @@ type given struct {
 }
 
 func (g *given) Driver(string) (*storagev1.CSIDriver, error) { return g.driver, nil }
-func (g *given) NodeName() string                            { return "n1" }
+func (g *given) NodeName() (string, error)                   { return "n1", nil }
 func (g *given) Gate(name string) (bool, error)              { return name == "SELinuxMount" && g.all, nil }
 func (g *given) Node() (*v1.Node, error)                     { return g.node, nil }
 
@@ -169,6 +169,33 @@ func TestAMissingSecret(t *testing.T) {
 	_, err := Persistent(subject(nil), &v1.Volume{Name: "v"}, src, nil, false, &given{})
 	if err == nil || err.Error() != "fetching secret s/stage failed: not found" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// nameless is what is given while the configuration is not known, and with it the node's name.
+type nameless struct{ given }
+
+func (nameless) NodeName() (string, error) { return "", errNotYet }
+
+// TestNothingIsMadeForANodeWithoutAName: what is attached to it, and what is written beside a
+// volume for whoever comes next, has the node's name in it.
+func TestNothingIsMadeForANodeWithoutAName(t *testing.T) {
+	attached := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"n"}, VolumesAttached: []v1.AttachedVolume{{Name: "n"}}}}
+	g := &nameless{given{
+		driver: driver(func(s *storagev1.CSIDriverSpec) {
+			s.VolumeLifecycleModes = append(s.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral)
+		}),
+		node:       attached,
+		attachment: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}},
+	}}
+	inline := &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}}
+	_, attachedErr := Attached("n", source(), g)
+	_, persistentErr := Persistent(subject(nil), &v1.Volume{Name: "v"}, source(), nil, false, g)
+	_, inlineErr := Inline(subject(nil), inline, false, g)
+	for what, err := range map[string]error{"attached": attachedErr, "persistent": persistentErr, "inline": inlineErr} {
+		if !errors.Is(err, errNotYet) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

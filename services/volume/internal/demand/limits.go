@@ -9,7 +9,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/services/volume/internal/claim"
 )
 
 // resourceExhausted is the code of gRPC by which an attacher says that there is no room.
@@ -22,12 +21,12 @@ type Exhausted struct{ Driver, Message string }
 func (e *Exhausted) Error() string { return e.Message }
 
 // exhausted is the answer of the attacher that the node has no room for the volume; nil
-// where it has not said so, or where the driver does not want limits read again (KEP-4876).
-func exhausted(src *claim.Source, o Objects) *Exhausted {
-	name := src.Volume.Spec.CSI.Driver
+// where it has not said so, or where the driver of that name does not want limits read again
+// (KEP-4876).
+func exhausted(name, attachment string, o Objects) *Exhausted {
 	driver, err := o.Driver(name)
 	if err == nil && UpdatePeriod(driver) != 0 {
-		a, err := o.Attachment(attachment(src, o))
+		a, err := o.Attachment(attachment)
 		if err == nil && a.Status.AttachError != nil && a.Status.AttachError.ErrorCode != nil && *a.Status.AttachError.ErrorCode == resourceExhausted {
 			return &Exhausted{Driver: name, Message: a.Status.AttachError.Message}
 		}

@@ -367,7 +367,7 @@ func (o objects) Driver(string) (*storagev1.CSIDriver, error) {
 		storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}}}, nil
 }
 
-func (objects) NodeName() string                             { return "n" }
+func (objects) NodeName() (string, error)                    { return "n", nil }
 func (objects) Gate(string) (bool, error)                    { return false, nil }
 func (objects) FileLabel(*v1.SELinuxOptions) (string, error) { return "", nil }
 func (objects) Allocatable() (v1.ResourceList, error)        { return v1.ResourceList{}, nil }

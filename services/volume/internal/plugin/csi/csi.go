@@ -55,7 +55,7 @@ func (c Plugin) Make(ctx context.Context, r *plugin.Request) (m plugin.Made, err
 	if r.Source != nil {
 		after := asked.Size > 0 && c.Manager.Expanded(&asked.Request)
 		if after && !before && asked.Had < asked.Size {
-			expanded(ctx, r)
+			expanded(ctx, r, asked.Node)
 		}
 		r.Report.Expansion(ctx, expansion(r.Source, asked, after, err))
 	}

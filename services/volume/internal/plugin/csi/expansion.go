@@ -49,8 +49,8 @@ func expansion(src *claim.Source, asked *demand.Asked, expanded bool, err error)
 }
 
 // expanded emits an event about the pod and one about the claim.
-func expanded(ctx context.Context, r *plugin.Request) {
-	text := fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", r.Source.Volume.Name, r.Objects.NodeName())
+func expanded(ctx context.Context, r *plugin.Request, node string) {
+	text := fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", r.Source.Volume.Name, node)
 	r.Report.Event(ctx, plugin.PodReference(r.Pod), v1.EventTypeNormal, reasonExpanded, text)
 	r.Report.Event(ctx, plugin.ClaimReference(r.Source.Claim), v1.EventTypeNormal, reasonExpanded, text)
 }
