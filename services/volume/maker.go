@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -66,40 +67,61 @@ func (k *maker) standing(p *v1.Pod) map[string]*volumeWork {
 	return all
 }
 
+// abreast is how many volumes of a lane are made sure of at a time: a token is asked for while
+// the files of others are written.
+var abreast = [lanes]int{fileLane: 4, mountLane: 1}
+
 // setUp makes sure of every volume in a lane of a pod, and returns when to look again.
 func (k *maker) setUp(ctx context.Context, w *podWork, p *v1.Pod, lane int) (due time.Time) {
+	again := make([]time.Time, len(p.Spec.Volumes))
+	var group errgroup.Group
+	group.SetLimit(abreast[lane])
 	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if laneOf(v) != lane {
-			continue
-		}
-		plugin := volumetype.Of(v).Plugin
-		had := k.begin(w, v)
-		began, needs := k.in.now(), map[string]bool{}
-		m, err := k.one(lookups{inputs: k.in, ctx: ctx, note: func(key string) {
-			k.pods.mu.Lock()
-			defer k.pods.mu.Unlock()
-			needs[key] = true
-			w.need(v.Name, key)
-		}}, w, p, v)
-		if !errors.Is(err, content.ErrWait) {
-			k.metrics.mounted(plugin, err, k.in.now().Sub(began))
-		}
-		now := k.judge(ctx, p, v, had, m, err)
-		k.pods.mu.Lock()
-		w.volumes[v.Name], w.needs[v.Name] = now, needs
-		asked := w.asked
-		k.pods.mu.Unlock()
-		if now.state == mounted && (had == nil || had.state != mounted) {
-			k.metrics.whole.WithLabelValues(plugin, "overall_volume_mount").Observe(now.since.Sub(asked).Seconds())
-		}
-		for _, t := range []time.Time{now.retry, m.Refresh} {
-			if !t.IsZero() && (due.IsZero() || t.Before(due)) {
-				due = t
-			}
+		if v := &p.Spec.Volumes[i]; laneOf(v) == lane {
+			group.Go(func() error {
+				again[i] = k.ensure(ctx, w, p, v)
+				return nil
+			})
 		}
 	}
+	group.Wait() //nolint:errcheck // there is none: each volume's error is in its work
+	for _, t := range again {
+		due = earlier(due, t)
+	}
 	return due
+}
+
+// ensure makes sure of one volume of a pod, notes how it is, and returns when to look again.
+func (k *maker) ensure(ctx context.Context, w *podWork, p *v1.Pod, v *v1.Volume) (due time.Time) {
+	plugin := volumetype.Of(v).Plugin
+	had := k.begin(w, v)
+	began, needs := k.in.now(), map[string]bool{}
+	m, err := k.one(lookups{inputs: k.in, ctx: ctx, note: func(key string) {
+		k.pods.mu.Lock()
+		defer k.pods.mu.Unlock()
+		needs[key] = true
+		w.need(v.Name, key)
+	}}, w, p, v)
+	if !errors.Is(err, content.ErrWait) {
+		k.metrics.mounted(plugin, err, k.in.now().Sub(began))
+	}
+	now := k.judge(ctx, p, v, had, m, err)
+	k.pods.mu.Lock()
+	w.volumes[v.Name], w.needs[v.Name] = now, needs
+	asked := w.asked
+	k.pods.mu.Unlock()
+	if now.state == mounted && (had == nil || had.state != mounted) {
+		k.metrics.whole.WithLabelValues(plugin, "overall_volume_mount").Observe(now.since.Sub(asked).Seconds())
+	}
+	return earlier(now.retry, m.Refresh)
+}
+
+// earlier is the earlier of two times; the zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // begin publishes what is being done, should it take long, and returns how the volume was.

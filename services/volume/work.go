@@ -29,8 +29,8 @@ type intent struct {
 	Withdrawing bool   `json:"withdrawing,omitempty"`
 }
 
-// The lanes of a pod. Each has some of its volumes, which are made sure of one after the
-// other; the lanes do not wait for each other. So what is renewed under running
+// The lanes of a pod. Each has some of its volumes, of which so many are made sure of at a
+// time as abreast says; the lanes do not wait for each other. So what is renewed under running
 // containers is not held up by a volume that hangs, or takes half an hour to be given to
 // a group.
 const (
