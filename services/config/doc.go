@@ -58,6 +58,6 @@
 //
 // internal/merge and internal/refs decide, and are pure; internal/file, http
 // and api are the sources; internal/objects follows objects; internal/cluster
-// is the API client; internal/token caches tokens; internal/watch is inotify;
-// loop.go is the one loop that merges and publishes.
+// is the API client; internal/token caches tokens, and ahead.go has those of new pods
+// made; internal/watch is inotify; loop.go is the one loop that merges and publishes.
 package config

@@ -68,6 +68,7 @@ func (s *Service) publishPod(ctx context.Context, p *merge.Pod) {
 	}
 	if _, had := l.published.Pods[p.Pod.UID]; !had {
 		s.log.Info("pod desired", service.KeyPod, p.Pod.Namespace+"/"+p.Pod.Name, service.KeyUID, uid, "source", p.Source, "origin", p.Origin)
+		s.ahead.arrived(p)
 	}
 	if was := l.kept[p.Pod.UID]; was != p {
 		kept := proto.Clone(message).(*configv1.DesiredPod)

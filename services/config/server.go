@@ -21,9 +21,6 @@ import (
 	"github.com/sextant-node/sextant/services/config/internal/token"
 )
 
-// defaultExpiration of a token when the caller names none (API default, 1 h).
-const defaultExpiration = time.Hour
-
 // session is the way to the API server, while there is one.
 type session struct {
 	clients atomic.Pointer[cluster.Clients]
@@ -54,7 +51,7 @@ func (s *server) Token(ctx context.Context, req *configv1.TokenRequest) (*config
 	}
 	expiration := req.GetExpiration().AsDuration()
 	if expiration <= 0 {
-		expiration = defaultExpiration
+		expiration = token.DefaultExpiration
 	}
 	t, err := s.tokens.Get(ctx, token.Request{
 		Namespace: req.GetNamespace(), ServiceAccount: req.GetServiceAccount(), Audiences: req.GetAudiences(),

@@ -128,6 +128,7 @@ func (s *Service) wire(cfg Config) error {
 	if err != nil {
 		return err
 	}
+	s.ahead = newAhead(s.tokens)
 	s.loop.state = merge.Restore(pods)
 	s.loop.kept = maps.Clone(s.loop.state.Pods)
 	s.loop.direct, s.loop.former = map[types.UID]directRefs{}, map[types.UID]bool{}
@@ -142,6 +143,7 @@ func (s *Service) wire(cfg Config) error {
 		reviewing: semaphore.NewWeighted(maxReviews),
 	})
 	s.kit.Go("keep", s.keeper.Run)
+	s.kit.Go("tokens", s.ahead.run)
 	s.kit.Go("configuration", configurator.watch)
 	s.kit.Go("identity", s.identity.Run)
 	s.kit.Go("serving", s.serving.watch)

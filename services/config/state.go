@@ -37,6 +37,7 @@ type Service struct {
 	sources       *sources
 	objects       *objects.Manager
 	tokens        *token.Cache
+	ahead         *ahead
 	identity      *identity.Holder
 	serving       *serving
 
