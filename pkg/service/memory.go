@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/sextant-node/sextant/pkg/signal"
 )
 
 const (
@@ -25,6 +27,9 @@ const (
 	// tidyAgain is the least time between two collections for tidiness' sake, as
 	// Go's own between two that nothing but time calls for.
 	tidyAgain = 2 * time.Minute
+	// soon is how soon after a collection of Go's own the next one comes, at the latest, when
+	// work has begun since the heap was checked: half of what is in use was allocated in it.
+	soon = 2 * time.Second
 	// worthIt is how much must come back for a collection to be worth its time.
 	worthIt = 1 << 20
 	// busy is how much a process allocates in a tidyPeriod, at the least, when it has work to
@@ -52,14 +57,20 @@ func Tidy(ctx context.Context) error {
 			percent = next
 		}
 	}
-	adjust(collectAt)
+	t := tidier{working: true} // every life begins with work
+	adjust(t.growth(0))
+	collected := signal.New()
+	watchCollections(ctx, collected)
 	tick := time.NewTicker(tidyPeriod)
 	defer tick.Stop()
-	t := tidier{working: true}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-collected:
+			h := readHeap()
+			t.collected(time.Now(), h.collections)
+			adjust(t.growth(h.live))
 		case now := <-tick.C:
 			h := readHeap()
 			if t.due(now, h) {
@@ -70,11 +81,24 @@ func Tidy(ctx context.Context) error {
 	}
 }
 
+// watchCollections signals after each collection of garbage, until ctx ends.
+func watchCollections(ctx context.Context, collected signal.Signal) {
+	garbage := &struct{ _ *int }{} // until the next collection finds it
+	runtime.AddCleanup(garbage, func(ctx context.Context) {
+		if ctx.Err() == nil {
+			watchCollections(ctx, collected)
+			collected.Send()
+		}
+	}, ctx)
+}
+
 // heap is the Go runtime's account of its memory, in bytes.
 type heap struct {
 	allocated uint64 // since the start
 	live      uint64 // in use at the last collection
 	spare     uint64 // free, garbage or unused, and not given back
+	// collections is how often Go collected garbage of its own accord.
+	collections uint64
 }
 
 func readHeap() heap {
@@ -83,10 +107,11 @@ func readHeap() heap {
 		{Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/cycles/automatic:gc-cycles"},
 	}
 	metrics.Read(samples)
 	live, objects := samples[1].Value.Uint64(), samples[2].Value.Uint64()
-	return heap{samples[0].Value.Uint64(), live, samples[3].Value.Uint64() + objects - min(live, objects)}
+	return heap{samples[0].Value.Uint64(), live, samples[3].Value.Uint64() + objects - min(live, objects), samples[4].Value.Uint64()}
 }
 
 // tidier decides when to collect.
@@ -94,6 +119,21 @@ type tidier struct {
 	allocated uint64    // at the last look
 	working   bool      // there was work since the last collection
 	last      time.Time // collection
+	// collections are Go's own, and when the last of them was.
+	collections   uint64
+	lastCollected time.Time
+}
+
+// collected takes note of a collection. Work that begins is seen by Go's own, which come one
+// after the other, long before the heap is checked again.
+func (t *tidier) collected(now time.Time, collections uint64) {
+	if collections == t.collections {
+		return // it was due here
+	}
+	if now.Sub(t.lastCollected) < soon || collections > t.collections+1 {
+		t.working = true
+	}
+	t.collections, t.lastCollected = collections, now
 }
 
 // due reports whether to collect now: at the first rest after work, else when

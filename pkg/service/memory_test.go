@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+
+	"github.com/sextant-node/sextant/pkg/signal"
 )
 
 func TestTidierWaitsForRest(t *testing.T) {
@@ -58,6 +60,48 @@ func TestTidierKnowsRestOfManyPods(t *testing.T) {
 	}
 	if got := decide.growth(h.live); got != collectAt {
 		t.Errorf("at rest the heap may grow by %d percent, want %d", got, collectAt)
+	}
+}
+
+// TestTidierSeesWorkBegin: Go's own collections come one after the other when work begins, long
+// before the heap is checked.
+func TestTidierSeesWorkBegin(t *testing.T) {
+	const mib = 1 << 20
+	start := time.Unix(1000, 0)
+	decide := tidier{}
+	for i, step := range []struct {
+		after       time.Duration
+		collections uint64
+		want        bool
+		why         string
+	}{
+		{0, 1, false, "the first"},
+		{2 * time.Minute, 2, false, "time called for it"},
+		{2*time.Minute + time.Second, 2, false, "it was due for tidiness' sake"},
+		{2*time.Minute + 5*time.Second, 3, false, "five seconds later"},
+		{2*time.Minute + 6*time.Second, 4, true, "a second later"},
+	} {
+		decide.collected(start.Add(step.after), step.collections)
+		if decide.working != step.want {
+			t.Errorf("step %d: there is work: %v, want %v: %s", i, decide.working, step.want, step.why)
+		}
+	}
+	if got := decide.growth(4 * mib); got != mostAt {
+		t.Errorf("the heap may grow by %d percent, want %d", got, mostAt)
+	}
+	several := tidier{collections: 4, lastCollected: start}
+	if several.collected(start.Add(time.Minute), 6); !several.working {
+		t.Error("two collections at once are no work")
+	}
+}
+
+// TestCollectionsAreSeen: each of them, one after the other.
+func TestCollectionsAreSeen(t *testing.T) {
+	collected := signal.New()
+	watchCollections(t.Context(), collected)
+	for range 3 {
+		runtime.GC()
+		<-collected
 	}
 }
 
