@@ -21,6 +21,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	eventv1 "github.com/sextant-node/sextant/proto/sextant/event/v1"
@@ -62,12 +63,27 @@ type tokens struct {
 	// server is away, after that.
 	keeps, away bool
 	kept        *configv1.TokenResponse
+	stalled     chan struct{} // answers wait until it is closed; nil for no wait
+	left        int           // requests that were given up meanwhile
 }
 
-func (k *tokens) Token(_ context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
+func (k *tokens) Token(ctx context.Context, req *configv1.TokenRequest) (*configv1.TokenResponse, error) {
+	k.mu.Lock()
+	k.calls = append(k.calls, req)
+	stalled := k.stalled
+	k.mu.Unlock()
+	if stalled != nil {
+		select {
+		case <-stalled:
+		case <-ctx.Done():
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.left++
+			return nil, rpc.Unavailable.Errorf("%w", ctx.Err())
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.calls = append(k.calls, req)
 	if k.err != nil {
 		return nil, k.err
 	}
@@ -77,6 +93,15 @@ func (k *tokens) Token(_ context.Context, req *configv1.TokenRequest) (*configv1
 	}
 	k.kept = &configv1.TokenResponse{Token: fmt.Sprintf("token %d", len(k.calls)), ExpiresAt: timestamppb.New(k.now().Add(life))}
 	return k.kept, nil
+}
+
+// stall keeps tokens from being answered until release is called.
+func (k *tokens) stall() (release func()) {
+	gate := make(chan struct{})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stalled = gate
+	return sync.OnceFunc(func() { close(gate) })
 }
 
 // keep has the last token kept, as config does, which cannot replace it while the API
@@ -272,6 +297,19 @@ func (r *rig) becomes(what, path, want string) {
 			r.Fatal(err)
 		}
 		return string(text) == want
+	})
+}
+
+// replaced waits for a file of a volume to hold something else than it had. As becomes, it
+// reads while the volume is written.
+func (r *rig) replaced(what, path, had string) {
+	r.Helper()
+	r.Eventually(what, func() bool {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.Fatal(err)
+		}
+		return err == nil && string(text) != had
 	})
 }
 

@@ -3,6 +3,7 @@
 package volume_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,10 +27,10 @@ func TestTokenByAClockThatIsBehind(t *testing.T) {
 	r.tokens.now = func() time.Time { return clock.Now().Add(behind) }
 	r.declare(of(t, "u", "- {name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 7200}}]}}\n"))
 	r.Eventually("the first token", func() bool { return r.volume("u", "t").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED })
-	token := func() string { return r.read(r.path("u", "projected", "t", "token")) }
-	had := token()
+	token := r.path("u", "projected", "t", "token")
+	had := r.read(token)
 	clock.Step(life*4/5 + time.Second)
-	r.Eventually("a new token", func() bool { return token() != had })
+	r.replaced("a new token", token, had)
 }
 
 // TestTokens: a token is renewed when four fifths of its life are over, by the time alone,
@@ -53,15 +54,15 @@ func TestTokens(t *testing.T) {
 	r.tokens.fail(nil)
 	mounted := func() bool { return r.volume("u", "t").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED }
 	fakeclock.Pass(t, clock, "the first token", mounted)
-	token := func() string { return r.read(r.path("u", "projected", "t", "token")) }
+	token := r.path("u", "projected", "t", "token")
 	if asked := r.tokens.asked(); asked[0].GetExpiration().GetSeconds() != 3600 || len(asked[0].GetAudiences()) != 0 {
 		t.Errorf("asked for %v", asked[0])
 	}
 	const life = time.Hour
 	for range 3 {
-		had := token()
+		had := r.read(token)
 		clock.Step(life*4/5 + time.Second)
-		r.Eventually("a new token", func() bool { return token() != had })
+		r.replaced("a new token", token, had)
 	}
 	asked := len(r.tokens.asked())
 	clock.Step(life*4/5 - time.Minute)
@@ -79,6 +80,32 @@ func TestTokens(t *testing.T) {
 	if !mounted() {
 		t.Error("a token that cannot be renewed made its volume go")
 	}
+}
+
+// TestFilesBesideAToken: the volumes after one whose token is being made are not held up by it.
+func TestFilesBesideAToken(t *testing.T) {
+	r := newRig(t, nil)
+	release := r.tokens.stall()
+	t.Cleanup(release)
+	r.configMap("settings", map[string]string{"a": "b"})
+	r.declare(of(t, "u", `
+- {name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}
+- {name: config, configMap: {name: settings}}
+- {name: data, emptyDir: {}}
+`))
+	r.Eventually("the token is asked for", func() bool { return len(r.tokens.asked()) == 1 })
+	r.becomes("the other files", r.path("u", "configmap", "config", "a"), "b")
+	r.Eventually("the folder", func() bool {
+		info, err := os.Stat(r.path("u", "empty-dir", "data"))
+		return err == nil && info.IsDir()
+	})
+	r.tokens.mu.Lock()
+	if r.tokens.left > 0 {
+		t.Error("the files were made when the request for the token had been given up")
+	}
+	r.tokens.mu.Unlock()
+	release()
+	r.ready("u")
 }
 
 // TestTokenLookedAtBefore: a token is renewed when four fifths of its life are over, though
@@ -113,10 +140,10 @@ func TestTokenLookedAtBefore(t *testing.T) {
 			r.configMap("c", map[string]string{"a": "1"})
 			r.declare(of(t, "u", "- {name: t, projected: {sources: [{configMap: {name: c}}, {serviceAccountToken: {path: token, expirationSeconds: 600}}]}}\n"))
 			r.Eventually("the first token", func() bool { return r.volume("u", "t").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED })
-			token := func() string { return r.read(r.path("u", "projected", "t", "token")) }
-			had := token()
+			token := r.path("u", "projected", "t", "token")
+			had := r.read(token)
 			test(r, clock)
-			r.Eventually("a new token", func() bool { return token() != had })
+			r.replaced("a new token", token, had)
 		})
 	}
 }
