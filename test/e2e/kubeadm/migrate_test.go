@@ -5,7 +5,6 @@ package kubeadm_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -157,9 +156,26 @@ func (m *machine) look() map[string]string {
 
 func (m *machine) same(before map[string]string) {
 	m.Helper()
-	if now := m.look(); !maps.Equal(now, before) {
-		m.Errorf("it was %v\nit is %v", before, now)
+	now := m.look()
+	for name, was := range before {
+		if now[name] == was {
+			continue
+		}
+		m.Errorf("%s was %s\nit is %s\n%s", name, was, now[name], m.statusOf(name))
 	}
+}
+
+// statusOf is the status of a pod, and who wrote it when.
+func (m *machine) statusOf(name string) string {
+	p, err := m.cp.Admin.CoreV1().Pods("default").Get(m.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	text := fmt.Sprintf("%+v\n", p.Status)
+	for _, f := range p.ManagedFields {
+		text += fmt.Sprintf("%s %s %s at %s\n", f.Manager, f.Operation, f.Subresource, f.Time)
+	}
+	return text
 }
 
 // agent looks at the process of kubelet.service.
