@@ -210,7 +210,7 @@ func (m *machine) unit() {
 	}
 
 	m.run("systemctl", "stop", "kubelet")
-	if left := m.run("systemctl", "list-units", "--no-legend", "--plain", "--state=active,activating,reloading", "sextant*"); strings.TrimSpace(left) != "" {
+	if left := m.run("systemctl", "list-units", "--no-legend", "--plain", "--type=service", "--state=active,activating,reloading", "sextant*"); strings.TrimSpace(left) != "" {
 		m.Errorf("after systemctl stop kubelet there run\n%s", left)
 	}
 	began := time.Now()
