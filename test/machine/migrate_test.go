@@ -258,7 +258,7 @@ func (b *bench) unit() {
 		b.Errorf("systemctl status kubelet:\n%s", out)
 	}
 	b.do("systemctl stop kubelet")
-	if left := b.do("systemctl list-units --no-legend --plain --state=active,activating,reloading 'sextant*'"); left != "" {
+	if left := b.do("systemctl list-units --no-legend --plain --type=service --state=active,activating,reloading 'sextant*'"); left != "" {
 		b.Errorf("after systemctl stop kubelet there run\n%s", left)
 	}
 	for _, verb := range []string{"start", "restart"} {
