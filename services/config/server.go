@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/apianswer"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	"github.com/sextant-node/sextant/services/config/internal/cluster"
@@ -51,7 +52,7 @@ func (s *server) Token(ctx context.Context, req *configv1.TokenRequest) (*config
 	}
 	expiration := req.GetExpiration().AsDuration()
 	if expiration <= 0 {
-		expiration = token.DefaultExpiration
+		expiration = pod.DefaultTokenLife
 	}
 	t, err := s.tokens.Get(ctx, token.Request{
 		Namespace: req.GetNamespace(), ServiceAccount: req.GetServiceAccount(), Audiences: req.GetAudiences(),

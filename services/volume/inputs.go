@@ -196,9 +196,6 @@ func (l lookups) Node() (*v1.Node, error) {
 // leastRefresh keeps a clock that is ahead from asking without end.
 const leastRefresh = 10 * time.Second
 
-// tokenTTL is what a projection without expirationSeconds gets (API default).
-const tokenTTL = time.Hour
-
 // mostOverdue is the longest that a token which is to be replaced is not asked for again: as
 // often as a kubelet looks at a pod.
 const mostOverdue = time.Minute
@@ -219,10 +216,7 @@ func renewal(left, life time.Duration) time.Duration {
 // Token implements content.Objects. The token may be one that an earlier call was answered
 // with.
 func (l lookups) Token(p *v1.Pod, spec *v1.ServiceAccountTokenProjection) (string, time.Time, error) {
-	ttl := tokenTTL
-	if spec.ExpirationSeconds != nil {
-		ttl = pod.Seconds(*spec.ExpirationSeconds)
-	}
+	ttl := pod.TokenLife(spec.ExpirationSeconds)
 	token, expires, err := l.DriverToken(p, spec.Audience, ttl)
 	if err != nil {
 		return "", time.Time{}, err

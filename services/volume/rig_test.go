@@ -287,29 +287,28 @@ func (r *rig) read(path string) string {
 	return string(text)
 }
 
-// becomes waits for what a file of a volume is to hold. It is away for who is on the way to it
-// when a volume is written anew, as with a kubelet.
+// becomes waits for what a file of a volume is to hold.
 func (r *rig) becomes(what, path, want string) {
 	r.Helper()
-	r.Eventually(what, func() bool {
-		text, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.Fatal(err)
-		}
-		return string(text) == want
-	})
+	r.holds(what, path, func(text string) bool { return text == want })
 }
 
-// replaced waits for a file of a volume to hold something else than it had. As becomes, it
-// reads while the volume is written.
+// replaced waits for a file of a volume to hold something else than it had.
 func (r *rig) replaced(what, path, had string) {
+	r.Helper()
+	r.holds(what, path, func(text string) bool { return text != had })
+}
+
+// holds waits until a file of a volume is as it should be. It is away for who is on the way to
+// it when a volume is written anew, as with a kubelet.
+func (r *rig) holds(what, path string, right func(text string) bool) {
 	r.Helper()
 	r.Eventually(what, func() bool {
 		text, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.Fatal(err)
 		}
-		return err == nil && string(text) != had
+		return err == nil && right(string(text))
 	})
 }
 

@@ -3,15 +3,10 @@
 package token
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
-
-// DefaultExpiration is the life of a token for which none is named (API default).
-const DefaultExpiration = time.Hour
 
 // OfVolumes are the requests for the tokens of a pod's projected volumes, as the service that
 // makes those asks for them.
@@ -26,14 +21,11 @@ func OfVolumes(p *v1.Pod) []Request {
 				continue
 			}
 			r := Request{
-				Namespace: p.Namespace, ServiceAccount: pod.ServiceAccount(p), Expiration: DefaultExpiration,
+				Namespace: p.Namespace, ServiceAccount: pod.ServiceAccount(p), Expiration: pod.TokenLife(s.ServiceAccountToken.ExpirationSeconds),
 				PodName: p.Name, PodUID: string(p.UID),
 			}
 			if audience := s.ServiceAccountToken.Audience; audience != "" {
 				r.Audiences = []string{audience}
-			}
-			if seconds := s.ServiceAccountToken.ExpirationSeconds; seconds != nil {
-				r.Expiration = pod.Seconds(*seconds)
 			}
 			all = append(all, r)
 		}

@@ -46,9 +46,6 @@ type Objects interface {
 	DriverToken(p *v1.Pod, audience string, life time.Duration) (token string, expires time.Time, err error)
 }
 
-// tokenLife is what a token request without expirationSeconds gets (API default).
-const tokenLife = time.Hour
-
 // Keys that publishing adds to a volume's attributes (CSIDriver.spec.podInfoOnMount
 // and tokenRequests).
 const (
@@ -300,11 +297,7 @@ func publishing(a *Asked, p *v1.Pod, driver *storagev1.CSIDriver, o Objects) err
 	}
 	all := map[string]authenticationv1.TokenRequestStatus{}
 	for _, r := range driver.Spec.TokenRequests {
-		life := tokenLife
-		if r.ExpirationSeconds != nil {
-			life = pod.Seconds(*r.ExpirationSeconds)
-		}
-		token, expires, err := o.DriverToken(p, r.Audience, life)
+		token, expires, err := o.DriverToken(p, r.Audience, pod.TokenLife(r.ExpirationSeconds))
 		if err != nil {
 			return fmt.Errorf("token for the driver, audience %q: %w", r.Audience, err)
 		}
