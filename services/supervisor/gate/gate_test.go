@@ -133,26 +133,23 @@ func (l lines) Write(line []byte) (int, error) {
 }
 
 // TestShortOfFiles: who comes while the gate can open no file is served once it can again,
-// though others have stayed connected.
+// and those who were connected before stay so.
 func TestShortOfFiles(t *testing.T) {
 	said := make(lines, 100)
 	socket, _ := openSaying(t, os.Getuid(), slog.NewTextHandler(said, nil))
-	dial := func() net.Conn {
-		t.Helper()
-		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-	stays := dial()
-	if err := greet(bufio.NewReader(stays), stays); err != nil {
+	stays, err := dbus.Connect("unix:path=" + dbus.EscapeBusAddressValue(socket)) // all of its files are open when Hello is answered
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer stays.Close() //nolint:errcheck // every call was answered
+	comes, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(comes), "comes")
+	defer file.Close() //nolint:errcheck // a test's
 	var limit unix.Rlimit
-	free, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err := errors.Join(err, unix.Close(free), unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	enough := func() {
@@ -161,10 +158,12 @@ func TestShortOfFiles(t *testing.T) {
 		}
 	}
 	t.Cleanup(enough)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 1, Max: limit.Max}); err != nil { // for the client's end
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	comes := dial()
+	if err := unix.Connect(comes, &unix.SockaddrUnix{Name: socket}); err != nil {
+		t.Fatal(err)
+	}
 	select {
 	case line := <-said:
 		if !strings.Contains(line, unix.EMFILE.Error()) {
@@ -174,8 +173,17 @@ func TestShortOfFiles(t *testing.T) {
 		t.Fatal("the gate does not say that it cannot accept")
 	}
 	enough()
-	if err := greet(bufio.NewReader(comes), comes); err != nil {
+	conn, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // a test's
+	if err := greet(bufio.NewReader(conn), conn); err != nil {
 		t.Error(err)
+	}
+	var heard string
+	if err := stays.Object(systemd, object).Call(manager+".StopUnit", 0, "demo-kubepods-podx.slice", "replace").Store(&heard); err != nil || heard != "StopUnit" {
+		t.Errorf("who stayed: %q, %v", heard, err)
 	}
 }
 
