@@ -35,20 +35,21 @@ func Example() {
 		fmt.Println(err)
 	}
 	pull()
-	_, there := replica.Get("b")
-	fmt.Println("b is there:", there, "and known to be absent:", replica.Knows("b"))
+	_, there, known := replica.Lookup("b")
+	fmt.Println("b is there:", there, "and that is known:", known)
 
 	owner.SetComplete(ctx, true) // the service has read everything there is
 	pull()
-	fmt.Println("b is known to be absent:", replica.Knows("b"))
+	_, there, known = replica.Lookup("b")
+	fmt.Println("b is there:", there, "and that is known:", known)
 
 	owner.Delete(ctx, "a")
 	pull()
 	fmt.Println("items:", len(replica.Items()))
 	// Output:
 	// changed: [a]
-	// b is there: false and known to be absent: false
-	// b is known to be absent: true
+	// b is there: false and that is known: false
+	// b is there: false and that is known: true
 	// changed: [a]
 	// items: 0
 }

@@ -292,7 +292,7 @@ func (m *Replica[T]) apply(since Revision, resp *feedv1.ChangesResponse) (change
 		changed = append(changed, m.drop(func(_ string, item copied[T]) bool { return item.epoch != next.Epoch })...)
 	}
 	for key := range refused {
-		if !m.refused[key] && !slices.Contains(changed, key) { // Knows says otherwise now
+		if !m.refused[key] && !slices.Contains(changed, key) { // Lookup says otherwise now
 			changed = append(changed, key)
 		}
 	}
@@ -384,8 +384,9 @@ func (m *Replica[T]) Current(key string) bool {
 }
 
 // Complete reports whether the replica has every item there is. While the owner lists
-// one that does not decode, it has not. A decision about one item goes by Knows: an
-// item that is not understood says nothing of the others.
+// one that does not decode, it has not. A decision about one item goes by Lookup: an
+// item that is not understood says nothing of the others. Ask before reading Items, which
+// are then of that moment or later: of what came in between nothing may be said to be absent.
 func (m *Replica[T]) Complete() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -396,19 +397,21 @@ func (m *Replica[T]) Complete() bool {
 func (m *Replica[T]) completeNow() bool { return m.complete && len(m.refused) == 0 }
 
 // Listed reports whether the owner lists every item there is, whether or not each of
-// them decodes.
+// them decodes. As with Complete, ask before reading Items.
 func (m *Replica[T]) Listed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.complete
 }
 
-// Knows reports whether Get is the owner's word on an item: it has this value, or does
-// not exist.
-func (m *Replica[T]) Knows(key string) bool {
+// Lookup is Get, and reports whether that is the owner's word: the item has this value, or
+// does not exist. Both are of one moment: an item that comes between two questions would be
+// known not to exist.
+func (m *Replica[T]) Lookup(key string) (value T, ok, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.complete && !m.refused[key]
+	item, ok := m.items[key]
+	return item.value, ok, m.complete && !m.refused[key]
 }
 
 // Synced reports whether the owner has answered at least once.

@@ -156,8 +156,8 @@ func (f *freshness) behind() bool {
 
 // unlisted reports whether no source lists the pod.
 func (f *freshness) unlisted() bool {
-	_, listed := f.in.Pods.Get(string(f.uid))
-	return !listed && f.in.Pods.Knows(string(f.uid))
+	_, listed, known := f.in.Pods.Lookup(string(f.uid))
+	return !listed && known
 }
 
 // refreshed takes the answer to a refresh; since tells where the replica shows it.

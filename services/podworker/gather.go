@@ -21,11 +21,12 @@ func (w *worker) gather() step.Input {
 	l := w.l
 	in := step.Input{
 		Now: l.clock.Now(), UID: w.uid, Facts: w.facts, Accepted: w.spec.accepted, Boot: l.end.boot,
-		Config:   step.Config{PodsComplete: l.in.Pods.Knows(string(w.uid))},
 		Settings: settings(l.config.Config()), Flights: make(map[step.Key]step.Flight, len(w.flights)),
 	}
+	// What is complete is asked before the pod is looked up, which is of then or later.
+	_, _, in.Config.PodsComplete = l.in.Pods.Lookup(string(w.uid))
 	in.Config.SourcesComplete = in.Config.PodsComplete && l.in.sourcesComplete()
-	unheard := l.in.unheard() // before the pod is looked up, which is of then or later
+	unheard := l.in.unheard()
 	allotted := w.fresh.allotment()
 	desired, dropped := l.in.desired(w.uid, w.spec.source)
 	if dropped { // its own source was read without it: what others list does not matter

@@ -227,9 +227,9 @@ func (in *Inputs) desired(uid types.UID, source string) (want *step.Desired, dro
 // unheard reports whether config has heard neither pods nor an error from the API server
 // since it started, or that the pods it heard of are not here yet.
 func (in *Inputs) unheard() bool {
-	s, ok := in.Sources.Get(pod.SourceAPI)
+	s, ok, known := in.Sources.Lookup(pod.SourceAPI)
 	if !ok {
-		return !in.Sources.Knows(pod.SourceAPI) // else the node has no API server any more
+		return !known // else the node has no API server any more
 	}
 	if !s.GetComplete() {
 		return s.GetError() == ""

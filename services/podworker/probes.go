@@ -30,7 +30,7 @@ type probeRights struct {
 // prober may have seen one in pleg's records before they are here, and labels of a
 // container never change.
 func (r *probeRights) mayProbe(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, containerID string, command []string) error {
-	known, ok := r.containers.Get(containerID)
+	found, ok := r.containers.Get(containerID)
 	if !ok {
 		resp, err := runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: containerID})
 		if err != nil {
@@ -41,13 +41,13 @@ func (r *probeRights) mayProbe(ctx context.Context, runtime runtimeapi.RuntimeSe
 			return rpc.Denied.Errorf("container %s has no probes: %w", containerID, err)
 		}
 		r.containers.Add(containerID, info)
-		known = info
+		found = info
 	}
-	info := known.(pod.ContainerInfo)
+	info := found.(pod.ContainerInfo)
 	uid := string(info.Pod.UID)
-	desired, ok := r.pods.Get(uid)
+	desired, ok, known := r.pods.Lookup(uid)
 	switch {
-	case !ok && !r.pods.Knows(uid):
+	case !ok && !known:
 		return rpc.Unavailable.Errorf("pod %s/%s (%s) is not known yet", info.Pod.Namespace, info.Pod.Name, uid)
 	case !ok || !isProbe(desired.Pod, info.Name, command):
 		return rpc.Denied.Errorf("%q is no probe of container %s in pod %s/%s (%s)", command, info.Name, info.Pod.Namespace, info.Pod.Name, uid)

@@ -88,9 +88,9 @@ func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 		return
 	}
 	for uid := range s.dirty.Take() {
-		p, wanted := s.pods.Get(uid)
-		record, seen := s.records.Get(uid)
-		if !wanted && !s.pods.Knows(uid) || !seen && !s.records.Knows(uid) || seen && record.unread {
+		p, wanted, podKnown := s.pods.Lookup(uid)
+		record, seen, recordKnown := s.records.Lookup(uid)
+		if !wanted && !podKnown || !seen && !recordKnown || seen && record.unread {
 			s.dirty.Keep(uid) // not known is not gone: the change that settles it wakes the loop
 			continue
 		}
@@ -114,7 +114,7 @@ func (s *Service) takeIn(ctx context.Context, changed map[string]bool) {
 		return
 	}
 	for _, uid := range s.verdicts.Keys() { // of pods that went while prober was away
-		if _, wanted := s.pods.Get(uid); !wanted && s.pods.Knows(uid) {
+		if _, wanted, known := s.pods.Lookup(uid); !wanted && known {
 			s.plan.Update(uid, nil, s.now())
 			s.abandon(uid)
 			changed[uid] = true

@@ -63,8 +63,9 @@ func (l *podLoop) hold(uid string, why gather.Hold, in gather.Input) {
 	}
 }
 
-// tell adds to the facts of a pod what was asked about them.
-func (l *podLoop) tell(uid string, in *gather.Input) {
+// tell adds to the facts of a pod what was asked about them. worked reports whether in.Worker
+// is podworker's word.
+func (l *podLoop) tell(uid string, in *gather.Input, worked bool) {
 	h := l.held[uid]
 	if h == nil || h.question != answered {
 		return
@@ -72,7 +73,7 @@ func (l *podLoop) tell(uid string, in *gather.Input) {
 	switch h.why {
 	case gather.HoldWorker:
 		// One that has just started answers for the pods it has taken up again.
-		in.WorkerAnswers = in.Record == h.about && l.in.workers.Knows(uid)
+		in.WorkerAnswers = in.Record == h.about && worked
 	case gather.HoldStopped:
 		in.RecordAnswers = in.Worker == h.about
 	}

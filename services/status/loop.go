@@ -53,6 +53,8 @@ type podLoop struct {
 	held    map[string]*heldPod  // by UID
 	asking  map[gather.Hold]bool // a question is under way
 	answers chan answer
+	// complete: reports has every pod.
+	complete bool
 }
 
 // nodeView is what pods need to know of the node.
@@ -76,7 +78,7 @@ type podEntry struct {
 	// against what the API server says.
 	unheard bool
 	// blind: status was made without what the API server has, as it had not been
-	// heard; another agent's, after a take-over, counts when it is.
+	// heard; that, of another agent or of a lost journal, counts when it is.
 	blind bool
 	name  string // namespace/name, of static pods
 }
@@ -156,7 +158,9 @@ func (l *podLoop) Run(ctx context.Context) error {
 
 // round looks at everything that changed.
 func (l *podLoop) round(ctx context.Context, keys map[string]bool) {
-	if keys[everything] {
+	complete := l.in.workers.Listed() && l.in.records.Synced() && l.in.pods.Synced() // before what they have is looked at
+	if keys[everything] || complete && !l.complete {
+		l.complete = complete
 		delete(keys, everything)
 		l.addAll(keys)
 	}
@@ -169,12 +173,12 @@ func (l *podLoop) round(ctx context.Context, keys map[string]bool) {
 		}
 	}
 	if len(names) > 0 {
-		statics := l.statics()
+		statics, known := l.in.statics()
 		for name := range names {
-			l.mirror(ctx, name, statics[name])
+			l.mirror(ctx, name, statics[name], known)
 		}
 	}
-	if l.in.workers.Listed() && l.in.records.Synced() && l.in.pods.Synced() {
+	if complete {
 		l.reports.SetComplete(ctx, true)
 	}
 }
@@ -197,10 +201,13 @@ func (l *podLoop) addAll(keys map[string]bool) {
 // look renders one pod. It answers the name of a static pod, whose mirror has to be
 // looked at then.
 func (l *podLoop) look(ctx context.Context, uid string) (name string) {
-	listing := l.apiHeard() // before the pod is looked up, which is of then or later
-	want, wanted := l.in.pods.Get(uid)
-	worker, worked := l.in.workers.Get(uid)
+	listing := l.in.apiHeard() // before the pod is looked up, which is of then or later
+	want, wanted, known := l.in.pods.Lookup(uid)
+	worker, worked, workerKnown := l.in.workers.Lookup(uid)
 	if !wanted && !worked {
+		if !known || !workerKnown {
+			return "" // one of them may have it
+		}
 		return l.forget(ctx, uid)
 	}
 	e := l.pods[uid]
@@ -219,10 +226,13 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	object, heard := l.listed(uid, want, listing)
 	api := l.apiStatus(uid, want, object, heard)
 	l.started.reported(uid, want, api, l.now())
-	switch {
-	case e.blind && api != nil:
+	static := wanted && want.static()
+	switch said := heard && !static || api != nil && static; {
+	case e.blind && said:
 		e.status, e.blind = nil, false
-	case e.status == nil && api == nil && want != nil && want.static() && !l.in.mirrors.Knows(e.name):
+	case static && l.unmirrored(e.name):
+		e.blind = false
+	case e.status == nil && !said:
 		e.blind = true
 	}
 	if e.unheard && api != nil {
@@ -231,23 +241,19 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 		}
 		e.unheard = e.name == "" && !heard
 	}
-	if status := l.render(uid, want, e, api); status != nil {
+	if status := l.render(uid, want, known, e, api); status != nil {
 		l.keep(uid, want, e, status)
 		l.started.rendered(uid, want, status, l.now())
 	}
-	if !l.node.Standalone() && (!wanted || !want.static()) {
+	if !l.node.Standalone() && !static {
 		l.desk.SetPod(uid, l.podPlan(uid, want, e, object, heard))
 	}
 	l.publish(ctx, uid, want, e)
 	return e.name
 }
 
-// forget drops a pod that no input has any more; nothing is dropped while one
-// may have it.
+// forget drops a pod that no input has any more.
 func (l *podLoop) forget(ctx context.Context, uid string) (name string) {
-	if !l.in.pods.Knows(uid) || !l.in.workers.Knows(uid) {
-		return ""
-	}
 	if e := l.pods[uid]; e != nil {
 		name = e.name
 		delete(l.pods, uid)
@@ -283,10 +289,10 @@ func (l *podLoop) apiStatus(uid string, want *desired, listed *plan.Object, hear
 	return o.Status
 }
 
-// render gathers and renders; nil while the pod is held.
-func (l *podLoop) render(uid string, want *desired, e *podEntry, api *v1.PodStatus) *v1.PodStatus {
-	in := l.gather(uid, want, e, api)
-	l.tell(uid, &in)
+// render gathers and renders; nil while the pod is held. known reports whether want is
+// config's word.
+func (l *podLoop) render(uid string, want *desired, known bool, e *podEntry, api *v1.PodStatus) *v1.PodStatus {
+	in := l.gather(uid, want, known, e, api)
 	input, why := gather.Gather(in)
 	if why != gather.Go {
 		if l.held[uid] == nil {
@@ -299,23 +305,24 @@ func (l *podLoop) render(uid string, want *desired, e *podEntry, api *v1.PodStat
 	return new(podstatus.Render(input))
 }
 
-func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStatus) gather.Input {
+func (l *podLoop) gather(uid string, want *desired, known bool, e *podEntry, api *v1.PodStatus) gather.Input {
 	in := gather.Input{
-		DesiredSynced: l.in.pods.Synced(), DesiredComplete: l.in.pods.Knows(uid), RecordsSynced: l.in.records.Synced(), RecordsComplete: l.in.records.Knows(uid),
+		DesiredSynced: l.in.pods.Synced(), DesiredComplete: known, RecordsSynced: l.in.records.Synced(),
 		Last: e.status, API: api, Now: l.now(), Node: podstatus.Node{HostIPs: l.node.HostIPs()},
 	}
 	if want != nil {
 		in.Desired = want.pod
 	}
 	// The record first: whatever podworker did to it is then in what it says.
-	in.Record, _ = l.in.records.Get(uid)
-	in.Worker, _ = l.in.workers.Get(uid)
+	in.Record, _, in.RecordsComplete = l.in.records.Lookup(uid)
+	var worked bool
+	in.Worker, _, worked = l.in.workers.Lookup(uid)
 	in.Probes, _ = l.in.verdicts.Get(uid)
 	if r, ok := l.in.runtime.Get(runtimeKey); ok {
 		in.Node.RuntimeName = r.Name
 	}
-	in.Health.Known = l.in.allocations.Knows(uid)
-	if a, ok := l.in.allocations.Get(uid); ok {
+	a, ok, given := l.in.allocations.Lookup(uid)
+	if in.Health.Known = given; ok {
 		in.Health.Containers, in.OOMKilled = a.health, a.oomKilled
 	}
 	if k, ok := l.in.kubelet.Get(kubeletKey); ok {
@@ -326,5 +333,6 @@ func (l *podLoop) gather(uid string, want *desired, e *podEntry, api *v1.PodStat
 			in.Health.Containers = withoutMessages(in.Health.Containers)
 		}
 	}
+	l.tell(uid, &in, worked)
 	return in
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -48,6 +50,8 @@ type rounds struct {
 	workers     *feed.Owner[*podworkerv1.PodState]
 	records     *feed.Owner[*plegv1.PodRecord]
 	verdicts    *feed.Owner[*proberv1.PodVerdicts]
+	mirrors     *feed.Owner[*configv1.Object]
+	sources     *feed.Owner[*configv1.Source]
 	allocations *feed.Owner[*resourcev1.PodAllocation]
 }
 
@@ -55,6 +59,8 @@ type rounds struct {
 type knownNode struct {
 	mu sync.Mutex
 	ip string
+	// between is called once, in the midst of the next look at a pod or a mirror.
+	between atomic.Pointer[func()]
 }
 
 func (n *knownNode) HostIPs() []string {
@@ -63,8 +69,19 @@ func (n *knownNode) HostIPs() []string {
 	return []string{n.ip}
 }
 func (*knownNode) Owner() plan.Node { return plan.Node{Name: "n1", UID: "n"} }
-func (*knownNode) Standalone() bool { return false }
-func (*knownNode) Known() bool      { return true }
+func (n *knownNode) Standalone() bool {
+	n.now()
+	return false
+}
+func (*knownNode) Known() bool { return true }
+
+// now is the clock of the loop.
+func (n *knownNode) now() time.Time {
+	if f := n.between.Swap(nil); f != nil {
+		(*f)()
+	}
+	return time.Now()
+}
 
 // way is the way to the owners; those that hang are connected and do not answer.
 type way struct {
@@ -112,8 +129,9 @@ func inRounds(t *testing.T, test func(r *rounds)) {
 	inRoundsAfter(t, nil, test)
 }
 
-// inRoundsAfter has the statuses that an earlier process journaled.
-func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r *rounds)) {
+// inRoundsAfter has the statuses that an earlier process journaled. Owners of some feeds
+// hang from the beginning.
+func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r *rounds), hang ...string) {
 	t.Helper()
 	restored := map[string]journal.Pod{}
 	for uid, s := range journaled {
@@ -130,6 +148,9 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 			home: &home{t: t}, node: &knownNode{ip: "192.0.2.1"},
 			way: &way{Local: feedtest.Local{}, hangs: map[string]bool{}, pulls: map[string]int{}},
 		}
+		for _, name := range hang {
+			r.way.hang(name, true)
+		}
 		in := &inputs{}
 		r.pods, in.pods = reads(ctx, r.way, house.ConfigPods, decodeDesired)
 		r.workers, in.workers = reads(ctx, r.way, house.PodWorkerPods, in.decodeWorker)
@@ -137,12 +158,12 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 		r.verdicts, in.verdicts = reads(ctx, r.way, house.ProberVerdicts, decodeVerdicts)
 		r.allocations, in.allocations = reads(ctx, r.way, house.ResourcePods, decodeAllocation)
 		_, in.statuses = reads(ctx, r.way, house.ConfigStatuses, decodeMirror)
-		_, in.mirrors = reads(ctx, r.way, house.ConfigMirrors, decodeMirror)
+		r.mirrors, in.mirrors = reads(ctx, r.way, house.ConfigMirrors, decodeMirror)
 		_, in.kubelet = reads(ctx, r.way, house.ConfigKubelet, decodeKubelet)
-		sources, heard := reads(ctx, r.way, house.ConfigSources, feed.Whole[*configv1.Source])
+		r.sources, in.sources = reads(ctx, r.way, house.ConfigSources, feed.Whole[*configv1.Source])
 		runtime, named := reads(ctx, r.way, house.PlegRuntime, decodeRuntime)
-		in.sources, in.runtime = heard, named
-		r.must(sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: true}))
+		in.runtime = named
+		r.must(r.sources.Set(ctx, "api", &configv1.Source{Name: "api", Complete: true}))
 		r.must(runtime.Set(ctx, runtimeKey, &plegv1.RuntimeState{Name: "containerd"}))
 
 		kept, _, err := journal.Open(store.Config{Path: filepath.Join(folder, "status.db"), Log: slog.New(slog.DiscardHandler)})
@@ -155,7 +176,7 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 			in:   in, journal: kept, reports: feed.NewOwner[*statusv1.PodReport](house.StatusPods.Name, "e1", nil), node: r.node,
 			desk:    report.NewDesk(time.Now, func(string) {}),
 			started: newStartTimes(time.Now(), newMetrics(prometheus.NewRegistry(), zero, zero)),
-			beat:    func() {}, log: slog.New(slog.DiscardHandler), now: time.Now,
+			beat:    func() {}, log: slog.New(slog.DiscardHandler), now: r.node.now,
 		}, restored)
 		r.loop.watch()
 		var group sync.WaitGroup
@@ -184,16 +205,39 @@ func (r *rounds) must(_ feed.Revision, err error) {
 	}
 }
 
+// meanwhile has something happen in the midst of the next look at a pod or a mirror, which
+// must come.
+func (r *rounds) meanwhile(happens func()) {
+	r.node.between.Store(&happens)
+	r.t.Cleanup(func() {
+		if r.node.between.Load() != nil {
+			r.t.Error("nothing was looked at")
+		}
+	})
+}
+
 // pass lets time go by.
 func (r *rounds) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// runs makes a pod that runs here.
-func (r *rounds) runs(uid string) *v1.Pod {
+// comes has an owner answer that hung, and its answer read.
+func (r *rounds) comes(name string, pull func(context.Context) error) {
+	r.t.Helper()
+	r.way.hang(name, false)
+	if err := pull(r.t.Context()); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// runs makes a pod that runs here. The API server has a status of it, or none.
+func (r *rounds) runs(uid string, status ...v1.PodStatus) *v1.Pod {
 	r.t.Helper()
 	p := spec(uid, uid)
+	for _, s := range status {
+		p.Status = s
+	}
 	data, err := p.Marshal()
 	if err != nil {
 		r.t.Fatal(err)
@@ -232,6 +276,70 @@ func (r *rounds) status(uid string) *v1.PodStatus {
 		r.t.Fatal(err)
 	}
 	return s
+}
+
+// TestAPodThatComesMeanwhile: the answer of config comes while status looks at a pod that it
+// had not found in config.pods. That pod is not known to be absent: the times of its status
+// stay those that the API server has.
+func TestAPodThatComesMeanwhile(t *testing.T) {
+	then := metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+	ready := v1.PodStatus{Phase: v1.PodRunning, StartTime: &then, Conditions: []v1.PodCondition{
+		{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: then},
+	}, ContainerStatuses: []v1.ContainerStatus{
+		{Name: "c", ContainerID: "containerd://c-web", Ready: true, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: then}}},
+	}}
+	inRoundsAfter(t, nil, func(r *rounds) {
+		r.runs("web", ready)
+		r.probed("web", true)
+		r.comes(house.PlegPods.Name, r.loop.in.records.Pull)
+		r.pass(time.Second)
+		r.meanwhile(func() { r.comes(house.ConfigPods.Name, r.loop.in.pods.Pull) })
+		r.loop.Mark([]string{"web"})
+		r.pass(5 * time.Second)
+		got := r.status("web")
+		if got == nil {
+			t.Error("no status")
+			return
+		}
+		for _, c := range got.Conditions {
+			if c.Type == v1.PodReady && !c.LastTransitionTime.Equal(&then) {
+				t.Errorf("Ready since %s, want %s", c.LastTransitionTime, then)
+			}
+		}
+		if !got.StartTime.Equal(&then) {
+			t.Errorf("started at %s, want %s", got.StartTime, then)
+		}
+	}, house.ConfigPods.Name, house.PlegPods.Name)
+}
+
+// TestAManifestThatComesMeanwhile: the answer of config comes while status looks at a mirror
+// of which it had found no static pod. That pod is not known to be absent: its mirror stays.
+func TestAManifestThatComesMeanwhile(t *testing.T) {
+	inRoundsAfter(t, nil, func(r *rounds) {
+		m, p := spec("job-n1", "m"), spec("job-n1", "s")
+		m.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "s"}
+		data, err := m.Marshal()
+		if err != nil {
+			t.Error(err)
+		}
+		r.must(r.mirrors.Set(t.Context(), "default/job-n1", &configv1.Object{Kind: "Pod", Namespace: "default", Name: "job-n1", Object: data}))
+		if data, err = p.Marshal(); err != nil {
+			t.Error(err)
+		}
+		r.must(r.pods.Set(t.Context(), "s", &configv1.DesiredPod{Pod: data, Source: "file", SeenAt: timestamppb.Now()}))
+		r.must(r.sources.Set(t.Context(), "file", &configv1.Source{Name: "file", Complete: true}))
+		r.meanwhile(func() {
+			r.comes(house.ConfigPods.Name, r.loop.in.pods.Pull)
+			r.comes(house.ConfigSources.Name, r.loop.in.sources.Pull)
+			r.meanwhile(func() { // the first look after that
+				if n := r.loop.desk.Pending(); n > 0 {
+					t.Errorf("%d writes are wanted of a mirror that is as it should be", n)
+				}
+			})
+		})
+		r.comes(house.ConfigMirrors.Name, r.loop.in.mirrors.Pull)
+		r.pass(0)
+	}, house.ConfigPods.Name, house.ConfigSources.Name, house.ConfigMirrors.Name)
 }
 
 // TestANeighbourThatHangs: podworker, or pleg, is stopped while containers of 200 pods

@@ -12,31 +12,17 @@ import (
 	"github.com/sextant-node/sextant/services/status/internal/report"
 )
 
-// statics are the static pods that are wanted, by name; the latest of two versions.
-func (l *podLoop) statics() map[string]*desired {
-	out := map[string]*desired{}
-	for _, d := range l.in.pods.Items() {
-		if !d.static() {
-			continue
-		}
-		name := d.pod.Namespace + "/" + d.pod.Name
-		if other := out[name]; other == nil || d.item.GetSeenAt().AsTime().After(other.item.GetSeenAt().AsTime()) {
-			out[name] = d
-		}
-	}
-	return out
-}
-
-// mirror puts on the desk what is to become of a static pod's mirror.
-func (l *podLoop) mirror(ctx context.Context, name string, want *desired) {
+// mirror puts on the desk what is to become of a static pod's mirror. known reports whether
+// want is what all sources of manifests say.
+func (l *podLoop) mirror(ctx context.Context, name string, want *desired, known bool) {
 	if l.node.Standalone() {
 		return
 	}
-	m, _ := l.in.mirrors.Get(name)
+	m, _, mirrorKnown := l.in.mirrors.Lookup(name)
 	s := plan.Static{
-		Known:       l.staticsKnown(),
+		Known:       known,
 		Mirror:      report.ObjectOf(m),
-		MirrorKnown: l.in.mirrors.Knows(name),
+		MirrorKnown: mirrorKnown,
 		Ending:      l.ending(name, want),
 		Node:        l.node.Owner(),
 	}
@@ -101,15 +87,8 @@ func staticName(w *gather.Worker) string {
 	return w.Namespace + "/" + w.Name
 }
 
-// staticsKnown reports whether every source of manifests was read whole.
-func (l *podLoop) staticsKnown() bool {
-	if !l.in.sources.Complete() || !l.in.pods.Synced() {
-		return false
-	}
-	for name, s := range l.in.sources.Items() {
-		if name != pod.SourceAPI && !s.GetComplete() {
-			return false
-		}
-	}
-	return true
+// unmirrored reports whether the API server has no mirror of that name.
+func (l *podLoop) unmirrored(name string) bool {
+	_, ok, known := l.in.mirrors.Lookup(name)
+	return !ok && known
 }

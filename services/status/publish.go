@@ -7,8 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/sextant-node/sextant/pkg/feed"
-	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/pkg/service"
 	statusv1 "github.com/sextant-node/sextant/proto/sextant/status/v1"
@@ -74,16 +72,6 @@ func (l *podLoop) listed(uid string, want *desired, listing bool) (o *plan.Objec
 		return report.ObjectOf(p), heard
 	}
 	return report.ObjectOf(want.pod), false
-}
-
-// apiHeard reports whether what is here of config's pods is what the API server said.
-func (l *podLoop) apiHeard() bool {
-	s, ok := l.in.sources.Get(pod.SourceAPI)
-	if !ok || !s.GetComplete() {
-		return false
-	}
-	at, _, _, _ := l.in.pods.State()
-	return s.GetPodsRevision() == nil || at.Reached(feed.RevisionFrom(s.GetPodsRevision()))
 }
 
 // publish says in status.pods what is known.

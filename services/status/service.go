@@ -234,8 +234,8 @@ func (s *Service) watch() {
 // credential puts the credential in force that config hands out. Without one
 // from a config that has only just started, the former one stays.
 func (s *Service) credential() {
-	c, ok := s.in.credential.Get(credentialKey)
-	if !ok && !s.in.credential.Knows(credentialKey) {
+	c, ok, known := s.in.credential.Lookup(credentialKey)
+	if !ok && !known {
 		return
 	}
 	s.settings.setCredential(string(c.GetKubeconfig()))

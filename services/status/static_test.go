@@ -166,6 +166,60 @@ func TestAMirrorIsReplacedWhileAManifestURLIsAway(t *testing.T) {
 	h.eventually("a mirror of the new version", func() bool { return ready("v2") })
 }
 
+// TestAPodOfAnotherAgent: the first status of a pod is made while config has not heard the
+// API server, and lists what it was once told. What the API server says stays when it is
+// heard: another agent has said it, or an earlier process of which the journal is lost.
+func TestAPodOfAnotherAgent(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	p := h.cluster.Put(spec("web", "u1"))
+	h.up(p)
+	h.eventually("the pod is ready", func() bool { return isReady(h.cluster.Pod("default", "web")) })
+	h.quiet()
+	h.stopStatus()
+	if err := os.RemoveAll(h.paths.StateOf(house.Status)); err != nil {
+		t.Fatal(err)
+	}
+	h.kill(house.Config)
+	h.mu.Lock()
+	h.unheard = true
+	h.mu.Unlock()
+	then := h.longAgo(h.cluster.Pod("default", "web"))
+	h.start(house.Config)
+	h.startStatus()
+	h.eventually("a status without the API server's", func() bool { _, ok := h.svc.pods.reports.Get("u1"); return ok })
+	h.mu.Lock()
+	h.unheard = false
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	h.quiet()
+	h.still(h.cluster.Pod("default", "web"), then)
+}
+
+// longAgo has a pod be as it is for an hour.
+func (h *home) longAgo(p *v1.Pod) (then metav1.Time) {
+	then = metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	p.Status.StartTime = &then
+	for i := range p.Status.Conditions {
+		p.Status.Conditions[i].LastTransitionTime = then
+	}
+	h.cluster.Put(p)
+	return then
+}
+
+// still fails if a pod has been as it is since another time.
+func (h *home) still(p *v1.Pod, then metav1.Time) {
+	h.t.Helper()
+	if !p.Status.StartTime.Equal(&then) {
+		h.t.Errorf("started at %s, want %s", p.Status.StartTime, then)
+	}
+	for _, c := range p.Status.Conditions {
+		if !c.LastTransitionTime.Equal(&then) {
+			h.t.Errorf("%s became %s at %s, want %s", c.Type, c.Status, c.LastTransitionTime, then)
+		}
+	}
+}
+
 // TestAMirrorOfAnotherAgent: the first status of a static pod is made before config has
 // heard of its mirror, which another agent made. What that says stays when it is heard.
 func TestAMirrorOfAnotherAgent(t *testing.T) {
@@ -184,12 +238,7 @@ func TestAMirrorOfAnotherAgent(t *testing.T) {
 	h.mu.Lock()
 	h.strange = true
 	h.mu.Unlock()
-	m, then := mirror(), metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
-	m.Status.StartTime = &then
-	for i := range m.Status.Conditions {
-		m.Status.Conditions[i].LastTransitionTime = then
-	}
-	h.cluster.Put(m)
+	then := h.longAgo(mirror())
 	h.start(house.Config)
 	h.startStatus()
 	h.eventually("a status without the mirror", func() bool { _, ok := h.svc.pods.reports.Get("v1"); return ok })
@@ -198,13 +247,5 @@ func TestAMirrorOfAnotherAgent(t *testing.T) {
 	h.mu.Unlock()
 	h.refresh(house.Config)
 	h.quiet()
-	now := mirror().Status
-	if !now.StartTime.Equal(&then) {
-		t.Errorf("started at %s, want %s", now.StartTime, then)
-	}
-	for _, c := range now.Conditions {
-		if !c.LastTransitionTime.Equal(&then) {
-			t.Errorf("%s became %s at %s, want %s", c.Type, c.Status, c.LastTransitionTime, then)
-		}
-	}
+	h.still(mirror(), then)
 }

@@ -15,8 +15,8 @@ import (
 
 // drivers are what CSINode lists; false while volume has not looked who is there.
 func (in *inputs) drivers() ([]storagev1.CSINodeDriver, bool) {
-	item, ok := in.volumes.Get(nodeKey)
-	if !ok || !in.volumes.Knows(nodeKey) {
+	item, ok, known := in.volumes.Lookup(nodeKey)
+	if !ok || !known {
 		return nil, false
 	}
 	all := []storagev1.CSINodeDriver{}
@@ -34,8 +34,8 @@ func (in *inputs) drivers() ([]storagev1.CSINodeDriver, bool) {
 // identities are what the Node says of drivers; nil while volume has not looked who
 // is there.
 func (in *inputs) identities() *nodestatus.Drivers {
-	item, ok := in.volumes.Get(nodeKey)
-	if !ok || !in.volumes.Knows(nodeKey) {
+	item, ok, known := in.volumes.Lookup(nodeKey)
+	if !ok || !known {
 		return nil
 	}
 	d := &nodestatus.Drivers{NodeIDs: map[string]string{}, Topology: map[string]string{}}

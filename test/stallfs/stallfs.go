@@ -24,6 +24,7 @@ type FS struct {
 
 	mu   sync.Mutex
 	gate chan struct{} // nil: it answers
+	held int
 }
 
 // Mount mounts one at a new folder until the test ends.
@@ -76,10 +77,24 @@ func (f *FS) Go() {
 func (f *FS) wait() {
 	f.mu.Lock()
 	gate := f.gate
-	f.mu.Unlock()
 	if gate != nil {
-		<-gate
+		f.held++
 	}
+	f.mu.Unlock()
+	if gate == nil {
+		return
+	}
+	<-gate
+	f.mu.Lock()
+	f.held--
+	f.mu.Unlock()
+}
+
+// Held is how many calls wait for an answer: who made them is deaf to signals.
+func (f *FS) Held() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held
 }
 
 type node struct {

@@ -100,7 +100,7 @@ func TestASlowStart(t *testing.T) {
 	results := make(chan error, 2)
 	step := func() { results <- do(p, "pid", "x", "", nil) }
 	go step()
-	waits(t, clock)
+	eventually(t, "something waits for the clock", clock.HasWaiters)
 	clock.Step(10 * time.Second) // longer than a step is waited for
 	go step()
 	open, err := os.OpenFile(gate, os.O_RDWR, 0)
@@ -114,18 +114,6 @@ func TestASlowStart(t *testing.T) {
 		}
 		if err := <-results; err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// waits returns once something waits for the clock.
-func waits(t *testing.T, clock *clocktesting.FakeClock) {
-	t.Helper()
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for limit := time.Now().Add(time.Minute); !clock.HasWaiters(); <-again.C {
-		if time.Now().After(limit) {
-			t.Fatal("nothing waits for the clock")
 		}
 	}
 }
@@ -145,16 +133,7 @@ func TestAFileSystemThatStopsAnswering(t *testing.T) {
 	if !errors.As(err, &stuck) || stuck.PID == 0 {
 		t.Fatalf("%v", err)
 	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(time.Minute)
-	for !inKernel(t, stuck.PID) {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatal("the process does not wait in the kernel")
-		}
-	}
+	eventually(t, "the process waits in the kernel", func() bool { return inKernel(t, stuck.PID) })
 	for range 3 {
 		err := p.Do(child.Task{Step: "stat", On: dead.Dir, Args: dead.Dir, Limit: time.Minute}, nil)
 		if !errors.As(err, &again) || again != stuck || err.Error() != stuck.Error() {
@@ -205,6 +184,8 @@ func TestAStepThatTakesItsTime(t *testing.T) {
 	if err := do(p, "pid", dead.Dir, "", nil); err != nil {
 		t.Errorf("another step is kept from the place: %v", err)
 	}
+	// One that is killed before it has asked is not lost.
+	eventually(t, "the file system is asked", func() bool { return dead.Held() > 0 })
 	clock.Step(time.Hour)
 	if err := <-result; !errors.As(err, &stuck) {
 		t.Errorf("when its limit is over: %v", err)
@@ -213,6 +194,18 @@ func TestAStepThatTakesItsTime(t *testing.T) {
 		t.Errorf("another step is not kept from a place that does not answer: %v", err)
 	}
 	dead.Go()
+}
+
+// eventually returns once something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for limit := time.Now().Add(time.Minute); !holds(); <-again.C {
+		if time.Now().After(limit) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
 }
 
 // inKernel reports whether a thread of a process waits deaf to signals.
