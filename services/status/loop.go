@@ -53,7 +53,7 @@ type podLoop struct {
 	held    map[string]*heldPod  // by UID
 	asking  map[gather.Hold]bool // a question is under way
 	answers chan answer
-	// complete: reports has every pod.
+	// complete: when the last round began, all pods were known, so that reports has them.
 	complete bool
 }
 
@@ -158,12 +158,13 @@ func (l *podLoop) Run(ctx context.Context) error {
 
 // round looks at everything that changed.
 func (l *podLoop) round(ctx context.Context, keys map[string]bool) {
-	complete := l.in.workers.Listed() && l.in.records.Synced() && l.in.pods.Synced() // before what they have is looked at
+	// Asked before the pods are looked at; what has just come may not be marked yet.
+	complete := l.in.workers.Listed() && l.in.records.Synced() && l.in.pods.Synced()
 	if keys[everything] || complete && !l.complete {
-		l.complete = complete
 		delete(keys, everything)
 		l.addAll(keys)
 	}
+	l.complete = complete
 	names := map[string]bool{}
 	for key := range keys {
 		if isName(key) {
@@ -227,7 +228,11 @@ func (l *podLoop) look(ctx context.Context, uid string) (name string) {
 	api := l.apiStatus(uid, want, object, heard)
 	l.started.reported(uid, want, api, l.now())
 	static := wanted && want.static()
-	switch said := heard && !static || api != nil && static; {
+	said := heard // reports whether the API server has said what it has of the pod
+	if static {
+		said = api != nil
+	}
+	switch {
 	case e.blind && said:
 		e.status, e.blind = nil, false
 	case static && l.unmirrored(e.name):

@@ -59,7 +59,8 @@ type rounds struct {
 type knownNode struct {
 	mu sync.Mutex
 	ip string
-	// between is called once, in the midst of the next look at a pod or a mirror.
+	// between is called once, by the next call of now or Standalone. The loop calls them
+	// after it has looked a pod up, and before it decides.
 	between atomic.Pointer[func()]
 }
 
@@ -129,8 +130,8 @@ func inRounds(t *testing.T, test func(r *rounds)) {
 	inRoundsAfter(t, nil, test)
 }
 
-// inRoundsAfter has the statuses that an earlier process journaled. Owners of some feeds
-// hang from the beginning.
+// inRoundsAfter has the statuses that an earlier process journaled. The owners of the feeds
+// in hang do not answer until the test says so.
 func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r *rounds), hang ...string) {
 	t.Helper()
 	restored := map[string]journal.Pod{}
@@ -205,8 +206,8 @@ func (r *rounds) must(_ feed.Revision, err error) {
 	}
 }
 
-// meanwhile has something happen in the midst of the next look at a pod or a mirror, which
-// must come.
+// meanwhile calls a function once, after the loop has looked a pod or a mirror up and before
+// it decides. The test fails if the loop looks at none.
 func (r *rounds) meanwhile(happens func()) {
 	r.node.between.Store(&happens)
 	r.t.Cleanup(func() {
@@ -222,7 +223,7 @@ func (r *rounds) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// comes has an owner answer that hung, and its answer read.
+// comes lets an owner answer that hung, and reads its answer.
 func (r *rounds) comes(name string, pull func(context.Context) error) {
 	r.t.Helper()
 	r.way.hang(name, false)

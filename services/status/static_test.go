@@ -176,27 +176,36 @@ func TestAPodOfAnotherAgent(t *testing.T) {
 	h.up(p)
 	h.eventually("the pod is ready", func() bool { return isReady(h.cluster.Pod("default", "web")) })
 	h.quiet()
-	h.stopStatus()
-	if err := os.RemoveAll(h.paths.StateOf(house.Status)); err != nil {
-		t.Fatal(err)
-	}
-	h.kill(house.Config)
-	h.mu.Lock()
-	h.unheard = true
-	h.mu.Unlock()
-	then := h.longAgo(h.cluster.Pod("default", "web"))
-	h.start(house.Config)
-	h.startStatus()
-	h.eventually("a status without the API server's", func() bool { _, ok := h.svc.pods.reports.Get("u1"); return ok })
-	h.mu.Lock()
-	h.unheard = false
-	h.mu.Unlock()
-	h.refresh(house.Config)
-	h.quiet()
-	h.still(h.cluster.Pod("default", "web"), then)
+	h.anotherAgent("u1", func() *v1.Pod { return h.cluster.Pod("default", "web") }, &h.unheard)
 }
 
-// longAgo has a pod be as it is for an hour.
+// anotherAgent has another agent write what a pod is, while status and config are not there.
+// Both start, status without a journal, and config knows nothing of the pod at the API server
+// as long as a flag of its says so. What the other agent wrote must stay.
+func (h *home) anotherAgent(uid string, object func() *v1.Pod, unknown *bool) {
+	h.t.Helper()
+	h.stopStatus()
+	if err := os.RemoveAll(h.paths.StateOf(house.Status)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.kill(house.Config)
+	set := func(value bool) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		*unknown = value
+	}
+	set(true)
+	then := h.longAgo(object())
+	h.start(house.Config)
+	h.startStatus()
+	h.eventually("a status without the API server's", func() bool { _, ok := h.svc.pods.reports.Get(uid); return ok })
+	set(false)
+	h.refresh(house.Config)
+	h.quiet()
+	h.still(object(), then)
+}
+
+// longAgo writes to the API server that a pod has been as it is for an hour.
 func (h *home) longAgo(p *v1.Pod) (then metav1.Time) {
 	then = metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	p.Status.StartTime = &then
@@ -207,7 +216,7 @@ func (h *home) longAgo(p *v1.Pod) (then metav1.Time) {
 	return then
 }
 
-// still fails if a pod has been as it is since another time.
+// still fails if a pod has not been as it is since then.
 func (h *home) still(p *v1.Pod, then metav1.Time) {
 	h.t.Helper()
 	if !p.Status.StartTime.Equal(&then) {
@@ -230,22 +239,5 @@ func TestAMirrorOfAnotherAgent(t *testing.T) {
 	h.up(p)
 	h.eventually("the mirror is ready", func() bool { return isReady(mirror()) })
 	h.quiet()
-	h.stopStatus()
-	if err := os.RemoveAll(h.paths.StateOf(house.Status)); err != nil {
-		t.Fatal(err)
-	}
-	h.kill(house.Config)
-	h.mu.Lock()
-	h.strange = true
-	h.mu.Unlock()
-	then := h.longAgo(mirror())
-	h.start(house.Config)
-	h.startStatus()
-	h.eventually("a status without the mirror", func() bool { _, ok := h.svc.pods.reports.Get("v1"); return ok })
-	h.mu.Lock()
-	h.strange = false
-	h.mu.Unlock()
-	h.refresh(house.Config)
-	h.quiet()
-	h.still(mirror(), then)
+	h.anotherAgent("v1", mirror, &h.strange)
 }
