@@ -24,10 +24,6 @@ import (
 // signal, whatever the grace, so that none is killed needlessly.
 const minStopTimeout = 2 * time.Second
 
-// stopMargin is what the runtime gets beyond the grace before a stop counts as
-// hung.
-const stopMargin = 2 * time.Minute
-
 // stop is a container being stopped. Guarded by Actuator.mu.
 type stop struct {
 	// deadline only ever comes nearer; changed is closed, and replaced, when it
@@ -184,7 +180,7 @@ func (a *stopper) untilDeadline(ctx context.Context, s *stop) (context.Context, 
 
 // stopInRuntime asks the runtime to stop a container and, each time the deadline
 // comes nearer, asks again beside the call under way: the runtime obeys the
-// shorter.
+// shorter. The connection to the runtime ends a call that hangs.
 func (a *stopper) stopInRuntime(ctx context.Context, s *stop, id string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -192,9 +188,7 @@ func (a *stopper) stopInRuntime(ctx context.Context, s *stop, id string) error {
 	ask := func(deadline time.Time) {
 		timeout := max(minStopTimeout, deadline.Sub(a.deps.Clock.Now()))
 		go func() {
-			callCtx, cancel := context.WithTimeout(ctx, timeout+stopMargin)
-			defer cancel()
-			_, err := a.deps.Runtime.StopContainer(callCtx, &runtimeapi.StopContainerRequest{
+			_, err := a.deps.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: id, Timeout: int64(math.Ceil(timeout.Seconds())),
 			})
 			select {

@@ -31,11 +31,14 @@ type Config struct {
 	// Socket is the path the broker serves on (house.Paths.Broker).
 	Socket string
 	// Timeout is asked at each call for runtimeRequestTimeout; nil for
-	// DefaultTimeout. Pulls, commands, stops and streams are not bounded by it.
+	// DefaultTimeout. Pulls, commands and streams are not bounded by it, and stops have their
+	// grace beside it.
 	Timeout func() time.Duration
 	// Starts bounds how many of podworker's calls have the runtime start something
 	// (DefaultStarts).
 	Starts queue.Rules
+	// Stops bounds how many of them have it stop a container (DefaultStops).
+	Stops queue.Rules
 	// Removals bounds how many of them have it remove something (DefaultRemovals).
 	Removals queue.Rules
 	// Finish is how long one that starts something goes on after its caller has given it up
@@ -53,6 +56,13 @@ const DefaultFinish = 10 * time.Second
 // take them from one another, and all come late (docs/measurements.md). One that
 // hangs holds the next up for no more than the patience.
 var DefaultStarts = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * time.Millisecond}
+
+// DefaultStops is as DefaultStarts: a runtime that has to see to the ends of some hundred
+// containers at once comes to none of them in time. containerd 2.4 gives an end ten seconds,
+// and tries again after a pause of up to five minutes (docs/measurements.md). A container
+// that takes its time keeps nobody else waiting: while there are processors to spare fifty
+// stops begin each second.
+var DefaultStops = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * time.Millisecond, Spare: 20 * time.Millisecond}
 
 // DefaultRemovals keeps most of the runtime for others: nobody waits for a removal, and a
 // hundred at once, when as many pods have ended, have the next start wait three seconds

@@ -17,9 +17,9 @@
 // runtime. While the runtime is away every call fails at once with Unavailable,
 // and the connection is retried (200 ms, growing to 3 s) until it is back; the
 // broker never ends because of it. A call that hangs holds one stream and no
-// other call, but for podworker's calls that have the runtime start or remove
-// something: they wait for their turn (Config.Starts, Config.Removals), and then for
-// no more than a moment behind what hangs.
+// other call, but for podworker's calls that have the runtime start, stop or remove
+// something: they wait for their turn (Config.Starts, Config.Stops, Config.Removals), and
+// then for no more than a moment behind what hangs.
 //
 // It keeps no state: after kill -9 it listens and dials again.
 package broker

@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 var asStream = &grpc.StreamDesc{ServerStreams: true}
@@ -31,7 +34,7 @@ func (b *Broker) forward(_ any, in grpc.ServerStream) (err error) {
 	if err := in.RecvMsg(&request); err != nil {
 		return err
 	}
-	ctx, cancel := b.bound(in.Context(), m)
+	ctx, cancel := bound(in.Context(), m.limit(b.cfg.Timeout()))
 	defer cancel()
 	if name == execSync {
 		return b.execSync(ctx, in, request)
@@ -69,23 +72,29 @@ func (b *Broker) pass(ctx context.Context, in grpc.ServerStream, m method, name 
 	}
 }
 
-// bound limits a call to what its method may take.
-func (b *Broker) bound(ctx context.Context, m method) (context.Context, context.CancelFunc) {
-	if limit := m.limit(b.cfg.Timeout()); limit > 0 {
+// longestWait is for how long a stop of much grace lets those of less go first.
+const longestWait = 30 * time.Second
+
+// bound limits a call; 0 for no limit.
+func bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit > 0 {
 		return context.WithTimeout(ctx, limit)
 	}
 	return context.WithCancel(ctx)
 }
 
 // inProcess does for podworker's own calls what forward does for others', and has
-// those that start or remove something wait for their turn.
+// those that start, stop or remove something wait for their turn.
 func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
 	m, ok := methods[name]
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
 	}
+	stop, _ := req.(*runtimeapi.StopContainerRequest)
+	grace := pod.Seconds(stop.GetTimeout())
 	if turn, ok := b.turns[m.kind]; ok {
-		if err := turn.queue.Enter(ctx, turn.rules); err != nil {
+		// Of two stops that of less grace comes first, as one for want of memory has.
+		if err := turn.queue.EnterHeld(ctx, turn.rules, min(grace, longestWait)); err != nil {
 			return status.FromContextError(err).Err()
 		}
 		defer turn.queue.Leave()
@@ -96,7 +105,11 @@ func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, con
 		defer end()
 	}
 	done := b.metrics.observe(m.operation)
-	ctx, cancel := b.bound(ctx, m)
+	limit := m.limit(b.cfg.Timeout())
+	if m.patience == graceful {
+		limit = grace + b.cfg.Timeout()
+	}
+	ctx, cancel := bound(ctx, limit)
 	defer cancel()
 	defer func() { done(err) }()
 	if name == execSync {

@@ -19,8 +19,10 @@ const (
 	bounded patience = iota
 	// doubled: twice that. A sandbox waits for its network.
 	doubled
-	// unbounded calls end with the work or with the caller: pulls, commands,
-	// stops with their own grace, streams.
+	// graceful is runtimeRequestTimeout beyond the grace, which the requests of podworker
+	// tell. Others' are unbounded.
+	graceful
+	// unbounded calls end with the work or with the caller: pulls, commands, streams.
 	unbounded
 )
 
@@ -39,6 +41,7 @@ type kind int
 const (
 	other kind = iota
 	starting
+	stopping
 	removing
 )
 
@@ -63,13 +66,13 @@ var patienceOf = map[string]patience{
 	"RunPodSandbox":       doubled,
 	"PullImage":           unbounded,
 	"ExecSync":            unbounded,
-	"StopContainer":       unbounded,
+	"StopContainer":       graceful,
 	"CheckpointContainer": unbounded,
 }
 
 var kindOf = map[string]kind{
 	"RunPodSandbox": starting, "CreateContainer": starting, "StartContainer": starting,
-	"RemoveContainer": removing, "RemovePodSandbox": removing,
+	"StopContainer": stopping, "RemoveContainer": removing, "RemovePodSandbox": removing,
 }
 
 func allMethods() map[string]method {

@@ -23,6 +23,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		cfg.Timeout = func() time.Duration { return DefaultTimeout }
 	}
 	cfg.Starts = cmp.Or(cfg.Starts, DefaultStarts)
+	cfg.Stops = cmp.Or(cfg.Stops, DefaultStops)
 	cfg.Removals = cmp.Or(cfg.Removals, DefaultRemovals)
 	cfg.Finish = cmp.Or(cfg.Finish, DefaultFinish)
 	runtimeSocket, err := endpoint("container-runtime-endpoint", cfg.RuntimeEndpoint)
@@ -39,6 +40,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		cfg: cfg, log: deps.Log, reaper: deps.Reaper,
 		turns: map[kind]turn{
 			starting: {queue.New(clock.RealClock{}), cfg.Starts},
+			stopping: {queue.NewSparing(clock.RealClock{}, spare), cfg.Stops},
 			removing: {queue.New(clock.RealClock{}), cfg.Removals},
 		},
 		answers: make(chan struct{}, answersAtOnce), mayProbe: deps.MayProbe,

@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -136,5 +137,82 @@ func TestACallThatMakesSomethingMayFinish(t *testing.T) {
 				t.Errorf("%v, want %v", err, test.want)
 			}
 		})
+	}
+}
+
+// TestStopsWaitForTheirTurn: those of less grace come first, and what a stop may take counts
+// from its turn.
+func TestStopsWaitForTheirTurn(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	b, _ := serve(t, Config{RuntimeEndpoint: rt.Endpoint(), Stops: queue.Rules{Limit: 1}}, everybody())
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	match := fakecri.Match{Method: "StopContainer"}
+	stall := rt.Stall(match)
+	ended := make(chan error, 3)
+	told := make(chan bool, 4)
+	stop := func(ctx context.Context, grace int64) {
+		_, err := b.Runtime().StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: "gone", Timeout: grace})
+		ended <- err
+	}
+	go stop(ctx, 30)
+	if err := stall.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, grace := range []int64{20, 1} {
+		go stop(queue.Tell(ctx, func(waiting bool) { told <- waiting }), grace)
+		if !<-told {
+			t.Fatal("the first that is told of a wait is its end")
+		}
+	}
+	stall.Release()
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	var order []int64
+	for _, call := range rt.Calls(match) {
+		order = append(order, call.Request.(*runtimeapi.StopContainerRequest).GetTimeout())
+	}
+	if want := []int64{30, 1, 20}; !slices.Equal(order, want) {
+		t.Errorf("stopped in the order of grace %v, want %v", order, want)
+	}
+}
+
+// TestAStopThatHangs ends after its grace and what any call may take, and so does the one that
+// has waited for it as long.
+func TestAStopThatHangs(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	limit := func() time.Duration { return 10 * time.Millisecond }
+	b, _ := serve(t, Config{RuntimeEndpoint: rt.Endpoint(), Stops: queue.Rules{Limit: 1}, Timeout: limit}, everybody())
+	stall := rt.Stall(fakecri.Match{Method: "StopContainer"})
+	defer stall.Release()
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := b.Runtime().StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "gone"})
+			ended <- err
+		}()
+	}
+	for range 2 {
+		if err := <-ended; status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("%v, want DeadlineExceeded", err)
+		}
+	}
+	if n := stall.Caught(); n != 2 {
+		t.Errorf("the runtime was asked for %d stops, want 2", n)
+	}
+}
+
+// TestRunnable reads what the kernel says (proc_loadavg(5)).
+func TestRunnable(t *testing.T) {
+	for text, want := range map[string]int{
+		"0.20 0.18 0.12 1/80 11206\n": 1, "35.10 20.00 9.99 417/5123 99\n": 417,
+		"": -1, "0.20 0.18 0.12": -1, "0.20 0.18 0.12 many/80 1": -1, "0.20 0.18 0.12 80 1": -1,
+	} {
+		if n, ok := runnable(text); ok != (want >= 0) || ok && n != want {
+			t.Errorf("%q: %d %v, want %d", text, n, ok, want)
+		}
 	}
 }

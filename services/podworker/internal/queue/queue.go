@@ -22,12 +22,15 @@ type Rules struct {
 	// Patience lets one more begin each time it has passed without any having
 	// begun; 0: never.
 	Patience time.Duration
+	// Spare is the patience while the machine has processors to spare (NewSparing).
+	Spare time.Duration
 }
 
 // Queue has callers wait for their turn. Make it with New.
 type Queue struct {
 	clock clock.WithDelayedExecution
 	hold  func() time.Duration // nil: none is held back
+	spare func() bool          // nil: the patience is the same at all times
 
 	mu      sync.Mutex
 	rules   Rules
@@ -53,6 +56,12 @@ func NewHeld(c clock.WithDelayedExecution, hold func() time.Duration) *Queue {
 	return &Queue{clock: c, hold: hold}
 }
 
+// NewSparing makes an empty queue that has the patience Rules.Spare while spare reports
+// that the machine has processors to spare. spare must not call the queue.
+func NewSparing(c clock.WithDelayedExecution, spare func() bool) *Queue {
+	return &Queue{clock: c, spare: spare}
+}
+
 // noticeable is how long a wait is before it is reported.
 const noticeable = time.Second
 
@@ -71,7 +80,7 @@ func (q *Queue) Enter(ctx context.Context, rules Rules) error {
 }
 
 // EnterHeld is Enter for one that is held back for most at the most, and comes before those
-// that may be held back for longer.
+// that may be held back for longer. Where none is held back the order is all there is to it.
 func (q *Queue) EnterHeld(ctx context.Context, rules Rules, most time.Duration) error {
 	q.mu.Lock()
 	q.rules = rules
@@ -175,10 +184,14 @@ func (q *Queue) lend() {
 func (q *Queue) delay() time.Duration {
 	var delay time.Duration
 	if q.rules.Limit > 0 && q.running >= q.rules.Limit {
-		if q.rules.Patience == 0 {
+		patience := q.rules.Patience
+		if q.spare != nil && q.spare() {
+			patience = q.rules.Spare
+		}
+		if patience == 0 {
 			return never
 		}
-		delay = max(q.rules.Patience-q.clock.Since(q.last), 0)
+		delay = max(patience-q.clock.Since(q.last), 0)
 	}
 	if q.hold == nil {
 		return delay

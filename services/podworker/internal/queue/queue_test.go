@@ -181,3 +181,27 @@ func TestHeldBack(t *testing.T) {
 		r.want(t, "overdue", "a", "b", "c")
 	})
 }
+
+// TestProcessorsToSpare: the patience depends on whether the machine has some.
+func TestProcessorsToSpare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := Rules{Limit: 1, Patience: time.Second, Spare: 10 * time.Millisecond}
+		var spare atomic.Bool
+		r := &rig{Queue: NewSparing(clock.RealClock{}, spare.Load)}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			r.enter(t, rules, name)
+		}
+		<-time.After(time.Second - 1)
+		r.want(t, "a")
+		spare.Store(true)
+		<-time.After(1)
+		r.want(t, "a", "b")
+		<-time.After(10 * time.Millisecond)
+		r.want(t, "a", "b", "c")
+		spare.Store(false)
+		<-time.After(10 * time.Millisecond) // until it is asked again
+		r.want(t, "a", "b", "c")
+		<-time.After(time.Second)
+		r.want(t, "a", "b", "c", "d")
+	})
+}

@@ -61,6 +61,15 @@ func (k Kind) Changes() bool {
 	return false
 }
 
+// Ends reports whether an action ends or removes what the runtime has.
+func (k Kind) Ends() bool {
+	switch k {
+	case Stop, Remove, StopSandbox, RemoveSandbox:
+		return true
+	}
+	return false
+}
+
 // Action is one thing to do.
 type Action struct {
 	Kind Kind

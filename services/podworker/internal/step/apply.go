@@ -59,7 +59,6 @@ const (
 // Apply folds the end of an action into the facts, and says what to tell of it.
 func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts, []Event) {
 	f := facts.clone()
-	key := a.Key()
 	if r.Cancelled {
 		return f, nil
 	}
@@ -70,7 +69,7 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 		fail(&f, uid, a, *r.Failed, now)
 		return f, nil
 	}
-	delete(f.Failures, key)
+	succeed(&f, a)
 	switch a.Kind {
 	case Admit:
 		return admitted(f, a, r.Admission, now)
@@ -253,6 +252,22 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		Reason: why.Reason, Message: why.Message, At: now, Count: count,
 		Retry: now.Add(retryAfter(uid, a, count)),
 	}
+}
+
+// succeed ends the failures of an action; those of one that ends or removes something once
+// the runtime shows that it did, or each try would count as the first.
+func succeed(f *Facts, a Action) {
+	key := a.Key()
+	failure, failed := f.Failures[key]
+	if !failed {
+		return
+	}
+	if !a.Kind.Ends() {
+		delete(f.Failures, key)
+		return
+	}
+	failure.Reported = true
+	f.Failures[key] = failure
 }
 
 // away notes that nothing could be tried. That is no attempt: it starts no

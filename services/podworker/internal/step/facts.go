@@ -257,6 +257,8 @@ type Failure struct {
 	// Away: nothing was tried, for who had to act was not there. The containers
 	// say nothing of it; the pod says whom it waits for.
 	Away bool
+	// Reported: the runtime has reported success since, and a newer record has yet to show it.
+	Reported bool
 }
 
 // clone copies the facts so that a plan can change them.

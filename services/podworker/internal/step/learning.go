@@ -87,6 +87,7 @@ func (p *learning) trust() {
 				p.contradict(Action{Kind: RemoveSandbox, ID: s.ID})
 			}
 		}
+		maps.DeleteFunc(p.f.Failures, func(_ Key, f Failure) bool { return f.Reported })
 		p.f.Removed, p.f.Dead = map[string]bool{}, map[string]bool{}
 		maps.DeleteFunc(p.f.Pinned, func(id, _ string) bool {
 			return !slices.ContainsFunc(o.Containers, func(c Instance) bool { return c.ID == id })
@@ -131,7 +132,7 @@ func (p *learning) learn() {
 	}
 	p.lost()
 	for id := range p.f.Kills {
-		if !p.running(id) && p.in.Observed.Known && !p.flying(Action{Kind: Stop, ID: id}.Key()) && !p.flying(Action{Kind: PreStop, ID: id}.Key()) {
+		if !p.running(id) && !p.f.Dead[id] && p.in.Observed.Known && !p.flying(Action{Kind: Stop, ID: id}.Key()) && !p.flying(Action{Kind: PreStop, ID: id}.Key()) {
 			delete(p.f.Kills, id)
 		}
 	}
