@@ -8,7 +8,6 @@
 package measure
 
 import (
-	"bufio"
 	"errors"
 	"iter"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 	"github.com/klauspost/compress/gzip"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
@@ -127,20 +125,3 @@ var compressed = func() func(http.HandlerFunc) http.Handler {
 	}
 	return func(handler http.HandlerFunc) http.Handler { return wrapper(handler) }
 }()
-
-// write encodes families one by one in the format that the caller prefers.
-func write(w http.ResponseWriter, r *http.Request, families iter.Seq[*dto.MetricFamily]) {
-	format := expfmt.Negotiate(r.Header)
-	w.Header().Set("Content-Type", string(format))
-	buffer := bufio.NewWriterSize(w, 64<<10)
-	defer buffer.Flush() //nolint:errcheck // the caller may have left
-	encoder := expfmt.NewEncoder(buffer, format)
-	for family := range families {
-		if encoder.Encode(family) != nil {
-			return // the caller has left
-		}
-	}
-	if closer, ok := encoder.(expfmt.Closer); ok {
-		_ = closer.Close() // the same
-	}
-}
