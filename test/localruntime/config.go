@@ -73,6 +73,11 @@ type Config struct {
 	// SystemdCgroup makes runc ask systemd for cgroups instead of writing them.
 	SystemdCgroup bool
 
+	// StatsPeriod is how often containerd reads the CPU time of all containers and sandboxes,
+	// whether anybody asks for it or not, as a Go duration. Default: its own, a second.
+	// Those before 2.3 do not.
+	StatsPeriod string
+
 	// LogLevel is containerd's level. Default "info".
 	LogLevel string
 	// Logger receives progress; nil discards it.

@@ -20,7 +20,7 @@ type settings struct {
 	Runc, RuncRoot             string
 	Snapshotter                string
 	RestrictOOM, SystemdCgroup bool
-	LogLevel                   string
+	StatsPeriod, LogLevel      string
 }
 
 // renderConfig writes the configuration for one containerd release. 1.x knows
@@ -38,6 +38,10 @@ func renderConfig(v Version, s settings) (string, error) {
 	case v.Minor >= 1:
 		cniBinDirs = "bin_dirs = [" + strconv.Quote(s.CNIBinDir) + "]"
 	}
+	statsPeriod := ""
+	if s.StatsPeriod != "" && (v.Major > 2 || v.Major == 2 && v.Minor >= 3) {
+		statsPeriod = "\n  stats_collect_period = " + strconv.Quote(s.StatsPeriod)
+	}
 	values := map[string]string{
 		"Format": format, "CNIBinDirs": cniBinDirs,
 		"Root": strconv.Quote(s.Root), "State": strconv.Quote(s.State),
@@ -47,7 +51,7 @@ func renderConfig(v Version, s settings) (string, error) {
 		"CDIDir": strconv.Quote(s.CDIDir), "CertsDir": strconv.Quote(s.CertsDir), "OptDir": strconv.Quote(s.OptDir), "VerifierDir": strconv.Quote(s.OptDir + "-verifiers"),
 		"Runc": strconv.Quote(s.Runc), "RuncRoot": strconv.Quote(s.RuncRoot),
 		"RestrictOOM": strconv.FormatBool(s.RestrictOOM), "SystemdCgroup": strconv.FormatBool(s.SystemdCgroup),
-		"LogLevel": strconv.Quote(s.LogLevel),
+		"StatsPeriod": statsPeriod, "LogLevel": strconv.Quote(s.LogLevel),
 	}
 	return os.Expand(text, func(name string) string { return values[name] }), nil
 }
@@ -101,7 +105,7 @@ const configV3 = configHead + common + `
   cdi_spec_dirs = [$CDIDir]
   restrict_oom_score_adj = $RestrictOOM
   netns_mounts_under_state_dir = true
-  tolerate_missing_hugetlb_controller = true
+  tolerate_missing_hugetlb_controller = true$StatsPeriod
   [plugins."io.containerd.cri.v1.runtime".cni]
     $CNIBinDirs
     conf_dir = $CNIConfDir

@@ -23,9 +23,13 @@ func TestRenderConfig(t *testing.T) {
 		CDIDir: "/d/cdi", CertsDir: "/d/certs.d", OptDir: "/d/opt", Runc: "/usr/sbin/runc", RuncRoot: "/d/state/runc",
 		Snapshotter: "overlayfs", RestrictOOM: true, LogLevel: "info",
 	}
-	for name, v := range map[string]Version{"1.6.toml": {1, 6}, "2.0.toml": {2, 0}, "2.4.toml": {2, 4}} {
+	for name, v := range map[string]Version{"1.6.toml": {1, 6}, "2.0.toml": {2, 0}, "2.4.toml": {2, 4}, "2.4-stats.toml": {2, 4}} {
 		t.Run(name, func(t *testing.T) {
-			got, err := renderConfig(v, base)
+			s := base
+			if v.Minor != 4 || name == "2.4-stats.toml" { // those before 2.3 have no such setting
+				s.StatsPeriod = "1h"
+			}
+			got, err := renderConfig(v, s)
 			if err != nil {
 				t.Fatal(err)
 			}

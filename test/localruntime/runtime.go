@@ -215,6 +215,7 @@ func (r *Runtime) writeFiles() error {
 		Snapshotter:   snapshotterFor(c.root()),
 		RestrictOOM:   !canLowerOOMScore(),
 		SystemdCgroup: c.SystemdCgroup,
+		StatsPeriod:   c.StatsPeriod,
 		LogLevel:      c.LogLevel,
 	})
 	if err != nil {

@@ -34,6 +34,7 @@ var (
 	realSizes = flag.String("real", "100,500", "TestDensity: how many pods on containerd")
 	wide      = flag.Int("wide", 4, "TestDensity: containers of each pod on containerd")
 	churn     = flag.Duration("churn", 2*time.Minute, "TestDensity: how long five pods a second come and go beside the most pods")
+	sampled   = flag.Bool("sampled", false, "TestDensity: containerd reads the CPU time of all containers each second, as it does by default")
 	scrapes   = flag.Int("scrapes", 50, "TestDensity: how often /metrics/cadvisor is read")
 	density   = flag.String("density", "", "TestDensity: the file that gets its table")
 )
@@ -46,7 +47,11 @@ func TestDensity(t *testing.T) {
 	header := harness.The(t).Header(t)
 	cp := harness.StartControlPlane(t)
 	audit := cp.Audit(t)
-	host := harness.StartRuntime(t, harness.V2)
+	start, how := harness.StartUnsampled, "containerd, stats_collect_period 1h"
+	if *sampled {
+		start, how = func(t testing.TB, f harness.Flavour) *harness.Runtime { return harness.StartRuntime(t, f) }, "containerd"
+	}
+	host := start(t, harness.V2)
 	var tables strings.Builder
 	t.Run("fake", func(t *testing.T) {
 		rt := fakecri.Start(t, fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, Images: []fakecri.Image{{Ref: images.Pause}}})
@@ -62,7 +67,7 @@ func TestDensity(t *testing.T) {
 		c.grow(t)
 		c.scrape(t)
 		c.shrink(t)
-		tables.WriteString(c.table(fmt.Sprintf("on containerd, %d containers in each pod", *wide)))
+		tables.WriteString(c.table(fmt.Sprintf("on %s, %d containers in each pod", how, *wide)))
 	})
 	fmt.Print("\n" + header + tables.String())
 	if *density == "" || t.Failed() {

@@ -65,6 +65,16 @@ func StartRuntime(t testing.TB, flavour Flavour, prepare ...func(dir string)) *R
 	return r
 }
 
+// StartUnsampled is StartRuntime of a containerd that does not read the CPU time of all
+// containers each second, for nobody: of a few hundred containers that takes a core.
+func StartUnsampled(t testing.TB, flavour Flavour) *Runtime {
+	t.Helper()
+	r := newRuntime(t, flavour)
+	r.cfg.StatsPeriod = "1h"
+	r.begin(t)
+	return r
+}
+
 // startRuntime starts a containerd whose pods have addresses of some families.
 func startRuntime(t testing.TB, flavour Flavour, families []corev1.IPFamily) *Runtime {
 	t.Helper()
