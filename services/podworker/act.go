@@ -30,7 +30,9 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	}
 	f := &flight{action: a, since: w.l.clock.Now(), cancel: func() { cancel(cause) }}
 	w.flights[key] = f
-	actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
+	if a.Kind.ShowsQueue() {
+		actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
+	}
 	act := w.prepare(a)
 	if a.WhenCalm() {
 		act = w.l.calm.later(act, a.CalmUntil)

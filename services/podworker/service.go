@@ -91,7 +91,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.broker, err = broker.New(broker.Config{
 		RuntimeEndpoint: cfg.RuntimeEndpoint, ImageEndpoint: cfg.ImageEndpoint, Socket: kit.Paths.Broker(),
 		Timeout: s.runtimeTimeout,
-	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics, Reaper: reaper, MayProbe: rights.mayProbe})
+	}, broker.Deps{Identities: kit.Identities, Log: kit.Log, Metrics: kit.Metrics, Reaper: reaper, MayProbe: rights.mayProbe, Spare: s.spare})
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)
 	}
@@ -216,6 +216,10 @@ func (s *Service) runtimeTimeout() time.Duration {
 	}
 	return broker.DefaultTimeout
 }
+
+// spare reports whether containers may be stopped as fast as it goes: there are processors for
+// it, or the machine is to end.
+func (s *Service) spare() bool { return s.loop.end.active() || broker.Spare() }
 
 // warnNode tells a warning about the node.
 func (s *Service) warnNode(ctx context.Context, reason, message string) {

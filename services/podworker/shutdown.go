@@ -118,12 +118,16 @@ func (e *nodeEnd) turn(priority int32) (active, end bool, within time.Duration) 
 	return e.now.Active(), end, within
 }
 
+// active reports whether the node goes down.
+func (e *nodeEnd) active() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.now.Active()
+}
+
 // stir says that a pod has changed; that matters once the node goes down.
 func (e *nodeEnd) stir() {
-	e.mu.Lock()
-	active := e.now.Active()
-	e.mu.Unlock()
-	if active {
+	if e.active() {
 		e.poke()
 	}
 }

@@ -57,12 +57,13 @@ const DefaultFinish = 10 * time.Second
 // hangs holds the next up for no more than the patience.
 var DefaultStarts = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * time.Millisecond}
 
-// DefaultStops is as DefaultStarts: a runtime that has to see to the ends of some hundred
-// containers at once comes to none of them in time. containerd 2.4 gives an end ten seconds,
-// and tries again after a pause of up to five minutes (docs/measurements.md). A container
-// that takes its time keeps nobody else waiting: while there are processors to spare fifty
-// stops begin each second.
-var DefaultStops = queue.Rules{Limit: 3 * runtime.NumCPU(), Patience: 300 * time.Millisecond, Spare: 20 * time.Millisecond}
+// DefaultStops keeps a runtime that has to see to the ends of many hundred containers at once
+// from coming to none of them in time: containerd 2.4 gives an end ten seconds, and tries
+// again after a pause of up to five minutes (docs/measurements.md). Fewer would cost the
+// agent more: it does at once what comes at once. A container that takes its time keeps
+// nobody else waiting: while there are processors to spare fifty stops begin each second, and
+// so they do when the machine is to end soon (Deps.Spare).
+var DefaultStops = queue.Rules{Limit: 32 * runtime.NumCPU(), Patience: 300 * time.Millisecond, Spare: 20 * time.Millisecond}
 
 // DefaultRemovals keeps most of the runtime for others: nobody waits for a removal, and a
 // hundred at once, when as many pods have ended, have the next start wait three seconds
@@ -81,6 +82,8 @@ type Deps struct {
 	// exec probe of that container, else the error that prober gets, Unavailable
 	// while that is not known. When MayProbe is nil prober may run none.
 	MayProbe func(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, containerID string, command []string) error
+	// Spare reports whether stops have the patience Config.Stops.Spare; nil: never.
+	Spare func() bool
 }
 
 // turn is a queue and its rules.

@@ -40,7 +40,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		cfg: cfg, log: deps.Log, reaper: deps.Reaper,
 		turns: map[kind]turn{
 			starting: {queue.New(clock.RealClock{}), cfg.Starts},
-			stopping: {queue.NewSparing(clock.RealClock{}, spare), cfg.Stops},
+			stopping: {queue.NewSparing(clock.RealClock{}, deps.Spare), cfg.Stops},
 			removing: {queue.New(clock.RealClock{}), cfg.Removals},
 		},
 		answers: make(chan struct{}, answersAtOnce), mayProbe: deps.MayProbe,

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// spare reports whether the machine has processors to spare: fewer than two threads for each
+// Spare reports whether the machine has processors to spare: fewer than two threads for each
 // of them run or could. Where that cannot be read it has none.
-func spare() bool {
+func Spare() bool {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return false

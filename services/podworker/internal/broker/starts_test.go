@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -202,6 +203,24 @@ func TestAStopThatHangs(t *testing.T) {
 	}
 	if n := stall.Caught(); n != 2 {
 		t.Errorf("the runtime was asked for %d stops, want 2", n)
+	}
+}
+
+// TestStopsBesideOneThatTakesItsTime begin while there are processors to spare.
+func TestStopsBesideOneThatTakesItsTime(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	rules := queue.Rules{Limit: 1, Patience: time.Hour, Spare: time.Millisecond}
+	b, _ := serveAt(t, Config{RuntimeEndpoint: rt.Endpoint(), Socket: filepath.Join(t.TempDir(), "cri.sock"), Stops: rules},
+		Deps{Identities: everybody(), Spare: func() bool { return true }})
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	stall := rt.Stall(fakecri.Match{Method: "StopContainer"})
+	defer stall.Release()
+	for range 3 {
+		go b.Runtime().StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: "gone"}) //nolint:errcheck // it is cancelled
+	}
+	if err := stall.Wait(ctx, 3); err != nil {
+		t.Fatal(err)
 	}
 }
 

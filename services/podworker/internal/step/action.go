@@ -61,6 +61,10 @@ func (k Kind) Changes() bool {
 	return false
 }
 
+// ShowsQueue reports whether it is shown that an action waits for its turn. For others it
+// would be no more than a reason to look at the pod.
+func (k Kind) ShowsQueue() bool { return k == RunSandbox || k == Start || k == Pull }
+
 // Ends reports whether an action ends or removes what the runtime has.
 func (k Kind) Ends() bool {
 	switch k {

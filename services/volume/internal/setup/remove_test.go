@@ -108,6 +108,44 @@ func TestRemoveUnmountsBelowARootThatIsALink(t *testing.T) {
 	}
 }
 
+// TestRemoveWhereverItIsMounted: where volumes belong, and where nobody expects a mount.
+func TestRemoveWhereverItIsMounted(t *testing.T) {
+	for name, places := range map[string][]string{
+		"where volumes belong":                  {"volumes/kubernetes.io~secret/a", "volumes/kubernetes.io~projected/b"},
+		"where a CSI driver's belong":           {"volumes/kubernetes.io~csi/a/mount"},
+		"twice on one place":                    {"volumes/kubernetes.io~secret/a", "volumes/kubernetes.io~secret/a"},
+		"in a mount":                            {"volumes/kubernetes.io~empty-dir/a", "volumes/kubernetes.io~empty-dir/a/b"},
+		"deep in a folder":                      {"volumes/kubernetes.io~empty-dir/a/b/c/d"},
+		"a part, and the volume it is of":       {"volumes/kubernetes.io~empty-dir/a", "volume-subpaths/a/c/0"},
+		"over all volumes of a type":            {"volumes/kubernetes.io~secret"},
+		"over all volumes, and where they were": {"volumes/kubernetes.io~secret/a", "volumes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := host(t)
+			files := filepath.Join(h.Layout.Pod("u"), "volumes/kubernetes.io~configmap/c")
+			if err := os.MkdirAll(files, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(files, "key"), "x")
+			for _, place := range places {
+				path := filepath.Join(h.Layout.Pod("u"), place)
+				if err := errors.Join(os.MkdirAll(path, 0o755), unix.Mount("tmpfs", path, "tmpfs", 0, "")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := h.Remove("u"); err != nil {
+				t.Fatal(err)
+			}
+			if points := volumetest.Mounts(t, h.Layout.Root); len(points) > 0 {
+				t.Errorf("mounts left: %v", points)
+			}
+			if entries, err := os.ReadDir(h.Layout.Pod("u")); err != nil || len(entries) > 0 {
+				t.Errorf("left: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
 // TestRemoveWhileBinding: a part that is bound while its pod's volumes go is not removed
 // with what is behind it.
 func TestRemoveWhileBinding(t *testing.T) {
