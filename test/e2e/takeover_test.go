@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,6 +92,15 @@ func TestTakeOver(t *testing.T) {
 	n.paths = house.Paths{Run: n.Run, State: n.State}
 	t.Cleanup(func() { kubelet.Kill(t) }) // or it would start again what is being removed
 	e := newEnv(t, n)
+	// On a busy machine a kubelet looks for its Node before it is there, and is not Ready until
+	// it looks again: that is not Sextant's to answer for.
+	harness.Eventually(t, usual, "the kubelet's node to be Ready", func(ctx context.Context) error {
+		node, err := cp.Admin.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return wantCondition(node, corev1.NodeReady, corev1.ConditionTrue)
+	})
 	kinds := e.allKinds()
 	toSextant := func() {
 		kubelet.Kill(t)
