@@ -46,15 +46,15 @@ func (k *maker) restore() error {
 func (k *maker) restored(uid types.UID, i intent) (*podWork, error) {
 	w := newWork(uid)
 	w.withdrawing, w.asked = i.Withdrawing, k.in.now()
+	if len(i.Pod) > 0 {
+		p := &v1.Pod{}
+		if err := p.Unmarshal(i.Pod); err != nil {
+			return nil, err
+		}
+		w.declared(p)
+		w.volumes = k.standing(p)
+	}
 	w.touch()
-	if len(i.Pod) == 0 {
-		return w, nil
-	}
-	w.pod = &v1.Pod{}
-	if err := w.pod.Unmarshal(i.Pod); err != nil {
-		return nil, err
-	}
-	w.volumes = k.standing(w.pod)
 	return w, nil
 }
 

@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,25 +14,91 @@ import (
 // slowPass is how long a pass may take before its pod's item says where it is.
 const slowPass = time.Second
 
-func laneOf(v *v1.Volume) int {
-	if volumetype.Of(v).Origin == volumetype.Elsewhere {
-		return mountLane
+// lane is some of a pod's volumes, which are made sure of one after another. Each volume that
+// is memory or a folder of the root directory (files of the API, tokens, emptyDirs) has a lane
+// of its own; the others, which are mounted, share one. The lanes do not wait for each other:
+// what is renewed under running containers is not held up by a token that is being made, or by
+// a volume that hangs or takes half an hour to be given to a group. Guarded by pods.mu.
+type lane struct {
+	// volumes are their names; none for the removal of all.
+	volumes []string
+	stage   laneStage
+	dirty   bool      // there is a cause for another pass
+	due     time.Time // of the next pass without a cause; zero for none
+	// wait is how far off due was when the last pass ended.
+	wait time.Duration
+}
+
+// laneStage: idle -> running -> late -> idle, or past late.
+type laneStage int
+
+const (
+	idle laneStage = iota
+	running
+	late // it has run for slowPass
+)
+
+// declared notes the pod, and gives its volumes their lanes.
+func (w *podWork) declared(p *v1.Pod) {
+	w.pod = p
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if slices.ContainsFunc(w.lanes, func(l *lane) bool { return slices.Contains(l.volumes, v.Name) }) {
+			continue
+		}
+		switch {
+		case volumetype.Of(v).Origin != volumetype.Elsewhere:
+			w.lanes = append(w.lanes, &lane{volumes: []string{v.Name}})
+		case w.mounts == nil:
+			w.mounts = &lane{volumes: []string{v.Name}}
+			w.lanes = append(w.lanes, w.mounts)
+		default:
+			w.mounts.volumes = append(w.mounts.volumes, v.Name)
+		}
 	}
-	return fileLane
 }
 
 // touch is a cause for another pass of each lane.
 func (w *podWork) touch() {
-	for i := range w.lanes {
-		w.lanes[i].dirty = true
+	w.removal.dirty = true
+	for _, l := range w.lanes {
+		l.dirty = true
 	}
 }
 
-// next reports whether a pass of a lane is to begin, and after how long to ask again if
-// not; zero for no matter when. A removal begins when nothing else is under way.
-func (w *podWork) next(i int, now time.Time) (begins bool, wait time.Duration) {
-	l := &w.lanes[i]
-	if l.stage != idle || w.withdrawing && (i != fileLane || w.lanes[mountLane].stage != idle) {
+// touchMadeOf is a cause for another pass of each lane with a volume made of one of these
+// objects, by config's keys.
+func (w *podWork) touchMadeOf(keys []string) {
+	for _, l := range w.lanes {
+		for _, name := range l.volumes {
+			if slices.ContainsFunc(keys, func(key string) bool { return w.needs[name][key] }) {
+				l.dirty = true
+			}
+		}
+	}
+}
+
+// open are the lanes that may have a pass now. A removal begins when nothing else is under
+// way, and then nothing else begins.
+func (w *podWork) open() []*lane {
+	if !w.withdrawing {
+		return w.lanes
+	}
+	if slices.ContainsFunc(w.lanes, func(l *lane) bool { return l.stage != idle }) {
+		return nil
+	}
+	return []*lane{&w.removal}
+}
+
+// running reports whether a pass is under way that is not late.
+func (w *podWork) running() bool {
+	return slices.ContainsFunc(w.lanes, func(l *lane) bool { return l.stage == running })
+}
+
+// next reports whether a pass is to begin, and after how long to ask again if not; zero for
+// no matter when.
+func (l *lane) next(now time.Time) (begins bool, wait time.Duration) {
+	if l.stage != idle {
 		return false, 0
 	}
 	left := l.due.Sub(now)
@@ -42,6 +109,11 @@ func (w *podWork) next(i int, now time.Time) (begins bool, wait time.Duration) {
 		return l.dirty, 0
 	}
 	return false, max(left, time.Millisecond)
+}
+
+// begin begins a pass.
+func (l *lane) begin() {
+	l.stage, l.dirty, l.due = running, false, time.Time{}
 }
 
 // rest ends a pass; due is when the next one begins without a cause, zero for never. It

@@ -4,6 +4,7 @@ package volume
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,7 +44,8 @@ func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error)
 		if !known {
 			w.volumes = standing
 		}
-		w.pod, w.found, w.asked = p, nil, s.clock.Now()
+		w.declared(p)
+		w.found, w.asked = nil, s.clock.Now()
 		w.touch()
 		s.pods.mu.Unlock()
 		s.pods.wake.Send()
@@ -111,29 +113,29 @@ func (s *Service) start(ctx context.Context) time.Duration {
 	defer s.pods.mu.Unlock()
 	now := s.clock.Now() // not before the end of a pass that is known here
 	for _, w := range s.pods.all {
-		for i := range w.lanes {
-			begins, after := w.next(i, now)
+		for _, l := range w.open() {
+			begins, after := l.next(now)
 			if after > 0 {
 				wait = min(wait, after)
 			}
 			if !begins {
 				continue
 			}
-			w.lanes[i] = lane{stage: running}
-			p, withdrawing := w.pod, w.withdrawing
-			s.pods.passes.Go(func() { s.pass(ctx, w, i, p, withdrawing) })
+			l.begin()
+			p, volumes := w.pod, slices.Clone(l.volumes)
+			s.pods.passes.Go(func() { s.pass(ctx, w, l, p, volumes) })
 		}
 	}
 	return wait
 }
 
-// pass makes the volumes of one lane of a pod, or removes all. A pass that hangs on a file
-// system hangs alone, and its pod's item says on what.
-func (s *Service) pass(ctx context.Context, w *podWork, i int, p *v1.Pod, withdrawing bool) {
+// pass makes sure of these volumes of a pod, those of a lane, or removes all of them, for none.
+// A pass that hangs on a file system hangs alone, and its pod's item says on what.
+func (s *Service) pass(ctx context.Context, w *podWork, l *lane, p *v1.Pod, volumes []string) {
 	slow := time.AfterFunc(slowPass, func() {
 		s.pods.mu.Lock()
-		if w.lanes[i].stage == running {
-			w.lanes[i].stage = late
+		if l.stage == running {
+			l.stage = late
 		}
 		s.pods.mu.Unlock()
 		s.pods.publish(ctx, w)
@@ -141,10 +143,10 @@ func (s *Service) pass(ctx context.Context, w *podWork, i int, p *v1.Pod, withdr
 	defer slow.Stop()
 	var due time.Time
 	gone := false
-	if withdrawing {
+	if len(volumes) == 0 {
 		due, gone = s.maker.remove(ctx, w)
-	} else if p != nil {
-		due = s.maker.setUp(ctx, w, p, i)
+	} else {
+		due = s.maker.setUp(ctx, w, p, volumes)
 	}
 	s.pods.mu.Lock()
 	if gone {
@@ -152,10 +154,10 @@ func (s *Service) pass(ctx context.Context, w *podWork, i int, p *v1.Pod, withdr
 		s.maker.in.certificates.Drop(w.uid)
 		s.pods.owned.Delete(ctx, string(w.uid))
 	}
-	w.lanes[i].rest(due, s.clock.Now())
-	other := w.lanes[lanes-1-i].stage
+	l.rest(due, s.clock.Now())
+	others := w.running()
 	s.pods.mu.Unlock()
-	if other != running { // else its end says the rest, or that it is late
+	if !others { // else the end of the last of them says the rest, or that it is late
 		s.pods.publish(ctx, w)
 	}
 	s.pods.wake.Send()

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -39,7 +39,7 @@ const mostWait = 5 * time.Second
 // reportWait is how long a volume is waited for before an event says so (the kubelet's).
 const reportWait = 2*time.Minute + 3*time.Second
 
-// maker makes and removes the volumes of one pod at a time in each of its lanes.
+// maker makes and removes the volumes of pods, one at a time in each lane of a pod.
 type maker struct {
 	in      *inputs
 	host    Host
@@ -67,26 +67,12 @@ func (k *maker) standing(p *v1.Pod) map[string]*volumeWork {
 	return all
 }
 
-// abreast is how many volumes of a lane are made sure of at a time: a token is asked for while
-// the files of others are written.
-var abreast = [lanes]int{fileLane: 4, mountLane: 1}
-
-// setUp makes sure of every volume in a lane of a pod, and returns when to look again.
-func (k *maker) setUp(ctx context.Context, w *podWork, p *v1.Pod, lane int) (due time.Time) {
-	again := make([]time.Time, len(p.Spec.Volumes))
-	var group errgroup.Group
-	group.SetLimit(abreast[lane])
+// setUp makes sure of these volumes of a pod, and returns when to look again.
+func (k *maker) setUp(ctx context.Context, w *podWork, p *v1.Pod, volumes []string) (due time.Time) {
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; laneOf(v) == lane {
-			group.Go(func() error {
-				again[i] = k.ensure(ctx, w, p, v)
-				return nil
-			})
+		if v := &p.Spec.Volumes[i]; slices.Contains(volumes, v.Name) {
+			due = earlier(due, k.ensure(ctx, w, p, v))
 		}
-	}
-	group.Wait() //nolint:errcheck // there is none: each volume's error is in its work
-	for _, t := range again {
-		due = earlier(due, t)
 	}
 	return due
 }

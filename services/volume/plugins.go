@@ -129,8 +129,10 @@ func (m *madePlugins) run(node *nodeItem, left *reaper) func(context.Context) er
 				return nil
 			case <-m.changed:
 			}
-			node.pods.again(func(w *podWork) bool {
-				return slices.ContainsFunc(w.pod.Spec.Volumes, func(v v1.Volume) bool { return v.CSI != nil || volumetype.Indirect(w.pod, &v) })
+			node.pods.again(func(w *podWork) {
+				if slices.ContainsFunc(w.pod.Spec.Volumes, func(v v1.Volume) bool { return v.CSI != nil || volumetype.Indirect(w.pod, &v) }) {
+					w.touch()
+				}
 			})
 		}
 	}

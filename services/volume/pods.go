@@ -46,22 +46,22 @@ func (ps *pods) get(uid types.UID) *podWork {
 	return ps.all[uid]
 }
 
-// again has another pass for every pod that is declared and concerned.
-func (ps *pods) again(concerns func(*podWork) bool) {
+// again touches every pod that is declared.
+func (ps *pods) again(touch func(*podWork)) {
 	ps.mu.Lock()
 	for _, w := range ps.all {
-		if w.pod != nil && !w.withdrawing && concerns(w) {
-			w.touch()
+		if w.pod != nil && !w.withdrawing {
+			touch(w)
 		}
 	}
 	ps.mu.Unlock()
 	ps.wake.Send()
 }
 
-// objectsChanged has another pass for every pod with a volume made of one of these
-// objects, by config's keys.
+// objectsChanged has another pass for every volume made of one of these objects, by
+// config's keys.
 func (ps *pods) objectsChanged(keys []string) {
-	ps.again(func(w *podWork) bool { return slices.ContainsFunc(keys, w.depends) })
+	ps.again(func(w *podWork) { w.touchMadeOf(keys) })
 }
 
 // freed has another pass for every pod with a volume that failed: what hung may answer.

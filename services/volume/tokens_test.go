@@ -82,19 +82,22 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestFilesBesideAToken: the volumes after one whose token is being made are not held up by it.
+// TestFilesBesideAToken: the volumes after one whose token is being made are not held up by it,
+// nor are those whose objects come or change meanwhile.
 func TestFilesBesideAToken(t *testing.T) {
 	r := newRig(t, nil)
 	release := r.tokens.stall()
 	t.Cleanup(release)
-	r.configMap("settings", map[string]string{"a": "b"})
 	r.declare(of(t, "u", `
 - {name: t, projected: {sources: [{serviceAccountToken: {path: token}}]}}
 - {name: config, configMap: {name: settings}}
 - {name: data, emptyDir: {}}
 `))
 	r.Eventually("the token is asked for", func() bool { return len(r.tokens.asked()) == 1 })
-	r.becomes("the other files", r.path("u", "configmap", "config", "a"), "b")
+	for _, value := range []string{"b", "c"} {
+		r.configMap("settings", map[string]string{"a": value})
+		r.becomes("the other files", r.path("u", "configmap", "config", "a"), value)
+	}
 	r.Eventually("the folder", func() bool {
 		info, err := os.Stat(r.path("u", "empty-dir", "data"))
 		return err == nil && info.IsDir()

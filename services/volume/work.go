@@ -29,36 +29,6 @@ type intent struct {
 	Withdrawing bool   `json:"withdrawing,omitempty"`
 }
 
-// The lanes of a pod. Each has some of its volumes, of which so many are made sure of at a
-// time as abreast says; the lanes do not wait for each other. So what is renewed under running
-// containers is not held up by a volume that hangs, or takes half an hour to be given to
-// a group.
-const (
-	// fileLane has the volumes that are memory or folders of the root directory: files of
-	// the API, tokens, emptyDirs. A removal runs in it, while the other one is idle.
-	fileLane = iota
-	mountLane
-	lanes
-)
-
-// lane is what one lane of a pod does. Guarded by pods.mu.
-type lane struct {
-	stage laneStage
-	dirty bool      // there is a cause for another pass
-	due   time.Time // of the next pass without a cause; zero for none
-	// wait is how far off due was when the last pass ended.
-	wait time.Duration
-}
-
-// laneStage: idle -> running -> late -> idle, or past late.
-type laneStage int
-
-const (
-	idle laneStage = iota
-	running
-	late // it has run for slowPass
-)
-
 // volumeWork is one volume's state. It is replaced, never changed.
 type volumeWork struct {
 	state  volumev1.VolumeState
@@ -96,7 +66,9 @@ type podWork struct {
 	// binding is taken to bind parts of its volumes, or to remove them. Capacity 1.
 	binding chan struct{}
 
-	lanes [lanes]lane
+	lanes   []*lane // of its volumes
+	mounts  *lane   // the one of them that has those which are mounted; nil if there are none
+	removal lane
 
 	volumes map[string]*volumeWork // by name
 	// needs are the objects each volume was last made of, by config's keys.
@@ -126,16 +98,6 @@ func (w *podWork) need(volume, key string) {
 	w.needs[volume][key] = true
 }
 
-// depends reports whether a pod has a volume made of an object.
-func (w *podWork) depends(key string) bool {
-	for _, needs := range w.needs {
-		if needs[key] {
-			return true
-		}
-	}
-	return false
-}
-
 // mountedAt is where a volume of a pod is mounted; empty if it is not, or is to go.
 func (w *podWork) mountedAt(volume string) string {
 	if v := w.volumes[volume]; !w.withdrawing && v != nil && v.state == mounted {
@@ -147,7 +109,7 @@ func (w *podWork) mountedAt(volume string) string {
 // attaches reports whether a pod may begin to use what is attached for it. One that is
 // withdrawn may while a pass goes on that began before; its removal waits for that.
 func (w *podWork) attaches() bool {
-	return !w.withdrawing || w.lanes[mountLane].stage != idle
+	return !w.withdrawing || w.mounts != nil && w.mounts.stage != idle
 }
 
 func (w *podWork) item() *volumev1.PodVolumes {

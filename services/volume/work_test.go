@@ -48,15 +48,15 @@ func TestLaneByAClockThatIsSet(t *testing.T) {
 		"set back":       {began.Round(0).Add(-10 * time.Hour), true, 0},
 		"set back by 1s": {began.Round(0).Add(-time.Second), true, 0},
 	} {
-		w := newWork("u")
-		w.lanes[fileLane].rest(began.Add(time.Hour), began)
-		if due := w.lanes[fileLane].due; strings.Contains(due.String(), "m=") {
+		var l, none lane
+		l.rest(began.Add(time.Hour), began)
+		if due := l.due; strings.Contains(due.String(), "m=") {
 			t.Fatalf("due at %s, which no clock that is set brings nearer", due)
 		}
-		if begins, wait := w.next(fileLane, c.now); begins != c.begins || wait != c.wait {
+		if begins, wait := l.next(c.now); begins != c.begins || wait != c.wait {
 			t.Errorf("%s: begins %v, wait %s", name, begins, wait)
 		}
-		if begins, wait := w.next(mountLane, c.now); begins || wait != 0 {
+		if begins, wait := none.next(c.now); begins || wait != 0 {
 			t.Errorf("%s: a lane without a time begins %v, wait %s", name, begins, wait)
 		}
 	}

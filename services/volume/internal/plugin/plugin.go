@@ -26,8 +26,9 @@ import (
 
 // Plugin makes the volumes of one type.
 //
-// The service makes one volume of a pod at a time in each of its lanes, and never while
-// the pod's volumes are removed. It may be killed at any point. The life of an NFS volume:
+// No volume is made twice at the same time; those of a pod that are mounted are made one
+// after another; and none is made while the pod's volumes are removed. The service may be
+// killed at any point. The life of an NFS volume:
 //
 //	// The pod is declared. Nothing is there yet.
 //	_, ok := nfs.Standing(pod, volume)    // "", false
