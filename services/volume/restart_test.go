@@ -230,7 +230,7 @@ func TestAHangingVolumeHoldsUpNobodyElse(t *testing.T) {
 	r.Eventually("the volume before it", func() bool { return r.volume("slow", "e").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED })
 	// A withdrawal is taken at once, and done when the disk lets it.
 	r.withdraw("slow")
-	r.Eventually("withdrawing", func() bool { item, _ := r.pods.Get("slow"); return item.GetWithdrawing() })
+	r.Eventually("withdrawing", func() bool { item, listed := r.pods.Get("slow"); return !listed || item.GetWithdrawing() })
 	r.roundTrip("other")
 	free.Store(true)
 	close(host.hang)
