@@ -19,6 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -116,22 +117,32 @@ func (s *storage) put(kind, namespace, name string, o object) {
 // claim makes a bound claim "data" of volume vol-1.
 func (s *storage) claim() {
 	s.Helper()
-	s.put("PersistentVolumeClaim", "ns", "data", &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "claim-1"},
-		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
-	})
+	s.claimOf("data", "claim-1", "pv")
 	s.volume1("1Gi")
+}
+
+func (s *storage) claimOf(name string, uid types.UID, volume string) {
+	s.Helper()
+	s.put("PersistentVolumeClaim", "ns", name, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	})
 }
 
 // volume1 makes the volume of that claim.
 func (s *storage) volume1(size string) {
 	s.Helper()
-	s.put("PersistentVolume", "", "pv", &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+	s.persistent("pv", "claim-1", "vol-1", size)
+}
+
+func (s *storage) persistent(name string, claim types.UID, handle, size string) {
+	s.Helper()
+	s.put("PersistentVolume", "", name, &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)},
-			ClaimRef: &v1.ObjectReference{UID: "claim-1"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: "vol-1", FSType: "ext4"}},
+			ClaimRef: &v1.ObjectReference{UID: claim}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example", VolumeHandle: handle, FSType: "ext4"}},
 		},
 	})
 }
@@ -400,6 +411,40 @@ func TestADriverThatComesAndGoes(t *testing.T) {
 	s.driver.Stop() // which ends the call
 	s.serve()
 	s.gone("u")
+}
+
+// TestClaimsOfAPod: the volumes of two claims are made at the same time, those of one claim are
+// one volume, which is made once.
+func TestClaimsOfAPod(t *testing.T) {
+	s := newStorage(t)
+	s.csiDriver(nil)
+	s.claim()
+	s.claimOf("other", "claim-2", "pv-2")
+	s.persistent("pv-2", "claim-2", "vol-2", "1Gi")
+	if err := csidriver.Faults(s.data, "NodeStageVolume stall"); err != nil {
+		t.Fatal(err)
+	}
+	s.declare(of(t, "u", claimed+`
+- {name: other, persistentVolumeClaim: {claimName: other}}
+- {name: again, persistentVolumeClaim: {claimName: other}}
+- {name: dev, hostPath: {path: /dev}}
+`))
+	s.Eventually("the driver is asked for both", func() bool {
+		return strings.Contains(s.calls(), "NodeStageVolume vol-1") && strings.Contains(s.calls(), "NodeStageVolume vol-2")
+	})
+	s.Eventually("what is of no driver", func() bool { return s.volume("u", "dev").GetState() == volumev1.VolumeState_VOLUME_STATE_MOUNTED })
+	if err := csidriver.Faults(s.data); err != nil {
+		t.Fatal(err)
+	}
+	s.driver.Stop() // which ends the calls
+	s.serve()
+	s.ready("u")
+	if n := strings.Count(s.calls(), "NodePublishVolume vol-2"); n != 1 {
+		t.Errorf("published %d times: %s", n, s.calls())
+	}
+	if other, again := s.volume("u", "other").GetHostPath(), s.volume("u", "again").GetHostPath(); other != again {
+		t.Errorf("at %s and at %s", other, again)
+	}
 }
 
 // TestAnOrphan: a volume that another agent left staged, for its driver could not let go of

@@ -14,12 +14,13 @@ import (
 // slowPass is how long a pass may take before its pod's item says where it is.
 const slowPass = time.Second
 
-// lane is some of a pod's volumes, which are made sure of one after another. Each volume that
-// is memory or a folder of the root directory (files of the API, tokens, emptyDirs) has a lane
-// of its own; the others, which are mounted, share one. The lanes do not wait for each other:
+// lane is some of a pod's volumes, which are made sure of one after another: those of a claim,
+// or of one name, but for those that are mounted and have neither a claim nor a driver, which
+// share a lane, for many of them may hang on one server. The lanes do not wait for each other:
 // what is renewed under running containers is not held up by a token that is being made, or by
 // a volume that hangs or takes half an hour to be given to a group. Guarded by pods.mu.
 type lane struct {
+	of string // by laneOf
 	// volumes are their names; none for the removal of all.
 	volumes []string
 	stage   laneStage
@@ -38,22 +39,29 @@ const (
 	late // it has run for slowPass
 )
 
+// laneOf is which lane a volume is in. Two of one claim are at one place.
+func laneOf(v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return "claim " + v.PersistentVolumeClaim.ClaimName
+	case v.CSI == nil && v.Ephemeral == nil && volumetype.Of(v).Origin == volumetype.Elsewhere:
+		return "mounts"
+	}
+	return "volume " + v.Name
+}
+
 // declared notes the pod, and gives its volumes their lanes.
 func (w *podWork) declared(p *v1.Pod) {
 	w.pod = p
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if slices.ContainsFunc(w.lanes, func(l *lane) bool { return slices.Contains(l.volumes, v.Name) }) {
-			continue
-		}
+		of := laneOf(v)
+		at := slices.IndexFunc(w.lanes, func(l *lane) bool { return l.of == of })
 		switch {
-		case volumetype.Of(v).Origin != volumetype.Elsewhere:
-			w.lanes = append(w.lanes, &lane{volumes: []string{v.Name}})
-		case w.mounts == nil:
-			w.mounts = &lane{volumes: []string{v.Name}}
-			w.lanes = append(w.lanes, w.mounts)
-		default:
-			w.mounts.volumes = append(w.mounts.volumes, v.Name)
+		case at < 0:
+			w.lanes = append(w.lanes, &lane{of: of, volumes: []string{v.Name}})
+		case !slices.Contains(w.lanes[at].volumes, v.Name):
+			w.lanes[at].volumes = append(w.lanes[at].volumes, v.Name)
 		}
 	}
 }
@@ -84,10 +92,15 @@ func (w *podWork) open() []*lane {
 	if !w.withdrawing {
 		return w.lanes
 	}
-	if slices.ContainsFunc(w.lanes, func(l *lane) bool { return l.stage != idle }) {
+	if w.busy() {
 		return nil
 	}
 	return []*lane{&w.removal}
+}
+
+// busy reports whether a volume is being made.
+func (w *podWork) busy() bool {
+	return slices.ContainsFunc(w.lanes, func(l *lane) bool { return l.stage != idle })
 }
 
 // running reports whether a pass is under way that is not late.

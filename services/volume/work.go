@@ -67,7 +67,6 @@ type podWork struct {
 	binding chan struct{}
 
 	lanes   []*lane // of its volumes
-	mounts  *lane   // the one of them that has those which are mounted; nil if there are none
 	removal lane
 
 	volumes map[string]*volumeWork // by name
@@ -109,7 +108,7 @@ func (w *podWork) mountedAt(volume string) string {
 // attaches reports whether a pod may begin to use what is attached for it. One that is
 // withdrawn may while a pass goes on that began before; its removal waits for that.
 func (w *podWork) attaches() bool {
-	return !w.withdrawing || w.mounts != nil && w.mounts.stage != idle
+	return !w.withdrawing || w.busy()
 }
 
 func (w *podWork) item() *volumev1.PodVolumes {

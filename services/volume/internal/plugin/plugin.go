@@ -26,9 +26,9 @@ import (
 
 // Plugin makes the volumes of one type.
 //
-// No volume is made twice at the same time; those of a pod that are mounted are made one
-// after another; and none is made while the pod's volumes are removed. The service may be
-// killed at any point. The life of an NFS volume:
+// No volume of a pod is made twice at the same time, nor are two of one claim; and none is
+// made while the pod's volumes are removed. The service may be killed at any point. The life
+// of an NFS volume:
 //
 //	// The pod is declared. Nothing is there yet.
 //	_, ok := nfs.Standing(pod, volume)    // "", false
