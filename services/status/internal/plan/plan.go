@@ -16,7 +16,6 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
-	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/services/status/internal/gather"
 )
 
@@ -58,8 +57,6 @@ const (
 	Soon
 	// Settling: what is likely to change again in a moment.
 	Settling
-	// Starting: a pod that goes on to start its containers.
-	Starting
 )
 
 // Action is one write. The zero value is none.
@@ -129,28 +126,7 @@ func class(was, want *v1.PodStatus) Class {
 	if pod.IsTerminalPhase(want.Phase) || ready(was) != ready(want) {
 		return Urgent
 	}
-	if starting(want) {
-		return Starting
-	}
 	return Settling
-}
-
-// starting reports whether containers of a pod wait for nothing but what comes before them.
-func starting(s *v1.PodStatus) bool {
-	waits := false
-	for _, all := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for i := range all {
-			waiting := all[i].State.Waiting
-			if waiting == nil {
-				continue
-			}
-			if waiting.Reason != reason.ContainerCreating && waiting.Reason != reason.PodInitializing {
-				return false
-			}
-			waits = true
-		}
-	}
-	return waits && s.Phase == v1.PodPending
 }
 
 func ready(s *v1.PodStatus) bool {

@@ -17,19 +17,6 @@ func st(phase v1.PodPhase, ready v1.ConditionStatus) *v1.PodStatus {
 	return &v1.PodStatus{Phase: phase, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}}}
 }
 
-// waits is a pod with containers that wait for these reasons, or run for none.
-func waits(reasons ...string) *v1.PodStatus {
-	s := st(v1.PodPending, "False")
-	for _, r := range reasons {
-		state := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
-		if r != "" {
-			state = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: r}}
-		}
-		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: r, State: state})
-	}
-	return s
-}
-
 func object(s *v1.PodStatus) *Object {
 	return &Object{Namespace: "default", Name: "web", UID: "u1", Version: 7, Status: s}
 }
@@ -39,7 +26,6 @@ func gone(o *Object) *Object     { o.Gone = true; return o }
 
 func TestPodNext(t *testing.T) {
 	pending, unready, ready := st(v1.PodPending, "False"), st(v1.PodRunning, "False"), st(v1.PodRunning, "True")
-	creating, failing, part := waits("ContainerCreating"), waits("ContainerCreating", "ErrImagePull"), waits("PodInitializing", "")
 	done := st(v1.PodSucceeded, "False")
 	more := st(v1.PodSucceeded, "False")
 	more.Message = "not known there"
@@ -54,10 +40,6 @@ func TestPodNext(t *testing.T) {
 		{"held", Pod{Object: object(pending)}, None, 0},
 		{"nothing new", Pod{Object: object(ready), Status: ready}, None, 0},
 		{"phase", Pod{Object: object(pending), Status: unready}, Patch, Settling},
-		{"containers to come", Pod{Object: object(pending), Status: creating}, Patch, Starting},
-		{"one of them is there", Pod{Object: object(creating), Status: part}, Patch, Starting},
-		{"one of them cannot come", Pod{Object: object(creating), Status: failing}, Patch, Settling},
-		{"all of them are there", Pod{Object: object(part), Status: unready}, Patch, Settling},
 		{"ready", Pod{Object: object(unready), Status: ready}, Patch, Urgent},
 		{"not ready", Pod{Object: object(ready), Status: unready}, Patch, Urgent},
 		{"terminal", Pod{Object: object(ready), Status: done}, Patch, Urgent},

@@ -22,9 +22,6 @@ const (
 	// ordinary start is over by then: a write in the midst of it would only keep the
 	// one that tells it waiting, which of one pod go one after the other.
 	settle = 500 * time.Millisecond
-	// starting is that of a pod that goes on to start its containers: where the runtime is
-	// slow, what they come to one after the other is told as often as a kubelet looks at it.
-	starting = time.Second
 	// classLead is the head start of each class over the next: urgent writes go
 	// first, and nothing waits for ever.
 	classLead = 500 * time.Millisecond
@@ -310,11 +307,8 @@ func (d *Desk) Take(away bool) (job Job, ok bool, wait time.Duration) {
 
 func (e *entry) due() time.Time {
 	due := e.since
-	switch e.action.Class {
-	case plan.Settling:
+	if e.action.Class == plan.Settling {
 		due = due.Add(settle)
-	case plan.Starting:
-		due = due.Add(starting)
 	}
 	if e.notBefore.After(due) {
 		due = e.notBefore
