@@ -20,9 +20,8 @@ const slowPass = time.Second
 // what is renewed under running containers is not held up by a token that is being made, or by
 // a volume that hangs or takes half an hour to be given to a group. Guarded by pods.mu.
 type lane struct {
-	of string // by laneOf
-	// volumes are their names; none for the removal of all.
-	volumes []string
+	of      string   // by laneOf; empty for the removal of all
+	volumes []string // their names
 	stage   laneStage
 	dirty   bool      // there is a cause for another pass
 	due     time.Time // of the next pass without a cause; zero for none
@@ -40,11 +39,11 @@ const (
 )
 
 // laneOf is which lane a volume is in. Two of one claim are at one place.
-func laneOf(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return "claim " + v.PersistentVolumeClaim.ClaimName
-	case v.CSI == nil && v.Ephemeral == nil && volumetype.Of(v).Origin == volumetype.Elsewhere:
+func laneOf(p *v1.Pod, v *v1.Volume) string {
+	if claim := volumetype.ClaimName(p, v); claim != "" {
+		return "claim " + claim
+	}
+	if v.CSI == nil && volumetype.Of(v).Origin == volumetype.Elsewhere {
 		return "mounts"
 	}
 	return "volume " + v.Name
@@ -55,7 +54,7 @@ func (w *podWork) declared(p *v1.Pod) {
 	w.pod = p
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		of := laneOf(v)
+		of := laneOf(p, v)
 		at := slices.IndexFunc(w.lanes, func(l *lane) bool { return l.of == of })
 		switch {
 		case at < 0:

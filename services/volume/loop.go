@@ -129,8 +129,8 @@ func (s *Service) start(ctx context.Context) time.Duration {
 	return wait
 }
 
-// pass makes sure of these volumes of a pod, those of a lane, or removes all of them, for none.
-// A pass that hangs on a file system hangs alone, and its pod's item says on what.
+// pass makes sure of these volumes of a pod, those of a lane, or removes all of them. A pass
+// that hangs on a file system hangs alone, and its pod's item says on what.
 func (s *Service) pass(ctx context.Context, w *podWork, l *lane, p *v1.Pod, volumes []string) {
 	slow := time.AfterFunc(slowPass, func() {
 		s.pods.mu.Lock()
@@ -143,7 +143,7 @@ func (s *Service) pass(ctx context.Context, w *podWork, l *lane, p *v1.Pod, volu
 	defer slow.Stop()
 	var due time.Time
 	gone := false
-	if len(volumes) == 0 {
+	if l == &w.removal {
 		due, gone = s.maker.remove(ctx, w)
 	} else {
 		due = s.maker.setUp(ctx, w, p, volumes)

@@ -3,9 +3,13 @@
 package volume
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -59,5 +63,30 @@ func TestLaneByAClockThatIsSet(t *testing.T) {
 		if begins, wait := none.next(c.now); begins || wait != 0 {
 			t.Errorf("%s: a lane without a time begins %v, wait %s", name, begins, wait)
 		}
+	}
+}
+
+// TestLanes: volumes of one claim share a lane, whoever names it; so do those that are mounted
+// without a claim or a driver. A pod that is declared again has the same lanes.
+func TestLanes(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1.PodSpec{Volumes: []v1.Volume{
+		{Name: "files", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+		{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
+		{Name: "again", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"}}},
+		{Name: "inline", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}},
+		{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}},
+	}}}
+	w := newWork("u")
+	for range 2 {
+		w.declared(p)
+	}
+	var got [][]string
+	for _, l := range w.lanes {
+		got = append(got, l.volumes)
+	}
+	want := [][]string{{"files"}, {"data", "again"}, {"nfs", "host"}, {"inline"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("lanes %q, want %q", got, want)
 	}
 }
