@@ -6,12 +6,15 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
 	"github.com/sextant-node/sextant/pkg/feed"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/services/podworker/internal/actuate"
@@ -32,6 +35,7 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	w.flights[key] = f
 	if a.Kind.ShowsQueue() {
 		actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
+		actx = queue.Ahead(actx, ahead(a.Kind, w.spec.accepted))
 	}
 	act := w.prepare(a)
 	if a.WhenCalm() {
@@ -61,6 +65,26 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 			w.land(ctx, f, out, err, before)
 		})
 	}()
+}
+
+// How much later than others what starts something may come and have its turn before them.
+const (
+	// containersAhead has pods that have their sandboxes Ready before others begin. It is a
+	// bound: no sandbox waits for the containers of others without an end.
+	containersAhead = time.Minute
+	// criticalAhead is longer than a queue is.
+	criticalAhead = time.Hour
+)
+
+// ahead is what an action of the kind gets of that.
+func ahead(k step.Kind, p *v1.Pod) (by time.Duration) {
+	if k == step.Start {
+		by = containersAhead
+	}
+	if p != nil && pod.IsCritical(p) {
+		by += criticalAhead
+	}
+	return by
 }
 
 // land folds the end of an action into the facts.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package queue bounds how much of one kind is done at a time: first come, first
-// served, and none waits for one that is stuck.
+// served, but for those that go ahead of others, and none waits for one that is stuck.
 //
 // It owns nothing but who runs and who waits, and begins empty.
 package queue
@@ -43,7 +43,7 @@ type Queue struct {
 // waiter waits for its turn to be closed.
 type waiter struct {
 	turn chan struct{}
-	// until is when it is held back no longer.
+	// until is when it is held back no longer, and what the order goes by.
 	until time.Time
 }
 
@@ -73,6 +73,13 @@ func Tell(ctx context.Context, tell func(waiting bool)) context.Context {
 	return context.WithValue(ctx, tellKey{}, tell)
 }
 
+type aheadKey struct{}
+
+// Ahead has those that enter a queue under the context go before those that came up to by earlier.
+func Ahead(ctx context.Context, by time.Duration) context.Context {
+	return context.WithValue(ctx, aheadKey{}, by)
+}
+
 // Enter waits for a turn; Leave must follow. The newest rules count. An error is
 // that of ctx, and needs no Leave.
 func (q *Queue) Enter(ctx context.Context, rules Rules) error {
@@ -85,7 +92,8 @@ func (q *Queue) EnterHeld(ctx context.Context, rules Rules, most time.Duration) 
 	q.mu.Lock()
 	q.rules = rules
 	turn := make(chan struct{})
-	e := q.insert(waiter{turn, q.clock.Now().Add(most)})
+	ahead, _ := ctx.Value(aheadKey{}).(time.Duration)
+	e := q.insert(waiter{turn, q.clock.Now().Add(most - ahead)})
 	q.admit()
 	q.mu.Unlock()
 	if q.wait(ctx, turn) {

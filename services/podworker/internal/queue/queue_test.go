@@ -182,6 +182,32 @@ func TestHeldBack(t *testing.T) {
 	})
 }
 
+// TestAhead: one that goes ahead comes before those that came earlier, but for those that came
+// earlier by more than it may.
+func TestAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := Rules{Limit: 1}
+		r := &rig{Queue: New(clock.RealClock{})}
+		ahead := func(by time.Duration, name string) {
+			t.Helper()
+			r.begin(t, name, func() error { return r.Enter(Ahead(t.Context(), by), rules) })
+		}
+		r.enter(t, rules, "running")
+		r.enter(t, rules, "old")
+		<-time.After(time.Minute)
+		r.enter(t, rules, "new")
+		<-time.After(time.Second)
+		ahead(30*time.Second, "b")
+		ahead(30*time.Second, "c")
+		ahead(time.Hour, "a")
+		for range 5 {
+			r.Leave()
+			synctest.Wait()
+		}
+		r.want(t, "running", "a", "old", "b", "c", "new")
+	})
+}
+
 // TestProcessorsToSpare: the patience depends on whether the machine has some.
 func TestProcessorsToSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
