@@ -8,8 +8,9 @@
 // step at a time; one that has not answered by its deadline is killed and left
 // to itself. It is counted (Lost) until the kernel lets it go.
 //
-// While a step on some place is stuck, nothing else is tried there: one child is
-// lost for a dead file system, not one for each try.
+// While a step on some place is stuck, nothing else is tried there, and until the first
+// have answered or are late, no more than two begin there: a dead file system costs two
+// children at most, not one for each try.
 //
 // Children are started when they are needed, kept for a while, and die with
 // their parent.

@@ -160,6 +160,30 @@ func TestAFileSystemThatStopsAnswering(t *testing.T) {
 	}
 }
 
+// TestManyStepsOnAPlaceThatDoesNotAnswer: however many begin there at once, it costs few
+// processes, and the others are told.
+func TestManyStepsOnAPlaceThatDoesNotAnswer(t *testing.T) {
+	dead, p := stallfs.Mount(t), pool(t, nil)
+	dead.Stall()
+	results := make(chan error, 20)
+	for i := range cap(results) {
+		go func() {
+			folder := filepath.Join(dead.Dir, strconv.Itoa(i))
+			results <- p.Do(child.Task{Step: "stat", On: folder, Place: dead.Dir, Args: folder, Limit: 3 * time.Second}, nil)
+		}()
+	}
+	var stuck *child.Stuck
+	for range cap(results) {
+		if err := <-results; !errors.As(err, &stuck) {
+			t.Errorf("%v", err)
+		}
+	}
+	if n := len(p.Lost()); n != 1 && n != 2 {
+		t.Errorf("%d processes are lost, want one or two", n)
+	}
+	dead.Go()
+}
+
 // TestAStepThatTakesItsTime keeps nobody from its place but others of its kind: one that hangs
 // there costs one process. When its limit is over, the place does not answer.
 func TestAStepThatTakesItsTime(t *testing.T) {

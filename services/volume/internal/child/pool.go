@@ -23,6 +23,9 @@ const (
 	// takes long, so those that hang delay no others.
 	most = 8
 	slow = time.Second
+	// mostOfPlace is how many of them begin at a time on one place: as many as it costs when
+	// it does not answer.
+	mostOfPlace = 2
 	// mostStuck bounds the processes that a broken node can lose: each keeps its
 	// memory, a few MiB of what the service may use.
 	mostStuck = 12
@@ -50,6 +53,7 @@ type Pool struct {
 
 	mu    sync.Mutex
 	idle  []*process
+	gates map[string]*gate  // by place
 	stuck map[string]*Stuck // by place
 	busy  map[string]*Stuck // steps that go through many files, by Task.work
 	lost  map[*Stuck]bool
@@ -60,7 +64,10 @@ func NewPool(cfg Config) *Pool {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	return &Pool{cfg: cfg, slots: make(chan struct{}, most), stuck: map[string]*Stuck{}, busy: map[string]*Stuck{}, lost: map[*Stuck]bool{}}
+	return &Pool{
+		cfg: cfg, slots: make(chan struct{}, most),
+		gates: map[string]*gate{}, stuck: map[string]*Stuck{}, busy: map[string]*Stuck{}, lost: map[*Stuck]bool{},
+	}
 }
 
 // Task is one step to be done.
@@ -101,9 +108,9 @@ func (p *Pool) Do(t Task, result any) error {
 	if err != nil {
 		return err
 	}
+	leave := p.enter(t.Place)
 	p.slots <- struct{}{}
-	var once sync.Once
-	free := func() { once.Do(func() { <-p.slots }) }
+	free := sync.OnceFunc(func() { <-p.slots; leave() })
 	defer free()
 	if err := p.hangs(&t); err != nil { // found out while this one waited
 		return err
@@ -118,7 +125,7 @@ func (p *Pool) Do(t Task, result any) error {
 		o := c.greet()
 		if o.err == nil {
 			// A child that is slow to start, on a busy node, says nothing about the place.
-			late := p.cfg.Clock.AfterFunc(slow, func() { free(); p.late(&t, wait) })
+			late := p.cfg.Clock.AfterFunc(slow, func() { p.late(&t, wait); free() })
 			o = c.ask(request{Step: t.Step, Args: args})
 			late.Stop()
 		}
@@ -144,6 +151,33 @@ func (p *Pool) Do(t Task, result any) error {
 			return nil
 		}
 		return json.Unmarshal(o.a.Result, result)
+	}
+}
+
+// gate lets some steps at a time begin on a place.
+type gate struct {
+	slots chan struct{}
+	users int // steps that are in it or wait for it
+}
+
+// enter waits until one more step may begin on a place, and returns what ends its beginning.
+func (p *Pool) enter(place string) (leave func()) {
+	p.mu.Lock()
+	g := p.gates[place]
+	if g == nil {
+		g = &gate{slots: make(chan struct{}, mostOfPlace)}
+		p.gates[place] = g
+	}
+	g.users++
+	p.mu.Unlock()
+	g.slots <- struct{}{}
+	return func() {
+		<-g.slots
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if g.users--; g.users == 0 {
+			delete(p.gates, place)
+		}
 	}
 }
 
