@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,7 +91,9 @@ func TestASlowStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock := clocktesting.NewFakeClock(time.Now())
+	var begun atomic.Int32
 	p := child.NewPool(child.Config{Clock: clock, Command: func() *exec.Cmd {
+		begun.Add(1)
 		c := command()
 		late := exec.Command("sh", "-c", `read line < "$0"; exec "$1"`, gate, self)
 		late.Env = c.Env
@@ -100,14 +103,15 @@ func TestASlowStart(t *testing.T) {
 	results := make(chan error, 2)
 	step := func() { results <- do(p, "pid", "x", "", nil) }
 	go step()
-	eventually(t, "something waits for the clock", clock.HasWaiters)
+	var open *os.File
+	eventually(t, "the first child is being started", func() bool {
+		open, err = os.OpenFile(gate, os.O_WRONLY|unix.O_NONBLOCK, 0) // fails while none reads
+		return err == nil
+	})
 	clock.Step(10 * time.Second) // longer than a step is waited for
 	go step()
-	open, err := os.OpenFile(gate, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer open.Close()
+	eventually(t, "the second begins, or is refused", func() bool { return begun.Load() == 2 || len(results) > 0 })
 	for range 2 {
 		if _, err := open.WriteString("go\n"); err != nil {
 			t.Fatal(err)
