@@ -199,7 +199,7 @@ func (b *bench) runTests(agent string, n int) map[string]report.Result {
 	arguments := []string{
 		"--no-color", "--procs=1", "--timeout=" + within.String(), "--output-dir=/srv/report", "--json-report=report.json",
 		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/srv/e2e_node.test", "--",
-		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/srv/report", "--system-spec-file=/srv/system.yaml", "--prepull-images=false",
+		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/srv/report", "--system-spec-file=/srv/system.yaml", "--prepull-images=false", "--server-start-timeout=15m",
 		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
 		"--kubelet-flags='--fail-swap-on=false --cgroup-driver=systemd'",
 	}
