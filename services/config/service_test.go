@@ -248,7 +248,8 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("event %q does not name the field", text)
 	}
 
-	if told := m.events("KubeletConfigurationNotHonoured"); len(told) != 2 || !strings.Contains(told[1].GetMessage(), "enableProfilingHandler, ") {
+	m.until("event of what is not honoured", func() bool { return len(m.events("KubeletConfigurationNotHonoured")) == 2 })
+	if told := m.events("KubeletConfigurationNotHonoured"); !strings.Contains(told[1].GetMessage(), "enableProfilingHandler, ") {
 		t.Errorf("events of what is not honoured: %v", told)
 	}
 	if text := m.metrics(); !strings.Contains(text, `sextant_not_honoured{name="enableProfilingHandler"} 1`) {

@@ -8,6 +8,8 @@ package stallfs
 
 import (
 	"context"
+	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -45,6 +47,9 @@ func MountAt(t testing.TB, dir string) *FS {
 	if err != nil {
 		t.Fatalf("mount of a FUSE file system: %v", err)
 	}
+	if err := keep(); err != nil {
+		t.Fatalf("the device of a FUSE file system: %v", err)
+	}
 	t.Cleanup(func() {
 		f.Go()
 		// Whoever still has it open keeps it alive, but no longer in the tree.
@@ -53,6 +58,26 @@ func MountAt(t testing.TB, dir string) *FS {
 		}
 	})
 	return f
+}
+
+// keep has no child of this process inherit the device of a FUSE file system: the kernel ends
+// what waits for an answer when the last who has the device is gone, and a child that waits
+// itself would wait for ever.
+func keep() error {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		fd, err := strconv.Atoi(f.Name())
+		if err != nil {
+			return err
+		}
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && to == "/dev/fuse" {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 // Stall stops answering; Go answers again, what was asked meanwhile too.
