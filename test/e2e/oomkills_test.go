@@ -54,7 +54,7 @@ func oomKills(e *env) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", brief(pod), err)
 			}
-			if time.Since(t.FinishedAt.Time) > time.Minute && said.GetStatus().GetReason() == t.Reason {
+			if t.Reason == "Error" && said.GetStatus().GetReason() == t.Reason && time.Since(t.FinishedAt.Time) > time.Minute {
 				e.Logf("%s: the runtime did not hear within a minute that the kernel killed it", name)
 				return nil
 			}
