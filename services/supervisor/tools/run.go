@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/rpc"
 )
 
@@ -52,71 +53,33 @@ type runner struct {
 	patience time.Duration
 	log      *slog.Logger
 
-	mu     sync.Mutex
-	turns  map[string]chan struct{} // by thing: one at a time
-	places map[string]*place
-	lost   int // tools that were killed and have not ended
-}
+	turns  *keyed.Limit // by thing
+	places *keyed.Limit
 
-type place struct {
-	slots chan struct{}
-	users int
+	mu   sync.Mutex
+	lost int // tools that were killed and have not ended
 }
 
 // wait is patience, or the default that is given.
 func (r *runner) wait(suits time.Duration) time.Duration { return cmp.Or(r.patience, suits) }
 
+func newRunner(path string, patience time.Duration, log *slog.Logger) *runner {
+	return &runner{path: path, patience: patience, log: log, turns: keyed.NewLimit(1), places: keyed.NewLimit(mostAtPlace)}
+}
+
 // take waits for the turn of a thing at a place. It returns the function that ends the
 // turn.
 func (r *runner) take(ctx context.Context, thing, at string) (end func(), err error) {
-	r.mu.Lock()
-	if r.turns == nil {
-		r.turns, r.places = map[string]chan struct{}{}, map[string]*place{}
-	}
-	p := r.places[at]
-	if p == nil {
-		p = &place{slots: make(chan struct{}, mostAtPlace)}
-		r.places[at] = p
-	}
-	p.users++
-	r.mu.Unlock()
-	leave := func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if p.users--; p.users == 0 {
-			delete(r.places, at)
-		}
-	}
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		leave()
+	leave, err := r.places.Enter(ctx, at)
+	if err != nil {
 		return nil, rpc.Unavailable.Errorf("%s: other calls about %s have not ended", thing, at)
 	}
-	free := func() { <-p.slots; leave() }
-	for {
-		r.mu.Lock()
-		busy := r.turns[thing]
-		if busy == nil {
-			mine := make(chan struct{})
-			r.turns[thing] = mine
-			r.mu.Unlock()
-			return func() {
-				r.mu.Lock()
-				delete(r.turns, thing)
-				r.mu.Unlock()
-				close(mine)
-				free()
-			}, nil
-		}
-		r.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			free()
-			return nil, rpc.Unavailable.Errorf("%s: an earlier call has not ended", thing)
-		}
+	done, err := r.turns.Enter(ctx, thing)
+	if err != nil {
+		leave()
+		return nil, rpc.Unavailable.Errorf("%s: an earlier call has not ended", thing)
 	}
+	return func() { done(); leave() }, nil
 }
 
 // do carries out a request in its thing's turn. The turn lasts until all tools of the

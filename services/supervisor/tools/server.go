@@ -33,12 +33,12 @@ type Config struct {
 type Server struct {
 	supervisorv1.UnimplementedToolsServiceServer
 	Config
-	runner runner
+	runner *runner
 }
 
 // New makes a server; it starts nothing.
 func New(cfg Config) *Server {
-	return &Server{Config: cfg, runner: runner{path: cfg.Path, patience: cfg.Patience, log: cfg.Log}}
+	return &Server{Config: cfg, runner: newRunner(cfg.Path, cfg.Patience, cfg.Log)}
 }
 
 // Run serves until ctx ends.

@@ -4,6 +4,7 @@ package child
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/sextant-node/sextant/pkg/keyed"
 )
 
 const (
@@ -51,9 +54,10 @@ type Pool struct {
 	cfg   Config
 	slots chan struct{}
 
+	gates *keyed.Limit // by place
+
 	mu    sync.Mutex
 	idle  []*process
-	gates map[string]*gate  // by place
 	stuck map[string]*Stuck // by place
 	busy  map[string]*Stuck // steps that go through many files, by Task.work
 	lost  map[*Stuck]bool
@@ -66,7 +70,7 @@ func NewPool(cfg Config) *Pool {
 	}
 	return &Pool{
 		cfg: cfg, slots: make(chan struct{}, most),
-		gates: map[string]*gate{}, stuck: map[string]*Stuck{}, busy: map[string]*Stuck{}, lost: map[*Stuck]bool{},
+		gates: keyed.NewLimit(mostOfPlace), stuck: map[string]*Stuck{}, busy: map[string]*Stuck{}, lost: map[*Stuck]bool{},
 	}
 }
 
@@ -108,7 +112,10 @@ func (p *Pool) Do(t Task, result any) error {
 	if err != nil {
 		return err
 	}
-	leave := p.enter(t.Place)
+	leave, err := p.gates.Enter(context.Background(), t.Place) // who is in leaves after slow
+	if err != nil {
+		return err
+	}
 	p.slots <- struct{}{}
 	free := sync.OnceFunc(func() { <-p.slots; leave() })
 	defer free()
@@ -151,33 +158,6 @@ func (p *Pool) Do(t Task, result any) error {
 			return nil
 		}
 		return json.Unmarshal(o.a.Result, result)
-	}
-}
-
-// gate lets some steps at a time begin on a place.
-type gate struct {
-	slots chan struct{}
-	users int // steps that are in it or wait for it
-}
-
-// enter waits until one more step may begin on a place, and returns what ends its beginning.
-func (p *Pool) enter(place string) (leave func()) {
-	p.mu.Lock()
-	g := p.gates[place]
-	if g == nil {
-		g = &gate{slots: make(chan struct{}, mostOfPlace)}
-		p.gates[place] = g
-	}
-	g.users++
-	p.mu.Unlock()
-	g.slots <- struct{}{}
-	return func() {
-		<-g.slots
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if g.users--; g.users == 0 {
-			delete(p.gates, place)
-		}
 	}
 }
 

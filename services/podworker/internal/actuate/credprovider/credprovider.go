@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/metric"
 	"github.com/sextant-node/sextant/pkg/quiet"
 	"github.com/sextant-node/sextant/pkg/yamlsize"
@@ -147,13 +148,12 @@ type Plugins struct {
 	log      *slog.Logger
 	failed   *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	places   *keyed.Limit // by provider: one for each run of a plugin
 
 	mu     sync.Mutex
 	loaded Config
 	all    []kubeletv1.CredentialProvider
 	cache  map[string]cached
-	// places has one for each run of a plugin, by provider.
-	places map[string]chan struct{}
 }
 
 type cached struct {
@@ -165,7 +165,7 @@ type cached struct {
 func New(deps Deps) *Plugins {
 	to := metric.In(deps.Metrics)
 	return &Plugins{
-		accounts: deps.Accounts, clock: deps.Clock, log: deps.Log, cache: map[string]cached{}, places: map[string]chan struct{}{},
+		accounts: deps.Accounts, clock: deps.Clock, log: deps.Log, cache: map[string]cached{}, places: keyed.NewLimit(maxRuns),
 		failed:  to.Counters("kubelet_credential_provider_plugin_errors_total", "Credential provider plugins that failed.", "plugin_name"),
 		seconds: to.Histograms("kubelet_credential_provider_plugin_duration", "Duration of a plugin's run in seconds.", nil, "plugin_name"),
 	}
@@ -282,21 +282,12 @@ func (p *Plugins) kept(keys []string) (ring pullauth.Keyring, ok bool) {
 // enter waits for a place to run a plugin in, for as long as a run may take: one that hangs
 // costs its own credentials and holds up no pull for good.
 func (p *Plugins) enter(ctx context.Context, provider string) (leave func(), err error) {
-	p.mu.Lock()
-	places := p.places[provider]
-	if places == nil {
-		places = make(chan struct{}, maxRuns)
-		p.places[provider] = places
-	}
-	p.mu.Unlock()
 	within, cancel := context.WithTimeout(ctx, maxRun)
 	defer cancel()
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	case <-within.Done():
-		return nil, fmt.Errorf("not run: %d runs have not ended: %w", maxRuns, within.Err())
+	if leave, err = p.places.Enter(within, provider); err != nil {
+		return nil, fmt.Errorf("not run: %d runs have not ended: %w", maxRuns, err)
 	}
+	return leave, nil
 }
 
 // keep keeps an answer, and drops those whose time is over; when there are maxCached all

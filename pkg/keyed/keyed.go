@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package keyed bounds how many at a time work on the same thing: on one disk, one file
+// server, one program. What hangs holds up those that ask for its own key and no others. It
+// keeps nothing of a key that nobody works on or waits for.
+package keyed
+
+import (
+	"context"
+	"sync"
+)
+
+// Limit lets some at a time work on a key.
+type Limit struct {
+	most int
+	mu   sync.Mutex
+	keys map[string]*key
+}
+
+type key struct {
+	places chan struct{}
+	users  int // who works on it or waits for it
+}
+
+// NewLimit makes a Limit of so many at a time, at least one; of one it is a lock for each key.
+func NewLimit(most int) *Limit { return &Limit{most: most, keys: map[string]*key{}} }
+
+// Enter waits for a place at a key. What it returns gives the place back, and is to be called
+// once. The error is that of the context, when it ends first.
+func (l *Limit) Enter(ctx context.Context, name string) (leave func(), err error) {
+	k := l.join(name)
+	select {
+	case k.places <- struct{}{}:
+		return func() { <-k.places; l.part(name, k) }, nil
+	case <-ctx.Done():
+		l.part(name, k)
+		return nil, ctx.Err()
+	}
+}
+
+// Keys is how many keys somebody works on or waits for.
+func (l *Limit) Keys() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.keys)
+}
+
+func (l *Limit) join(name string) *key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keys[name]
+	if k == nil {
+		k = &key{places: make(chan struct{}, l.most)}
+		l.keys[name] = k
+	}
+	k.users++
+	return k
+}
+
+func (l *Limit) part(name string, k *key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.users--; k.users == 0 {
+		delete(l.keys, name)
+	}
+}
