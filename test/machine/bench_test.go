@@ -55,7 +55,7 @@ func start(t *testing.T) *bench {
 	}
 	dir := *kept
 	if dir == "" {
-		dir = t.TempDir()
+		dir = machineDir(t)
 	}
 	payload := filepath.Join(dir, "payload")
 	b := &bench{T: t, m: &Machine{
@@ -110,6 +110,22 @@ func (b *bench) cluster() {
 	text, err := os.ReadFile(list)
 	b.check(err)
 	b.before = strings.Split(string(text), "\n")
+}
+
+// machineDir is a folder for a machine, or what runs beside it. It is the lab's: the next run ends the machine that a
+// killed one has left.
+func machineDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(harness.The(t).Dir, "machine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // dump shows, when a stage has failed, what the machine has to say.

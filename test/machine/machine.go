@@ -33,6 +33,9 @@ type Machine struct {
 	// APIServer and Registry, if any, are where connections to GuestAPIServer and GuestRegistry
 	// go, as host:port, and Agent the program that carries them there.
 	APIServer, Registry, Agent string
+	// Kubelet, if any, is the address of the host, as host:port, that leads to the port of the
+	// machine's kubelet.
+	Kubelet string
 	// Hardware are QEMU's arguments for processors and memory; two and two GiB if none.
 	Hardware []string
 
@@ -46,10 +49,12 @@ type Machine struct {
 // Disk is the file with the machine's disk.
 func (m *Machine) Disk() string { return filepath.Join(m.Dir, "disk.img") }
 
-// GuestAPIServer is the API server, and GuestRegistry the registry, as seen from the machine.
+// GuestAPIServer is the API server, and GuestRegistry the registry, as seen from the machine;
+// GuestKubelet is its own kubelet.
 const (
 	GuestAPIServer = "10.99.0.100:6443"
 	GuestRegistry  = "10.99.0.100:5000"
+	GuestKubelet   = "10.99.0.2:10250"
 )
 
 // Console is the file with everything the machine wrote to its serial console.
@@ -76,6 +81,9 @@ func (m *Machine) Boot(ctx context.Context) (string, error) {
 		if host != "" {
 			network += ",guestfwd=tcp:" + guest + "-cmd:" + m.Agent + " carry " + host
 		}
+	}
+	if m.Kubelet != "" {
+		network += ",hostfwd=tcp:" + m.Kubelet + "-" + GuestKubelet
 	}
 	hardware := m.Hardware
 	if len(hardware) == 0 {

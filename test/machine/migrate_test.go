@@ -80,7 +80,7 @@ func migrant(t *testing.T) *bench {
 	if err != nil || len(archives) == 0 {
 		t.Fatalf("no images in %q: %v", *images, err)
 	}
-	lab, dir := harness.The(t), t.TempDir()
+	lab, dir := harness.The(t), machineDir(t)
 	payload := filepath.Join(dir, "payload")
 	b := &bench{T: t, m: &Machine{
 		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(payload, "agent"),

@@ -8,12 +8,20 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/sextant-node/sextant/test/e2e/conformance/report"
 	"github.com/sextant-node/sextant/test/e2e/harness"
@@ -134,7 +142,33 @@ systemctl daemon-reload
 systemctl start containerd
 for i in /payload/*.tar; do /payload/runtime/ctr -n k8s.io images import $i; done
 printf 'os: Linux\nkernelSpec: {versions: [".*"]}\n' >/srv/system.yaml
-ln -s /payload/tests/e2e_node.test /srv/ # which runs in its folder, and writes there
+# The tests run in their folder, and write there. What they start of their own program is standIn.
+mkdir /srv/tests
+mount --bind --make-private /payload/tests /srv/tests
+printf '#!/bin/sh
+exec 3</payload/tests/e2e_node.test
+mount --bind /srv/stand-in /payload/tests/e2e_node.test
+exec /proc/self/fd/3 "$@"
+' >/srv/e2e_node.test
+chmod 755 /srv/e2e_node.test /srv/stand-in
+sysctl -qw net.ipv4.conf.all.route_localnet=1
+iptables -t nat -A OUTPUT -d 127.0.0.1 -p tcp --dport 6443 -j DNAT --to-destination ` + GuestAPIServer + `
+iptables -t nat -A POSTROUTING -d ` + guestHost + ` -s 127.0.0.1 -j MASQUERADE
+`
+
+// guestHost is the address of GuestAPIServer.
+const guestHost = "10.99.0.100"
+
+// standIn is what upstream's tests start when they start their own program. Their services,
+// etcd, an API server and the controller of namespaces, run outside the machine, where they are
+// not emulated, as nothing of them is tested: inside they took more than half of its time. It
+// tells which token they are to accept.
+const standIn = `#!/bin/sh
+[ "$1" = --run-services-mode ] || exec /srv/tests/e2e_node.test "$@"
+for a; do
+	case $a in --bearer-token=*) echo "${a#*=}" >/srv/token.new; mv /srv/token.new /srv/token ;; esac
+done
+exec sleep infinity
 `
 
 // addSwap gives the machine swap.
@@ -148,22 +182,24 @@ swapon /srv/swap
 // nodeTestUnit starts the tests as a unit. All that they write is below /srv of the machine.
 const nodeTestUnit = `set -e
 systemctl reset-failed node-tests 2>/dev/null || true
-rm -rf /srv/report /srv/log
+umount /payload/tests/e2e_node.test 2>/dev/null || true
+rm -rf /srv/report /srv/log /srv/token
 mkdir /srv/report
 systemd-run --unit=node-tests -p Delegate=yes -p WorkingDirectory=/srv -p StandardOutput=file:/srv/log -p StandardError=file:/srv/log \
  -E HOME=/srv -E PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /payload/tests/ginkgo `
 
 // nodeTests runs the tests on a machine whose disk has seen no agent, and returns what became of each.
 func nodeTests(t *testing.T, agent, files string, registry *harness.Registry) map[string]report.Result {
-	dir := t.TempDir()
+	dir := machineDir(t)
 	hardware := twoNodes()
 	if *small {
 		hardware = smallMachine()
 	}
 	b := &bench{T: t, m: &Machine{
 		Dir: dir, Kernel: filepath.Join(*image, "vmlinuz"), Initrd: filepath.Join(*image, "initrd"), Agent: filepath.Join(files, "agent"), Hardware: hardware,
-		Registry: strings.TrimPrefix(registry.URL(), "http://"),
+		Registry: strings.TrimPrefix(registry.URL(), "http://"), APIServer: nodeTestAPIServer, Kubelet: GuestKubelet,
 	}}
+	b.kubeletAddress()
 	t.Cleanup(b.m.Cut)
 	b.run("cp", "--sparse=always", filepath.Join(*image, "disk.img"), b.m.Disk())
 	b.run("truncate", "-s", "12G", b.m.Disk())
@@ -176,6 +212,7 @@ func nodeTests(t *testing.T, agent, files string, registry *harness.Registry) ma
 		b.do("mkdir -p /etc/containerd/certs.d/" + host)
 		b.write("/etc/containerd/certs.d/"+host+"/hosts.toml", fmt.Sprintf("server = %q\n", "http://"+GuestRegistry))
 	}
+	b.write("/srv/stand-in", standIn)
 	b.do(nodeTestSetup)
 	if *swap {
 		b.do(addSwap)
@@ -196,21 +233,23 @@ func nodeTests(t *testing.T, agent, files string, registry *harness.Registry) ma
 // runTests runs the tests for the nth time, keeps what they wrote, and returns what became of each.
 func (b *bench) runTests(agent string, n int) map[string]report.Result {
 	b.Helper()
-	arguments := []string{
-		"--no-color", "--procs=1", "--timeout=" + within.String(), "--output-dir=/srv/report", "--json-report=report.json",
+	arguments := []string{ // the seed has both agents meet the tests in the same order
+		"--no-color", "--procs=1", "--seed=1", "--timeout=" + within.String(), "--output-dir=/srv/report", "--json-report=report.json",
 		"--focus='" + *focus + "'", "--skip='" + *leaveOut + "'", "/srv/e2e_node.test", "--",
 		"--k8s-bin-dir=/payload/" + agent, "--node-name=" + agent, "--report-dir=/srv/report", "--system-spec-file=/srv/system.yaml", "--prepull-images=false", "--server-start-timeout=15m",
 		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--container-runtime-pid-file=",
 		"--kubelet-flags='--fail-swap-on=false --cgroup-driver=systemd'",
 	}
-	b.do(nodeTestUnit + strings.Join(arguments, " "))
-	ended := b.watchTests()
 	to := filepath.Join(cmp.Or(os.Getenv("SEXTANT_ARTIFACTS"), b.m.Dir), agent)
 	if *times > 1 {
 		to = filepath.Join(to, strconv.Itoa(n))
 	}
 	b.check(os.MkdirAll(to, 0o755))
-	for _, name := range []string{"log", "report/report.json", "report/kubelet.log", "report/services.log"} {
+	b.do(nodeTestUnit + strings.Join(arguments, " "))
+	end := b.services(agent, filepath.Join(to, "services.log"))
+	ended := b.watchTests()
+	end()
+	for _, name := range []string{"log", "report/report.json", "report/kubelet.log"} {
 		text := b.do("test ! -e /srv/" + name + " || tail -c 20000000 /srv/" + name)
 		b.check(os.WriteFile(filepath.Join(to, filepath.Base(name)), []byte(text), 0o644))
 	}
@@ -224,6 +263,58 @@ func (b *bench) runTests(agent string, n int) map[string]report.Result {
 		b.Fatalf("no test was run to its end: %v (%s)\n%s", err, ended, harness.Tail(filepath.Join(to, "log"), 50))
 	}
 	return got
+}
+
+// nodeTestAPIServer is where the API server of upstream's services listens, and always does.
+const nodeTestAPIServer = "127.0.0.1:6443"
+
+// kubeletAddress lets the API server outside reach the machine's kubelet by the address that
+// its node has. Connections come from another one: the machine drops what comes from its own.
+func (b *bench) kubeletAddress() {
+	b.Helper()
+	host, _, err := net.SplitHostPort(GuestKubelet)
+	b.check(err)
+	b.run("ip", "route", "add", "local", host+"/32", "dev", "lo", "src", "127.0.0.1")
+	b.Cleanup(func() {
+		if out, err := exec.Command("ip", "route", "del", "local", host+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			b.Errorf("%v: %s", err, out)
+		}
+	})
+}
+
+// services waits until the tests start their services and starts them here, with the node of a
+// name, until the end that it returns.
+func (b *bench) services(name, log string) (end func()) {
+	b.Helper()
+	b.until("the tests start their services", "sleep 5; cat /srv/token 2>/dev/null || true", func(out string) bool { return out != "" })
+	token := b.do("cat /srv/token")
+	out, err := os.Create(log)
+	b.check(err)
+	cmd := exec.Command(harness.The(b).Tool(b, "conformance", "e2e_node.test"), "--run-services-mode", "--bearer-token="+token)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = machineDir(b.T), out, out
+	b.check(cmd.Start())
+	end = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill() // gone already is as good
+		_ = cmd.Wait()         // it was killed
+		_ = out.Close()        // only a log
+	})
+	b.Cleanup(end)
+	b.node(name, token)
+	return end
+}
+
+// node makes the node that the tests' kubelet is to be. The reference's stays NotReady for longer
+// than the tests wait when its node is registered later than it looks for it, as in emulation.
+func (b *bench) node(name, token string) {
+	b.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "https://" + nodeTestAPIServer, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	})
+	b.check(err)
+	b.eventually("the node is there", func(ctx context.Context) error {
+		_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // watchTests waits for the end of the unit and returns the state it is in then.
