@@ -26,12 +26,17 @@ type key struct {
 func NewLimit(most int) *Limit { return &Limit{most: most, keys: map[string]*key{}} }
 
 // Enter waits for a place at a key. What it returns gives the place back, and is to be called
-// once. The error is that of the context, when it ends first.
+// once. The error is that of the context: nothing is taken when it has ended.
 func (l *Limit) Enter(ctx context.Context, name string) (leave func(), err error) {
 	k := l.join(name)
 	select {
 	case k.places <- struct{}{}:
-		return func() { <-k.places; l.part(name, k) }, nil
+		leave = func() { <-k.places; l.part(name, k) }
+		if err := ctx.Err(); err != nil { // both were so
+			leave()
+			return nil, err
+		}
+		return leave, nil
 	case <-ctx.Done():
 		l.part(name, k)
 		return nil, ctx.Err()

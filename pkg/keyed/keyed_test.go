@@ -34,6 +34,11 @@ func TestAKeyHasSoManyPlaces(t *testing.T) {
 	if _, err := limit.Enter(given, "a"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a third entered: %v", err)
 	}
+	for range 100 { // of a place that is free, too
+		if _, err := limit.Enter(given, "c"); !errors.Is(err, context.Canceled) {
+			t.Fatalf("one whose time is over entered: %v", err)
+		}
+	}
 	third := make(chan func())
 	go func() {
 		if leave, err := limit.Enter(ctx, "a"); err == nil {

@@ -548,7 +548,7 @@ func TestAVolumeThatIsLeftAndComesBack(t *testing.T) {
 // TestAPodThatLeavesIsStagedNothing: it waited behind another's unstaging.
 func TestAPodThatLeavesIsStagedNothing(t *testing.T) {
 	r := newRig(t, all...)
-	end, err := r.turns.Take(t.Context(), "csi.example^vol-1")
+	end, err := r.turns.Enter(t.Context(), "csi.example^vol-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/mounts"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/store"
-	"github.com/sextant-node/sextant/services/volume/internal/turns"
 )
 
 // use is a volume published to a pod, or about to be, as the journal keeps it.
@@ -75,14 +75,14 @@ type Manager struct {
 	disk   disk
 	uses   *ledger[use]    // by key
 	stages *ledger[staged] // by volume
-	turns  turns.Turns     // one at a time for a volume
+	turns  *keyed.Limit    // one at a time for a volume
 	// busy is, by volume, the size in bytes that it cannot get while in use (int64).
 	busy sync.Map
 }
 
 // New takes up the journal, and what is on disk beside it.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, disk: disk{cfg.Layout}}
+	m := &Manager{cfg: cfg, disk: disk{cfg.Layout}, turns: keyed.NewLimit(1)}
 	var err error
 	if m.uses, err = openLedger(store.NewTable(cfg.Store, "csi-uses", store.JSON[use]())); err != nil {
 		return nil, err

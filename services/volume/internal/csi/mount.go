@@ -28,7 +28,7 @@ func (m *Manager) Mount(ctx, wanted context.Context, r *Request) (path string, e
 	if problem := checkName(r.Name); problem != nil {
 		return "", problem
 	}
-	end, err := m.turns.Take(wanted, r.volume())
+	end, err := m.turns.Enter(wanted, r.volume())
 	if err != nil {
 		return "", err
 	}

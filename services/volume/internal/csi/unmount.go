@@ -32,7 +32,7 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 }
 
 func (m *Manager) unmount(ctx context.Context, u use) error {
-	end, err := m.turns.Take(ctx, u.volume())
+	end, err := m.turns.Enter(ctx, u.volume())
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (m *Manager) Left() (volumes []string) {
 
 // Reap unstages a volume, unless a pod uses it by now.
 func (m *Manager) Reap(ctx context.Context, volume string) error {
-	end, err := m.turns.Take(ctx, volume)
+	end, err := m.turns.Enter(ctx, volume)
 	if err != nil {
 		return err
 	}

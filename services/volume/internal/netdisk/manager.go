@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/fault"
+	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/store"
 	supervisorv1 "github.com/sextant-node/sextant/proto/sextant/supervisor/v1"
-	"github.com/sextant-node/sextant/services/volume/internal/turns"
 )
 
 // Tools is who has disks here and lets go of them; supervisorv1.ToolsServiceClient is
@@ -42,8 +42,8 @@ type Manager struct {
 	tools Tools
 	boot  string
 	uses  *store.Table[use]
-	turns turns.Turns // for disks that share sessions
-	moves sync.Mutex  // held while a disk changes between pods and what is left
+	turns *keyed.Limit // for disks that share sessions
+	moves sync.Mutex   // held while a disk changes between pods and what is left
 
 	mu   sync.Mutex
 	used map[string]use
@@ -53,7 +53,7 @@ type Manager struct {
 func New(file *store.Store, tools Tools, boot string) (*Manager, error) {
 	uses := store.NewTable(file, "disk-uses", store.JSON[use]())
 	used, err := uses.All()
-	return &Manager{tools: tools, boot: boot, uses: uses, used: used}, err
+	return &Manager{tools: tools, boot: boot, uses: uses, used: used, turns: keyed.NewLimit(1)}, err
 }
 
 func (m *Manager) put(u use) error {
@@ -80,7 +80,7 @@ func (m *Manager) Note(uid types.UID, volume string, a *Asked) error {
 // Stage has a disk on this node for a volume of a pod. It returns where it is mounted,
 // or its device for a block volume.
 func (m *Manager) Stage(ctx context.Context, uid types.UID, volume string, a *Asked, discovery, session *supervisorv1.CHAP) (string, error) {
-	end, err := m.turns.Take(ctx, turn(&a.Disk))
+	end, err := m.turns.Enter(ctx, turn(&a.Disk))
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +188,7 @@ func (m *Manager) Reap(ctx context.Context, disk string) error {
 	if !ok {
 		return nil
 	}
-	end, err := m.turns.Take(ctx, turn(&u.Disk))
+	end, err := m.turns.Enter(ctx, turn(&u.Disk))
 	if err != nil {
 		return err
 	}
