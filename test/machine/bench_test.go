@@ -112,8 +112,8 @@ func (b *bench) cluster() {
 	b.before = strings.Split(string(text), "\n")
 }
 
-// machineDir is a folder for a machine, or what runs beside it. It is the lab's: the next run ends the machine that a
-// killed one has left.
+// machineDir is a folder for a machine, or for what runs beside it. It is the lab's: the next
+// run ends the machine that a killed one has left.
 func machineDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(harness.The(t).Dir, "machine-")

@@ -112,7 +112,7 @@ func (p *Pool) Do(t Task, result any) error {
 	if err != nil {
 		return err
 	}
-	leave, err := p.gates.Enter(context.Background(), t.Place) // who is in leaves after slow
+	leave, err := p.gates.Enter(context.Background(), t.Place) // whoever is in leaves at its limit, at the latest
 	if err != nil {
 		return err
 	}
