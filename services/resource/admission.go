@@ -5,7 +5,6 @@ package resource
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -152,37 +151,33 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 	case h != nil:
 		return decision{held: h, now: now}, nil
 	}
+	request := allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid), Awaited: a.ledger.awaited.pods(now)}
 	if !running {
-		if d := a.judge(p, now, object); d.answer != nil {
+		if d := a.judge(request, now, object); d.answer != nil || d.question != nil {
 			if !d.outdated {
 				a.settle(uid, d.answer)
 			}
 			return d, nil
 		}
 	}
-	request := allocate.Request{Pod: p, Running: running, Config: now.conf, Held: a.ledger.chosen(uid), Awaited: a.ledger.awaited.pods(now)}
-	if !running {
-		if q := a.devices.question(request, now); q != nil {
-			return decision{question: q}, nil
-		}
-	}
-	allocators := append(slices.Clone(a.allocators), pinner{a.pinned, now.pins, a.devices, a.clock})
-	chosen := allocate.Choose(allocators, request)
+	chosen, count := a.choose(request, now)
 	if chosen.Decision == resourcev1.Decision_DECISION_REJECTED {
-		giving, rest := a.ledger.giving(uid)
-		without := request
-		if without.Held = rest; len(giving) > 0 && allocate.Choose(allocators, without).Decision == resourcev1.Decision_DECISION_ADMITTED {
+		if giving := a.givenBack(request, now); len(giving) > 0 {
 			return decision{answer: notYet("", "waiting for what pods that have ended give back: "+strings.Join(giving, ", "))}, nil
 		}
 	}
 	if chosen.Decision != resourcev1.Decision_DECISION_ADMITTED {
 		answer := &resourcev1.AdmitResponse{Decision: chosen.Decision, Reason: chosen.Reason, Message: chosen.Message}
+		if chosen.Decision == resourcev1.Decision_DECISION_REJECTED {
+			count()
+		}
 		a.settle(uid, answer)
 		return decision{answer: answer}, nil
 	}
 	if displaced := pinning.Overlap(request.Held, chosen.Chosen); len(displaced) > 0 {
 		return decision{by: chosen.Chosen, displaced: displaced}, nil
 	}
+	count()
 	if chosen.Message != "" {
 		a.ledger.log.Warn("running pod", "uid", uid, "reason", chosen.Reason, "message", chosen.Message)
 	}
@@ -241,59 +236,6 @@ func withoutDevices(err error) *resourcev1.AdmitResponse {
 		return notYet("", err.Error())
 	}
 	return notYet("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
-}
-
-// judge returns the answer to a pod that is not admitted now, or none; callers hold
-// ledger.mu.
-func (a *admission) judge(p *v1.Pod, now *settings, object *v1.Node) decision {
-	node, missing := a.node.judged(p, now, object)
-	if missing != nil {
-		return decision{answer: missing}
-	}
-	a.devices.raise(p.UID, node.Allocatable)
-	uid := string(p.UID)
-	a.ledger.debts.sweep(a.claims.expects)
-	owed := a.ledger.debts.before(p)
-	r := admit.Judge(p, a.ledger.others(uid), node)
-	if r == nil && len(owed) > 0 { // once those are gone that make room for others
-		staying, _ := a.ledger.staying(uid)
-		r = admit.Judge(p, append(staying, owed...), node)
-	}
-	switch {
-	case r == nil:
-	case len(r.Short) > 0 && pod.IsCritical(p):
-		return a.makeRoom(p, owed, node)
-	default:
-		outdated := r.Reason == admit.NodeAffinity && object == nil && !now.conf.Standalone()
-		return decision{answer: rejected(r.Reason, r.Message), outdated: outdated}
-	}
-	return decision{}
-}
-
-// makeRoom answers for a critical pod that only resources keep away: it waits for pods
-// that are on their way out, if that is enough beside the pods that are owed room before
-// it, and else for victims.
-func (a *admission) makeRoom(p *v1.Pod, owed []*v1.Pod, node admit.Node) decision {
-	staying, leaving := a.ledger.staying(string(p.UID))
-	r := admit.Judge(p, slices.Concat(staying, owed), node)
-	if r == nil {
-		a.ledger.debts.owe(p)
-		return decision{answer: notYet("", "waiting for pods to end: "+strings.Join(leaving, ", "))}
-	}
-	victims, err := preempt.Victims(p, staying, r.Short)
-	if err != nil {
-		return decision{answer: rejected("UnexpectedAdmissionError",
-			"Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: "+err.Error())}
-	}
-	a.ledger.debts.owe(p)
-	for _, v := range victims {
-		leaving = append(leaving, v.Namespace+"/"+v.Name)
-	}
-	return decision{answer: notYet("", "waiting for pods to end: "+strings.Join(leaving, ", ")), victims: victims, missing: r.Short[0].Name}
-}
-
-func rejected(reason, message string) *resourcev1.AdmitResponse {
-	return &resourcev1.AdmitResponse{Decision: resourcev1.Decision_DECISION_REJECTED, Reason: reason, Message: message}
 }
 
 // settle counts an answer that refuses: the pod is owed nothing any more, and what plugins

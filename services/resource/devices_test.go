@@ -122,7 +122,7 @@ func TestDevicesOfAPlugin(t *testing.T) {
 		!slices.Equal(c.GetCdiDevices(), []string{gpu + "=a", gpu + "=b"}) || len(c.GetAnnotations()) != 1 {
 		t.Errorf("%v", c)
 	}
-	r.decided(wanting("two", 2), "rejected OutOf"+gpu)
+	r.decided(wanting("two", 2), "rejected UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+gpu+". Requested: 2, Available: 1, which is unexpected")
 	if got := r.admitted(wanting("three", 1)); got != "c" {
 		t.Errorf("devices %s", got)
 	}
@@ -535,7 +535,7 @@ func TestADeviceThatIsNotHealthyAnyMore(t *testing.T) {
 			t.Errorf("pod %s: %v", pod.UID, item.GetPending())
 		}
 	}
-	r.decided(wanting("three", 1), "rejected OutOf"+gpu+": Node didn't have enough resource: "+gpu+", requested: 1, used: 2, capacity: 1")
+	r.decided(wanting("three", 1), "rejected UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+gpu+". Requested: 1, Available: 0, which is unexpected")
 }
 
 // TestAKubeletsPodBesideADeviceThatIsNotHealthy: a pod that is to be started again has its

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/keymutex"
 
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -288,27 +289,23 @@ func (l *ledger) staying(uid string) (staying []*v1.Pod, leaving []string) {
 	return staying, leaving
 }
 
-// chosen is what was chosen for the pods beside one, by UID; callers hold mu.
-func (l *ledger) chosen(uid string) []allocate.Held {
-	return l.choices(func(other string, _ *held) bool { return other != uid })
-}
-
-// giving are the names of the pods that are over and have been chosen something for, and
-// rest is chosen without them; callers hold mu.
-func (l *ledger) giving(uid string) (giving []string, rest []allocate.Held) {
-	for other, h := range l.held {
-		if other != uid && h.over() && len(h.chosen.GetContainers()) > 0 {
-			giving = append(giving, h.pod.Namespace+"/"+h.pod.Name)
+// giving are the pods that are over and have been chosen something for, by UID; callers hold
+// mu.
+func (l *ledger) giving() map[types.UID]*v1.Pod {
+	giving := map[types.UID]*v1.Pod{}
+	for _, h := range l.held {
+		if h.over() && len(h.chosen.GetContainers()) > 0 {
+			giving[h.pod.UID] = h.pod
 		}
 	}
-	slices.Sort(giving)
-	return giving, l.choices(func(other string, h *held) bool { return other != uid && !h.over() })
+	return giving
 }
 
-func (l *ledger) choices(of func(uid string, h *held) bool) []allocate.Held {
+// chosen is what was chosen for the pods beside one, by UID; callers hold mu.
+func (l *ledger) chosen(uid string) []allocate.Held {
 	var all []allocate.Held
-	for uid, h := range l.held {
-		if of(uid, h) {
+	for other, h := range l.held {
+		if other != uid {
 			all = append(all, allocate.Held{Pod: h.pod, Chosen: h.chosen})
 		}
 	}

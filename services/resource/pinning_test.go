@@ -100,9 +100,9 @@ func TestPinnedCPUs(t *testing.T) {
 		"kubelet_cpu_manager_shared_pool_size_millicores":        0,
 		"kubelet_cpu_manager_exclusive_cpu_allocation_count":     3,
 		`kubelet_cpu_manager_allocation_per_numa{numa_node="0"}`: 3,
-		"kubelet_cpu_manager_pinning_requests_total":             1,
-		"kubelet_cpu_manager_pinning_errors_total":               0,
-		"kubelet_topology_manager_admission_requests_total":      1,
+		"kubelet_cpu_manager_pinning_requests_total":             2,
+		"kubelet_cpu_manager_pinning_errors_total":               1,
+		"kubelet_topology_manager_admission_requests_total":      2,
 		"kubelet_topology_manager_admission_errors_total":        0,
 	} {
 		if got := measure.Value(t, r.kit.Metrics, metric); got != want {

@@ -74,16 +74,41 @@ func (m *pinMetrics) pools(all map[v1.ResourceName]topology.Counts) {
 	}
 }
 
-// pinner has the policies choose devices, CPUs and memory, and counts what they come to.
+// count counts what came of a choice.
+func (m *pinMetrics) count(tally pinning.Tally, took time.Duration) {
+	m.admissions.Inc()
+	m.duration.Observe(float64(took.Milliseconds()))
+	if tally.Scope != "" && tally.Refused {
+		m.refusals.Inc()
+	}
+	if tally.Scope != "" {
+		m.aligned.WithLabelValues(tally.Scope, "numa_node").Add(float64(tally.Aligned))
+		m.misaligned.WithLabelValues(tally.Scope, "numa_node").Add(float64(tally.Misaligned))
+	}
+	m.requests.Add(float64(tally.CPUs.Requests))
+	m.errors.Add(float64(tally.CPUs.Errors))
+	m.memory.Add(float64(tally.Memory.Requests))
+	m.noMemory.Add(float64(tally.Memory.Errors))
+	m.alignedCores.Add(float64(tally.CPUs.Cores))
+	m.misalignedCores.Add(float64(tally.CPUs.NoCores))
+	m.alignedCache.Add(float64(tally.CPUs.Caches))
+	m.pools(tally.Pools)
+}
+
+// pinner has the policies choose devices, CPUs and memory.
 type pinner struct {
-	*pinMetrics
 	pins    *pinning.Policies
 	devices *podDevices
 	now     func() time.Time
+
+	// chose: the policies have chosen for a pod that does not run; it took this long.
+	chose bool
+	tally pinning.Tally
+	took  time.Duration
 }
 
 // Choose implements allocate.Allocator.
-func (p pinner) Choose(r allocate.Request) allocate.Answer {
+func (p *pinner) Choose(r allocate.Request) (answer allocate.Answer) {
 	if r.Running {
 		p.devices.keep(r.Pod.UID, r.Chosen)
 		answer, _ := p.pins.Decide(r, nil)
@@ -94,24 +119,8 @@ func (p pinner) Choose(r allocate.Request) allocate.Answer {
 		return allocate.Answer{Decision: resourcev1.Decision_DECISION_NOT_YET, Message: w.String()}
 	}
 	began := p.now()
-	answer, tally := p.pins.Decide(r, choice)
-	p.admissions.Inc()
-	p.duration.Observe(float64(p.now().Sub(began).Milliseconds()))
-	if tally.Scope != "" && tally.Refused {
-		p.refusals.Inc()
-	}
-	if tally.Scope != "" {
-		p.aligned.WithLabelValues(tally.Scope, "numa_node").Add(float64(tally.Aligned))
-		p.misaligned.WithLabelValues(tally.Scope, "numa_node").Add(float64(tally.Misaligned))
-	}
-	p.requests.Add(float64(tally.CPUs.Requests))
-	p.errors.Add(float64(tally.CPUs.Errors))
-	p.memory.Add(float64(tally.Memory.Requests))
-	p.noMemory.Add(float64(tally.Memory.Errors))
-	p.alignedCores.Add(float64(tally.CPUs.Cores))
-	p.misalignedCores.Add(float64(tally.CPUs.NoCores))
-	p.alignedCache.Add(float64(tally.CPUs.Caches))
-	p.pools(tally.Pools)
+	answer, p.tally = p.pins.Decide(r, choice)
+	p.chose, p.took = true, p.now().Sub(began)
 	return answer
 }
 

@@ -4,8 +4,10 @@
 // nodes and devices the containers of a pod get.
 //
 // Admission goes in one order: judge (package admit) → allocators choose → journal →
-// act. Up to the journal nothing is written and nothing is called, so that an admission
-// that does not come about leaves nothing to undo. What was chosen is in the checkpoint
+// act. A pod that does not fit the node is shown to the allocators as well: a kubelet asks
+// them first, and their reason is given where both refuse it. Up to the journal nothing is
+// written and nothing is called, so that an admission that does not come about leaves
+// nothing to undo. What was chosen is in the checkpoint
 // with the pod's allocation, is published as PodAllocation.containers, and comes back in
 // [Request.Held] after a restart: an allocator keeps no state of its own about pods, and
 // what a pod holds is free again when the pod is released.
