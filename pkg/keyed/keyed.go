@@ -43,11 +43,10 @@ func (l *Limit) Enter(ctx context.Context, name string) (leave func(), err error
 	}
 }
 
-// Keys is how many keys somebody works on or waits for.
-func (l *Limit) Keys() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.keys)
+// Lock waits for a place at a key as long as that takes.
+func (l *Limit) Lock(name string) (leave func()) {
+	leave, _ = l.Enter(context.Background(), name) // no error without an end
+	return leave
 }
 
 func (l *Limit) join(name string) *key {

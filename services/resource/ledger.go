@@ -14,10 +14,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/keymutex"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/store"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
@@ -35,7 +35,7 @@ type ledger struct {
 	table *store.Table[allocation]
 	pools *store.Table[string]
 	pods  *feed.Owner[*resourcev1.PodAllocation]
-	turns keymutex.KeyMutex // one command at a time for a pod
+	turns *keyed.Limit // one command at a time for a pod
 	// awaited are pods that may run and hold nothing here yet: what a kubelet's files have of
 	// them is given to no other.
 	awaited *awaited
@@ -56,7 +56,7 @@ type ledger struct {
 // openLedger reads the checkpoint. What is lost with a damaged file podworker asks for
 // again.
 func openLedger(kit *service.Kit, plugins *devices.Manager, now time.Time) (*ledger, error) {
-	l := &ledger{log: kit.Log, devices: plugins, pods: service.Owner(kit, house.ResourcePods), turns: keymutex.NewHashed(64), held: map[string]*held{}}
+	l := &ledger{log: kit.Log, devices: plugins, pods: service.Owner(kit, house.ResourcePods), turns: keyed.NewLimit(1), held: map[string]*held{}}
 	file := kit.StoreConfig("state.db")
 	file.Schema = schema
 	var err error
@@ -94,10 +94,7 @@ func openLedger(kit *service.Kit, plugins *devices.Manager, now time.Time) (*led
 }
 
 // turn waits for a pod's turn, and returns what ends it.
-func (l *ledger) turn(uid string) (end func()) {
-	l.turns.LockKey(uid)
-	return func() { _ = l.turns.UnlockKey(uid) } // it is locked
-}
+func (l *ledger) turn(uid string) (end func()) { return l.turns.Lock(uid) }
 
 // get is what a pod holds, or nil.
 func (l *ledger) get(uid string) *held {

@@ -17,8 +17,7 @@ import (
 
 // declare notes that a pod is to have its volumes.
 func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error) {
-	s.turns.LockKey(string(p.UID))
-	defer s.turns.UnlockKey(string(p.UID)) //nolint:errcheck // it is locked
+	defer s.turns.Lock(string(p.UID))()
 	s.pods.mu.Lock()
 	w := s.pods.all[p.UID]
 	withdrawing := w != nil && w.withdrawing
@@ -60,8 +59,7 @@ func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error)
 
 // withdraw notes that a pod's volumes are to go.
 func (s *Service) withdraw(ctx context.Context, uid types.UID) (feed.Revision, error) {
-	s.turns.LockKey(string(uid))
-	defer s.turns.UnlockKey(string(uid)) //nolint:errcheck // it is locked
+	defer s.turns.Lock(string(uid))()
 	if w := s.pods.get(uid); w != nil {
 		if !w.withdrawing { // only commands write it
 			if err := s.maker.save(uid, w.pod, true); err != nil {

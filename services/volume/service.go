@@ -11,9 +11,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/keymutex"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/service"
 	"github.com/sextant-node/sextant/pkg/store"
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
@@ -64,7 +64,7 @@ type Service struct {
 	pods     *pods
 	maker    *maker
 	stats    *keeper
-	turns    keymutex.KeyMutex // one command at a time for a pod
+	turns    *keyed.Limit // one command at a time for a pod
 }
 
 // New wires volume into its process; everything runs in the kit.
@@ -107,7 +107,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		kit: kit, clock: deps.Clock, file: file, children: children, pods: pods,
 		maker: &maker{in: in, host: deps.Host, plugins: made.registry, pods: pods, node: node, left: left, journal: journal, metrics: metrics, limits: limits, log: kit.Log},
 		stats: newKeeper(meter.measure, in.now, meter.measured, kit.Log),
-		turns: keymutex.NewHashed(64),
+		turns: keyed.NewLimit(1),
 	}
 	kit.Metrics.MustRegister(claims{func(ctx context.Context) []*volumev1.VolumeStats { return s.volumeStats(ctx, time.Time{}) }}, census{pods}, metrics.lost(children))
 	in.objects.Watch(pods.objectsChanged)
