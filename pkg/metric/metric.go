@@ -9,10 +9,13 @@ import (
 )
 
 // Set makes the metrics of one registry. Make it with In.
-type Set struct{ factory promauto.Factory }
+type Set struct {
+	factory    promauto.Factory
+	registerer prometheus.Registerer
+}
 
 // In makes metrics that r has; with nil, metrics that nobody reads.
-func In(r prometheus.Registerer) Set { return Set{promauto.With(r)} }
+func In(r prometheus.Registerer) Set { return Set{promauto.With(r), r} }
 
 // Counter makes a counter.
 func (s Set) Counter(name, help string) prometheus.Counter {

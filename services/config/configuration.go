@@ -206,10 +206,11 @@ func (c *configurator) reportNotHonoured(ctx context.Context, warnings []kubelet
 			names = append(names, w.Name)
 		}
 	}
-	c.metrics.notHonoured.Reset()
+	values := map[string]float64{}
 	for _, name := range names {
-		c.metrics.notHonoured.WithLabelValues(name).Set(1)
+		values[name] = 1
 	}
+	c.metrics.notHonoured.Set(values)
 	if changed && len(names) > 0 {
 		c.report.warn(ctx, nil, "KubeletConfigurationNotHonoured", "missing or honoured in part, the log of config says why: "+strings.Join(names, ", "))
 	}

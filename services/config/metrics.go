@@ -19,11 +19,10 @@ import (
 
 // metrics of config. Those named kubelet_ carry the kubelet's names and labels.
 type metrics struct {
-	desired  *prometheus.GaugeVec
-	heard    *prometheus.GaugeVec
-	problems *prometheus.GaugeVec
+	desired         *prometheus.GaugeVec
+	heard, problems *metric.Series
 	// notHonoured has one series for each setting or behaviour that is missing.
-	notHonoured *prometheus.GaugeVec
+	notHonoured *metric.Series
 	generation  prometheus.Gauge
 	tokens      *prometheus.CounterVec
 	// renewErrors has the kubelet's name.
@@ -38,9 +37,9 @@ func newMetrics(r prometheus.Registerer, unwritten func() int, current func() *k
 	r.MustRegister(gates(current))
 	return &metrics{
 		desired:     to.Gauges("kubelet_desired_pods", "Pods this node should run; static is true or empty.", "static"),
-		heard:       to.Gauges("sextant_config_source_heard", "Whether a source of pods was read whole since the start.", "source"),
-		problems:    to.Gauges("sextant_config_problems", "Manifests refused at present.", "source"),
-		notHonoured: to.Gauges("sextant_not_honoured", "1 for each setting or default behaviour of a kubelet that this node does not honour, or in part.", "name"),
+		heard:       to.Series("sextant_config_source_heard", "Whether a source of pods was read whole since the start.", "source"),
+		problems:    to.Series("sextant_config_problems", "Manifests refused at present.", "source"),
+		notHonoured: to.Series("sextant_not_honoured", "1 for each setting or default behaviour of a kubelet that this node does not honour, or in part.", "name"),
 		generation:  to.Gauge("sextant_config_generation", "Generation of the configuration in force."),
 		tokens:      to.Counters("sextant_config_token_requests_total", "Tokens asked for by the node's services.", "result"),
 		renewErrors: to.Counter("kubelet_certificate_manager_client_expiration_renew_errors", "Requests for a client certificate that failed."),
@@ -67,16 +66,16 @@ func (m *metrics) observe(state merge.State) {
 	}
 	m.desired.WithLabelValues("").Set(float64(others))
 	m.desired.WithLabelValues("true").Set(float64(static))
-	m.heard.Reset()
-	m.problems.Reset()
+	heard, problems := map[string]float64{}, map[string]float64{}
 	for _, source := range state.Sources {
-		heard := 0.0
+		heard[source.Name] = 0
 		if source.Heard {
-			heard = 1
+			heard[source.Name] = 1
 		}
-		m.heard.WithLabelValues(source.Name).Set(heard)
-		m.problems.WithLabelValues(source.Name).Set(float64(len(source.Problems)))
+		problems[source.Name] = float64(len(source.Problems))
 	}
+	m.heard.Set(heard)
+	m.problems.Set(problems)
 }
 
 // gates says which feature gates are on, as every component of Kubernetes does.

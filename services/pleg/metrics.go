@@ -14,7 +14,7 @@ type metrics struct {
 	lastSeen                                  prometheus.Gauge
 	eventErrors, eventConnects, discarded     prometheus.Counter
 	eventLatency                              prometheus.Histogram
-	losingSupport                             *prometheus.GaugeVec
+	losingSupport                             *metric.Series
 	running                                   *census
 }
 
@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		eventErrors:    to.Counter("kubelet_evented_pleg_connection_error_count", "Event streams that broke."),
 		eventConnects:  to.Counter("kubelet_evented_pleg_connection_success_count", "Event streams that delivered."),
 		eventLatency:   to.Histogram("kubelet_evented_pleg_connection_latency_seconds", "Time from a runtime event to its arrival.", nil),
-		losingSupport:  to.Gauges("kubelet_cri_losing_support", "The runtime lacks what the kubelet of this version will need. The value is always 1.", "version"),
+		losingSupport:  to.Series("kubelet_cri_losing_support", "The runtime lacks what the kubelet of this version will need. The value is always 1.", "version"),
 		running:        newCensus(),
 	}
 	r.MustRegister(m.running)
@@ -42,7 +42,9 @@ const needsRuntimeConfig = "1.37.0"
 
 // runtimeConfig notes whether the runtime knows RuntimeConfig.
 func (m *metrics) runtimeConfig(known bool) {
-	if m.losingSupport.Reset(); !known {
-		m.losingSupport.WithLabelValues(needsRuntimeConfig).Set(1)
+	lost := map[string]float64{}
+	if !known {
+		lost[needsRuntimeConfig] = 1
 	}
+	m.losingSupport.Set(lost)
 }

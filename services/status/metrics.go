@@ -20,7 +20,7 @@ type metrics struct {
 	startSeen, startSLI, full prometheus.Histogram
 	firstNetwork              prometheus.Gauge
 	firstNetworkSeen          bool // only known writes it, from one goroutine
-	nodeName                  *prometheus.GaugeVec
+	nodeName                  *metric.Series
 }
 
 // startBuckets are the kubelet's for pod starts.
@@ -45,7 +45,7 @@ func newMetrics(r prometheus.Registerer, mirrors, pending func() float64) *metri
 			"Duration in seconds from the creation of a pod to its running, image pulls and init containers included.", startBuckets),
 		firstNetwork: to.Gauge("kubelet_first_network_pod_start_sli_duration_seconds",
 			"Duration in seconds, as the SLI's, of the first pod with a network of its own."),
-		nodeName: to.Gauges("kubelet_node_name", "The node's name. The value is always 1.", "node"),
+		nodeName: to.Series("kubelet_node_name", "The node's name. The value is always 1.", "node"),
 	}
 }
 
@@ -66,8 +66,7 @@ func (m *metrics) known(p *v1.Pod, sli, total time.Duration) {
 }
 
 func (m *metrics) node(name string) {
-	m.nodeName.Reset()
-	m.nodeName.WithLabelValues(name).Set(1)
+	m.nodeName.Set(map[string]float64{name: 1})
 }
 
 // buildInfo says of which Kubernetes release the node is, as its Node object

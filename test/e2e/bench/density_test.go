@@ -153,6 +153,24 @@ func (c *crowd) meter(t *testing.T) func() (took, used time.Duration) {
 	return func() (took, used time.Duration) { return time.Since(began), cpu(t, processes) - before }
 }
 
+// parts notes what each process of the agent has used. Its answer is what each has used since,
+// for each of so many pods, in ms.
+func (c *crowd) parts(t *testing.T) func(pods int) string {
+	t.Helper()
+	before := map[harness.Process]time.Duration{}
+	for _, p := range c.processes() {
+		before[p] = cpu(t, []harness.Process{p})
+	}
+	return func(pods int) string {
+		var all []string
+		for _, p := range c.processes() {
+			used := cpu(t, []harness.Process{p}) - before[p]
+			all = append(all, fmt.Sprintf("%s %.1f", p.Name, used.Seconds()*1000/float64(pods)))
+		}
+		return strings.Join(all, ", ")
+	}
+}
+
 // killed ends a process as kill -9 does. Its answer is what the agent used since, the
 // process that takes its place included.
 func (c *crowd) killed(t *testing.T, pid int) (used func() time.Duration) {
@@ -174,11 +192,12 @@ func (c *crowd) grow(t *testing.T) {
 		for i := range names {
 			names[i] = fmt.Sprintf("pod-%d", there+i)
 		}
-		meter, began := c.meter(t), time.Now()
+		meter, began, parts := c.meter(t), time.Now(), c.parts(t)
 		parallel(len(names), func(i int) { c.pod(t, names[i]) })
 		took := c.seen.await(t, "Ready", c.seen.ready, names...).Sub(began)
 		c.rests(t) // what follows the last of few would be missing more than that of many
 		_, used := meter()
+		t.Logf("CPU of %d starts, in ms a start: %s", len(names), parts(len(names)))
 		each := used.Seconds() * 1000 / float64(len(names))
 		c.row(fmt.Sprintf("start, %d to %d pods", there, size), took.Seconds(), "s", 0)
 		bound := 0.0

@@ -29,8 +29,10 @@ import (
 // scrapeFormat is the cheapest to read. A service that does not have it answers in text.
 var scrapeFormat = string(expfmt.NewFormat(expfmt.TypeProtoDelim))
 
-// scrapeTimeout bounds how long an answer waits for one service.
-const scrapeTimeout = 2 * time.Second
+// scrapeTimeout bounds how long an answer waits for one service: on a node that is busy one
+// takes seconds, and a series that is missing is a gap for whoever reads it. Prometheus waits
+// 10 s by default.
+const scrapeTimeout = 5 * time.Second
 
 // scrapes reads and merges the metrics of services.
 type scrapes struct {
