@@ -18,7 +18,7 @@ import (
 type specification struct {
 	// source is where the pod came from, empty while only the runtime knows it.
 	source string
-	// identity is the pod with no more than its names, once known.
+	// identity has the names of the pod, once known, and may have no more.
 	identity *v1.Pod
 	// accepted is the specification config listed last; id tells two of them apart, and
 	// packed is its wire form. Nil when config never listed the pod.
@@ -78,7 +78,7 @@ func (s *specification) accept(d *step.Desired) (changed bool, err error) {
 		return false, err
 	}
 	s.accepted, s.id, s.packed = &kept, id, packed
-	s.identify(kept.Namespace, kept.Name, kept.UID)
+	s.identity = s.accepted
 	return true, nil
 }
 

@@ -309,6 +309,7 @@ func decodeRecord(_ string, m *plegv1.PodRecord) (*gather.Record, error) {
 		if info, _ := pod.ParseContainer(c.GetLabels(), c.GetAnnotations()); tellsAll(c.GetMetadata(), info) {
 			c.Labels, c.Annotations = nil, nil
 		}
+		c.LogPath = ""
 		r.Containers = append(r.Containers, c)
 	}
 	return r, nil

@@ -105,7 +105,7 @@ func (l *Listing) Fingerprint() uint64 {
 }
 
 // Build makes the record of one pod; nil when the runtime has nothing of it.
-// Statuses come in any order. What was listed but has vanished since has no
+// Statuses come in any order, and lose the mounts that nobody asks for. What was listed but has vanished since has no
 // status and is left out.
 func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatus, containers []*runtimeapi.ContainerStatus) (*plegv1.PodRecord, error) {
 	if len(sandboxes)+len(containers) == 0 {
@@ -124,6 +124,7 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 	}
 	present := map[string]bool{}
 	for _, c := range containers {
+		c.Mounts = recursive(c.GetMounts())
 		data, err := wire.Marshal(c)
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", c.GetId(), err)
@@ -138,6 +139,17 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 		}
 	}
 	return r, nil
+}
+
+// recursive are the mounts that are read-only all the way down, which a pod's status tells
+// (KEP-3857). Nobody asks for the others, which are the larger part of a container's status.
+func recursive(mounts []*runtimeapi.Mount) (kept []*runtimeapi.Mount) {
+	for _, m := range mounts {
+		if m.GetRecursiveReadOnly() {
+			kept = append(kept, m)
+		}
+	}
+	return kept
 }
 
 func name(r *plegv1.PodRecord, labels map[string]string) {

@@ -98,6 +98,23 @@ func TestNewestFirstWithAClockThatWasSetBack(t *testing.T) {
 	}
 }
 
+// TestMountsOfARecord: those alone that a pod's status tells of.
+func TestMountsOfARecord(t *testing.T) {
+	r, err := record.Build("a", &record.Listing{}, nil, []*runtimeapi.ContainerStatus{{Id: "c", Mounts: []*runtimeapi.Mount{
+		{ContainerPath: "/a", Readonly: true}, {ContainerPath: "/b", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/c"},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &runtimeapi.ContainerStatus{}
+	if err := proto.Unmarshal(r.GetContainers()[0], c); err != nil {
+		t.Fatal(err)
+	}
+	if m := c.GetMounts(); len(m) != 1 || m[0].GetContainerPath() != "/b" {
+		t.Errorf("mounts %v", m)
+	}
+}
+
 func TestBuild(t *testing.T) {
 	listing := &record.Listing{Containers: []*runtimeapi.Container{container("old", "a", exited), container("new", "a", running), container("vanished", "a", exited)}}
 	r, err := record.Build("a", listing,

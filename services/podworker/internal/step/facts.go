@@ -296,8 +296,10 @@ func (f *Facts) departs(now time.Time) time.Time {
 	return f.Departing
 }
 
+// cloneMap copies a map; of one that is empty it leaves the room behind that it had for what
+// was in it: 1 KiB for failures, in each of many pods.
 func cloneMap[K comparable, V any](m map[K]V) map[K]V {
-	if m == nil {
+	if len(m) == 0 {
 		return map[K]V{}
 	}
 	return maps.Clone(m)

@@ -174,7 +174,7 @@ func exited(c *runtimeapi.ContainerStatus, message string) *runtimeapi.Container
 		Id: c.Id, Metadata: c.Metadata, State: c.State, CreatedAt: c.CreatedAt, StartedAt: c.StartedAt,
 		FinishedAt: c.FinishedAt, ExitCode: c.ExitCode, Image: c.Image, ImageRef: c.ImageRef,
 		Reason: c.Reason, Message: message, Labels: c.Labels, Annotations: c.Annotations,
-		Mounts: c.Mounts, LogPath: c.LogPath, Resources: c.Resources, ImageId: c.ImageId,
+		Mounts: c.Mounts, Resources: c.Resources, ImageId: c.ImageId,
 		User: c.User, StopSignal: c.StopSignal,
 	}
 }
