@@ -32,7 +32,7 @@ func (l *Limit) Enter(ctx context.Context, name string) (leave func(), err error
 	select {
 	case k.places <- struct{}{}:
 		leave = func() { <-k.places; l.part(name, k) }
-		if err := ctx.Err(); err != nil { // both were so
+		if err := ctx.Err(); err != nil { // select may take either when both are ready
 			leave()
 			return nil, err
 		}
@@ -43,9 +43,9 @@ func (l *Limit) Enter(ctx context.Context, name string) (leave func(), err error
 	}
 }
 
-// Lock waits for a place at a key as long as that takes.
+// Lock waits for a place at a key without a limit of time.
 func (l *Limit) Lock(name string) (leave func()) {
-	leave, _ = l.Enter(context.Background(), name) // no error without an end
+	leave, _ = l.Enter(context.Background(), name) // that context never ends
 	return leave
 }
 

@@ -41,5 +41,5 @@ func TestSeriesAreSetAtOnce(t *testing.T) {
 		}
 	}
 	writer.Wait()
-	metric.In(nil).Series("b", "B.", "x").Set(nil) // nobody reads it
+	metric.In(nil).Series("b", "B.", "x").Set(nil) // without a registry
 }

@@ -29,7 +29,7 @@ func TestAPodWhoseTurnLastsHoldsUpNoOther(t *testing.T) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_, _ = r.client.Admit(ctx, &resourcev1.AdmitRequest{Pod: data}) // nobody waits for the answer
+		_, _ = r.client.Admit(ctx, &resourcev1.AdmitRequest{Pod: data}) // its error is that of ctx, which the test ends
 	}()
 	r.Eventually("the verdict is being written", func() bool { return fault.Caught("resource.evict") > 0 })
 	for i := range 512 { // so many that two share whatever is shared by some

@@ -105,8 +105,8 @@ func (l *Listing) Fingerprint() uint64 {
 }
 
 // Build makes the record of one pod; nil when the runtime has nothing of it.
-// Statuses come in any order, and lose the mounts that nobody asks for. What was listed but has vanished since has no
-// status and is left out.
+// Statuses come in any order. Their mounts are removed, but those that recursive keeps.
+// What was listed but has vanished since has no status and is left out.
 func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatus, containers []*runtimeapi.ContainerStatus) (*plegv1.PodRecord, error) {
 	if len(sandboxes)+len(containers) == 0 {
 		return nil, nil
@@ -142,7 +142,7 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 }
 
 // recursive are the mounts that are read-only all the way down, which a pod's status tells
-// (KEP-3857). Nobody asks for the others, which are the larger part of a container's status.
+// (KEP-3857). No reader of records uses the others.
 func recursive(mounts []*runtimeapi.Mount) (kept []*runtimeapi.Mount) {
 	for _, m := range mounts {
 		if m.GetRecursiveReadOnly() {

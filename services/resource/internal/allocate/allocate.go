@@ -7,10 +7,10 @@
 // act. A pod that does not fit the node is shown to the allocators as well: a kubelet asks
 // them first, and their reason is given where both refuse it. Up to the journal nothing is
 // written and nothing is called, so that an admission that does not come about leaves
-// nothing to undo. What was chosen is in the checkpoint
-// with the pod's allocation, is published as PodAllocation.containers, and comes back in
-// [Request.Held] after a restart: an allocator keeps no state of its own about pods, and
-// what a pod holds is free again when the pod is released.
+// nothing to undo. What was chosen is in the checkpoint with the pod's allocation, is
+// published as PodAllocation.containers, and comes back in [Request.Held] after a restart:
+// an allocator keeps no state of its own about pods, and what a pod holds is free again
+// when the pod is released.
 //
 // To add one: have what it chooses in ContainerAllocation, or in Chosen what is of no
 // concern to other services (resource.proto); implement [Allocator]; put it into

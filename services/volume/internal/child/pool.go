@@ -4,7 +4,6 @@ package child
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,10 +111,7 @@ func (p *Pool) Do(t Task, result any) error {
 	if err != nil {
 		return err
 	}
-	leave, err := p.gates.Enter(context.Background(), t.Place) // whoever is in leaves at its limit, at the latest
-	if err != nil {
-		return err
-	}
+	leave := p.gates.Lock(t.Place) // each child that has a place gives it back at its limit, at the latest
 	p.slots <- struct{}{}
 	free := sync.OnceFunc(func() { <-p.slots; leave() })
 	defer free()
