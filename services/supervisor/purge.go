@@ -27,7 +27,7 @@ type purge struct{ *Plan }
 func (p *Plan) Purge(ctx context.Context, pods []string) error { return purge{p}.run(ctx, pods) }
 
 func (p purge) run(ctx context.Context, pods []string) error {
-	left, err := removePods(ctx, p.Endpoint, pods)
+	left, err := removePods(ctx, p.Endpoint, pods, sandboxRemoval)
 	gone := slices.DeleteFunc(slices.Clone(pods), func(uid string) bool { return slices.Contains(left, uid) })
 	all := []error{err, unmountBelow(p.RootDir), unshare(p.Run), p.stopSlices(ctx), gate.Undo(gate.DropIn), p.removeCgroups(ctx), p.leaveSharedRoot(ctx, pods), p.removePodFiles(gone)}
 	if err := errors.Join(all...); err != nil {

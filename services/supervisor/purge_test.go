@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
@@ -121,6 +123,49 @@ func TestPurgeAgain(t *testing.T) {
 	}
 	if _, err := ReadPlan(p.Run); !errors.Is(err, ErrNoNode) {
 		t.Errorf("after a purge that has done all: %v", err)
+	}
+}
+
+// TestPurgeOfHangingSandboxes: a call of which the runtime does not return is made again,
+// and one sandbox does not wait for another.
+func TestPurgeOfHangingSandboxes(t *testing.T) {
+	runtime := fakecri.Start(t, fakecri.Config{})
+	client := runtimeapi.NewRuntimeServiceClient(runtime.Conn(t))
+	uids := []string{"4be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e", "5be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e"}
+	var stalls []*fakecri.Stall
+	for _, uid := range uids {
+		made, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid},
+			Labels:   map[string]string{pod.PodUIDLabel: uid},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stalls = append(stalls, runtime.Stall(fakecri.Match{Method: "StopPodSandbox", ID: made.GetPodSandboxId()}))
+	}
+	type answer struct {
+		left []string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		left, err := removePods(t.Context(), runtime.Endpoint(), uids, removal{try: 50 * time.Millisecond, limit: 2 * time.Minute, pause: time.Millisecond})
+		answers <- answer{left, err}
+	}()
+	for _, s := range stalls {
+		if err := s.Wait(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range stalls {
+		s.Release()
+	}
+	if a := <-answers; a.err != nil || len(a.left) > 0 {
+		t.Errorf("left %q, %v", a.left, a.err)
+	}
+	list, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil || len(list.GetItems()) > 0 {
+		t.Errorf("in the runtime: %v, %v", list.GetItems(), err)
 	}
 }
 

@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -58,7 +60,7 @@ func servedPods(ctx context.Context, at house.Paths) []string {
 
 // removePods removes this node's pods from the runtime, and returns those that may be there
 // still. podworker is stopped by now, so this is the only connection to the runtime.
-func removePods(ctx context.Context, endpoint string, uids []string) (left []string, err error) {
+func removePods(ctx context.Context, endpoint string, uids []string, each removal) (left []string, err error) {
 	if len(uids) == 0 {
 		return nil, nil
 	}
@@ -72,39 +74,48 @@ func removePods(ctx context.Context, endpoint string, uids []string) (left []str
 	if err != nil {
 		return uids, err
 	}
+	var mu sync.Mutex // guards left and all
 	var all []error
+	var removals errgroup.Group
+	removals.SetLimit(removalsAtOnce)
 	for _, s := range list.GetItems() {
 		uid := s.GetLabels()[pod.PodUIDLabel]
 		if !slices.Contains(uids, uid) {
 			continue
 		}
-		if err := removeSandbox(ctx, runtime, s.GetId()); err != nil {
-			left, all = append(left, uid), append(all, err)
-		}
+		removals.Go(func() error {
+			if err := each.remove(ctx, runtime, s.GetId()); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				left, all = append(left, uid), append(all, err)
+			}
+			return nil
+		})
 	}
+	_ = removals.Wait() // what failed is in all
 	return left, errors.Join(all...)
 }
 
-// removeLimit and removePause are for how long and how often the removal of a sandbox
-// is retried.
-const (
-	removeLimit = 15 * time.Second
-	removePause = 200 * time.Millisecond
-)
+// removalsAtOnce is how many sandboxes are removed at a time.
+const removalsAtOnce = 8
 
-// removeSandbox tries until the sandbox is gone: a removal that podworker began
-// may still be going on in the runtime, and containerd 1.6 fails one whose
-// container ends in that moment.
-func removeSandbox(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, removeLimit)
+// sandboxRemoval is far more than a removal takes.
+var sandboxRemoval = removal{try: 10 * time.Second, limit: time.Minute, pause: 200 * time.Millisecond}
+
+// removal bounds the removal of a sandbox: each try, all tries, and the pause between them.
+type removal struct{ try, limit, pause time.Duration }
+
+// remove tries until the sandbox is gone: a removal that podworker began may still be going
+// on in the runtime, and containerd 1.6 fails one whose container ends in that moment. A
+// call that does not return is made again: containerd 2.4 has been seen to wait for the end
+// of a killed container until its caller gave up, and to remove it at the next call.
+func (r removal) remove(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
-	tick := time.NewTicker(removePause)
+	tick := time.NewTicker(r.pause)
 	defer tick.Stop()
 	for {
-		_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-		if err == nil {
-			_, err = runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-		}
+		err := r.once(ctx, runtime, id)
 		if err == nil || status.Code(err) == codes.NotFound {
 			return nil
 		}
@@ -114,6 +125,17 @@ func removeSandbox(ctx context.Context, runtime runtimeapi.RuntimeServiceClient,
 		case <-tick.C:
 		}
 	}
+}
+
+// once stops and removes the sandbox, in one try.
+func (r removal) once(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.try)
+	defer cancel()
+	_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	if err == nil {
+		_, err = runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	}
+	return err
 }
 
 // unmountBelow unmounts everything below a folder of root's, deepest first. It may be a link

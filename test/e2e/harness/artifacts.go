@@ -73,15 +73,22 @@ var serious = regexp.MustCompile(`"level":"(WARN|ERROR)"|level=(warning|error|fa
 
 // trouble returns the last n lines of a log that are warnings or worse, each of 300
 // bytes at most, or why the log cannot be read.
-func trouble(path string, n int) (found []string) {
+func trouble(path string, n int) []string {
+	found := matching(path, serious, 300)
+	return found[max(0, len(found)-n):]
+}
+
+// matching returns the lines of a file that match, each of so many bytes at most, or why
+// the file cannot be read.
+func matching(path string, what *regexp.Regexp, bytes int) (found []string) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return []string{err.Error()}
 	}
 	for line := range strings.Lines(string(b)) {
-		if line = strings.TrimRight(line, "\n"); serious.MatchString(line) {
-			found = append(found, line[:min(len(line), 300)])
+		if line = strings.TrimRight(line, "\n"); what.MatchString(line) {
+			found = append(found, line[:min(len(line), bytes)])
 		}
 	}
-	return found[max(0, len(found)-n):]
+	return found
 }

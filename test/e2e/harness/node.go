@@ -321,6 +321,7 @@ func (n *Node) end(t testing.TB) {
 	if _, err := os.Stat(n.Run); err == nil {
 		if out, err := n.run(ctx, "down", "--purge", "--run-dir="+n.Run); err != nil {
 			t.Errorf("sextant down --purge: %v\n%s", err, out)
+			n.Runtime.explain(t, out)
 		}
 	}
 }
