@@ -157,10 +157,11 @@ func (l Layout) PodResources() string { return l.join("pod-resources") }
 // DevicePlugins is the directory of the device plugin sockets.
 func (l Layout) DevicePlugins() string { return l.join("device-plugins") }
 
-// ManagerState are the files in which a kubelet's managers keep which CPUs, memory, claims and
-// devices pods have.
+// ManagerState are the files in which a kubelet's managers keep which resources, CPUs, memory, claims
+// and devices pods have.
 func (l Layout) ManagerState() []string {
 	return []string{
+		l.join("allocated_pods_state"), l.join("actuated_pods_state"),
 		l.join("cpu_manager_state"), l.join("memory_manager_state"), l.join("dra_manager_state"), l.join("device-plugins", "kubelet_internal_checkpoint"),
 	}
 }

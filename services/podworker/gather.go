@@ -201,7 +201,7 @@ func (f *freshness) resources(a allotment, state step.State, desired *step.Desir
 			r.Asked = desired.Asks
 		}
 		if !passed(step.Settle) {
-			r.Settled = r.Allocation
+			r.Settled, r.Assumed = r.Allocation, true
 		}
 		r.Eviction = eviction(item.GetEviction())
 	}

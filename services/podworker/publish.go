@@ -84,8 +84,10 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 		Uid: string(w.uid), Namespace: w.spec.identity.Namespace, Name: w.spec.identity.Name,
 		Lifecycle: lifecycles[f.State], Pod: w.spec.packed, Source: cmp.Or(w.spec.source, "runtime"),
 		StartedAt: wire.Time(f.StartedAt), Messages: w.terminationMessages(ctx),
-		AllContainersRestarting: f.RestartAll != nil, Resize: w.l.in.resizeState(f, desired, sized),
+		AllContainersRestarting: f.RestartAll != nil,
 	}
+	w.lives.sized = w.lives.sized || plan.Sized
+	state.Resize, state.ResizeUnknown = w.fresh.resizeState(f, desired, sized, w.lives)
 	if f.Admitted != nil {
 		state.AdmittedAt = wire.Time(f.Admitted.At)
 	}
@@ -115,10 +117,13 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 	if w.spec.accepted != nil {
 		for _, c := range pod.Containers(w.spec.accepted) {
 			n := w.fresh.seen(f.Containers[c.Name])
-			state.Containers = append(state.Containers, &podworkerv1.ContainerFacts{
-				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0,
-				Size: sizeOf(f.Containers[c.Name].Size), Replaced: f.Containers[c.Name].Replaced,
-			})
+			facts := &podworkerv1.ContainerFacts{
+				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0, Replaced: f.Containers[c.Name].Replaced,
+			}
+			if w.lives.sized {
+				facts.Size = sizeOf(f.Containers[c.Name].Size)
+			}
+			state.Containers = append(state.Containers, facts)
 		}
 	}
 	return state

@@ -11,39 +11,30 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
-// resizeState is how far a change of the pod's resources is; nil when there is
-// none. Until resource has judged what the pod asks for, that is as the API server has it: a
-// pod that is taken over says all the time that its resize waits. sized is the pod with what
-// it is allocated.
-func (in *Inputs) resizeState(f *step.Facts, desired *step.Desired, sized *v1.Pod) *podworkerv1.Resize {
-	item, _ := in.Allocations.Get(string(sized.UID))
-	switch {
-	case f.State != step.Syncing && f.State != step.Pending:
-		return nil
-	case item.GetPending() != nil || item.GetAllocation() != item.GetSettled():
-		return resizeOf(item, desired, f)
-	case desired != nil && sized != desired.Pod:
-		return reportedResize(desired.Pod.Status.Conditions)
-	}
-	return nil
+// lives tell what is of a life of podworker before this one.
+type lives struct {
+	// journaled: the pod is.
+	journaled bool
+	// sized: what is known of the sizes of its containers is not, or was compared with what
+	// resource has: a kubelet may have given others since.
+	sized bool
 }
 
-// reportedResize is what conditions tell of a resize.
-func reportedResize(conditions []v1.PodCondition) (state *podworkerv1.Resize) {
-	for _, c := range conditions {
-		if c.Status != v1.ConditionTrue || c.Type != v1.PodResizePending && c.Type != v1.PodResizeInProgress {
-			continue
-		}
-		if state == nil {
-			state = &podworkerv1.Resize{}
-		}
-		if c.Type == v1.PodResizePending {
-			state.PendingReason, state.PendingMessage, state.PendingGeneration = c.Reason, c.Message, c.ObservedGeneration
-			continue
-		}
-		state.InProgress, state.Error, state.Generation = true, c.Message, c.ObservedGeneration
+// resizeState is how far a change of the pod's resources is; nil when there is none. It is
+// unknown until resource has said what a pod is allocated that had containers before this
+// process, and has judged what the pod asks for.
+func (f *freshness) resizeState(facts *step.Facts, desired *step.Desired, sized *v1.Pod, of lives) (state *podworkerv1.Resize, unknown bool) {
+	item := f.allotment().item
+	switch {
+	case facts.State != step.Syncing && facts.State != step.Pending:
+		return nil, false
+	case item.GetPending() != nil || item.GetAllocation() != item.GetSettled():
+		return resizeOf(item, desired, facts), false
+	case of.sized:
+		return nil, desired != nil && sized != desired.Pod
 	}
-	return state
+	record, known := f.current()
+	return nil, of.journaled || !known || record != nil && len(record.Containers) > 0
 }
 
 // resizeOf is how far resource's judgement and the containers are.

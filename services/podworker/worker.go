@@ -40,6 +40,7 @@ type worker struct {
 	// wait the last of that.
 	announced []byte
 	wait      *podworkerv1.Wait
+	lives     lives
 	// claimed is the full name the pod holds, empty for none.
 	claimed string
 }
@@ -50,7 +51,7 @@ func newWorker(l *ledger, settle func(), uid types.UID, record journal.Record, k
 		spec:    specification{identity: found},
 		fresh:   freshness{in: l.in, uid: uid, commands: map[step.Kind]feed.Barrier{}},
 		meter:   meter{metrics: l.metrics, born: l.clock.Now()},
-		flights: map[step.Key]*flight{}, messages: map[string]*podworkerv1.ContainerMessage{},
+		flights: map[step.Key]*flight{}, messages: map[string]*podworkerv1.ContainerMessage{}, lives: lives{journaled: kept},
 	}
 	if kept || !l.journal.Intact && !l.complete {
 		// A former process may have made something that the record does not show yet.

@@ -41,6 +41,7 @@ type admission struct {
 	clock      func() time.Time
 	devices    *podDevices
 	files      *stateFiles
+	sizes      *sizeFiles
 	identities house.Identities
 }
 
@@ -137,6 +138,10 @@ func (a *admission) consult(ctx context.Context, p *v1.Pod, running bool, object
 // here on, or a question to a plugin. It writes nothing. object is node.judged's.
 func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, error) {
 	now, waiting := a.node.now()
+	given := true
+	if running {
+		p, given = a.sizes.known(p)
+	}
 	a.ledger.mu.Lock()
 	defer a.ledger.mu.Unlock()
 	uid := string(p.UID)
@@ -188,6 +193,9 @@ func (a *admission) decide(p *v1.Pod, running bool, object *v1.Node) (decision, 
 	}
 	if record.Chosen, err = wire.Marshal(chosen.Chosen); err != nil {
 		return decision{}, err
+	}
+	if !given {
+		record.Allocation = 1
 	}
 	h = newHeld(record, p)
 	h.chosen = chosen.Chosen
@@ -281,7 +289,7 @@ func (a *admission) act(ctx context.Context, h *held, p *v1.Pod, now *settings, 
 		if err != nil {
 			a.ledger.log.Error("shared CPUs", "error", err.Error()) // the loop does it again
 		}
-		if changed || err != nil { // the items of others have the former
+		if changed || err != nil || running { // the items of others have the former; resizes may have waited for it
 			a.wake.Send()
 		}
 		if len(h.chosen.GetContainers()) > 0 {

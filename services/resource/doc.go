@@ -33,7 +33,8 @@
 //
 // So are CPUs (internal/cpumanager) and memory (internal/memorymanager), where the topology
 // policy wants them (internal/pinning). The kubelet's files of CPUs, memory and devices are
-// written of what pods have, after the answer (statefiles.go).
+// written of what pods have, after the answer (statefiles.go), and so are those of the resources that
+// pods are allocated (sizefiles.go): after a kubelet that has resized pods it is they that count.
 //
 // Its parts, each made of those before it: node.go (what is known of the node),
 // ledger.go (what pods hold: memory, checkpoint, feed), tree.go (cgroups), usage.go (what

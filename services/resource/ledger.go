@@ -19,6 +19,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/keyed"
 	"github.com/sextant-node/sextant/pkg/service"
+	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/pkg/store"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/allocate"
@@ -41,6 +42,8 @@ type ledger struct {
 	awaited *awaited
 	// devices say how the devices of pods are.
 	devices *devices.Manager
+	// resized: the resources that pods are allocated, or which pods are, have changed.
+	resized signal.Signal
 
 	// mu guards held and what is in it. What is judged by all pods together is judged and
 	// noted under it.
@@ -56,7 +59,7 @@ type ledger struct {
 // openLedger reads the checkpoint. What is lost with a damaged file podworker asks for
 // again.
 func openLedger(kit *service.Kit, plugins *devices.Manager, now time.Time) (*ledger, error) {
-	l := &ledger{log: kit.Log, devices: plugins, pods: service.Owner(kit, house.ResourcePods), turns: keyed.NewLimit(1), held: map[string]*held{}}
+	l := &ledger{log: kit.Log, devices: plugins, pods: service.Owner(kit, house.ResourcePods), turns: keyed.NewLimit(1), held: map[string]*held{}, resized: signal.New()}
 	file := kit.StoreConfig("state.db")
 	file.Schema = schema
 	var err error
@@ -145,6 +148,9 @@ func (l *ledger) put(h *held, next allocation) error {
 	if err := l.table.Put(h.uid(), next); err != nil {
 		return err
 	}
+	if !h.stored || next.Allocation != h.Allocation || next.Settled != h.Settled || next.Releasing != h.Releasing {
+		l.resized.Send()
+	}
 	h.stored = true
 	l.set(func() { h.allocation = next })
 	return nil
@@ -167,6 +173,20 @@ func (l *ledger) killed(ctx context.Context, uid, container string) error {
 	return l.publish(ctx, h)
 }
 
+// allocated are the pods that are not being released, with the resources they are allocated,
+// and whether their containers have them.
+func (l *ledger) allocated() map[*v1.Pod]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[*v1.Pod]bool, len(l.held))
+	for _, h := range l.held {
+		if h.stored && !h.Releasing {
+			all[h.pod] = h.Allocation == h.Settled
+		}
+	}
+	return all
+}
+
 // forget takes a pod out of memory.
 func (l *ledger) forget(uid string) { l.set(func() { delete(l.held, uid) }) }
 
@@ -176,6 +196,7 @@ func (l *ledger) remove(ctx context.Context, uid string) error {
 		return err
 	}
 	l.forget(uid)
+	l.resized.Send()
 	l.pods.Delete(ctx, uid)
 	return nil
 }

@@ -26,8 +26,9 @@ const (
 	rejudgeSoon = 30 * time.Second
 )
 
-// errNoNode: a resize cannot be judged yet.
-var errNoNode = errors.New("the Node object is not known yet")
+// errTooEarly: a resize cannot be judged yet, for the Node object is not known, or not all pods
+// are that have something of it.
+var errTooEarly = errors.New("what the node has is not known yet")
 
 // What made resizes be judged again, as the kubelet's metric has it.
 const (
@@ -47,6 +48,7 @@ type resizer struct {
 	events  *events
 	metrics *metrics
 	devices *podDevices
+	sizes   *sizeFiles
 	now     func() time.Time
 	wake    signal.Signal
 	// turns orders those who judge.
@@ -119,7 +121,7 @@ func (r *resizer) judgeAll(ctx context.Context, trigger string) {
 		granted := false
 		for _, w := range r.waiting() {
 			ok, err := r.judge(ctx, string(w.Desired.UID), trigger)
-			if errors.Is(err, errNoNode) {
+			if errors.Is(err, errTooEarly) {
 				again = rejudgeSoon
 			} else if err != nil {
 				r.ledger.log.Error("resize", "uid", string(w.Desired.UID), "error", err.Error())
@@ -165,8 +167,8 @@ func (r *resizer) judge(ctx context.Context, uid, trigger string) (granted bool,
 		return false, nil
 	}
 	node, missing := r.node.judged(h.wish, now, nil)
-	if missing != nil {
-		return false, errNoNode
+	if missing != nil || r.sizes.awaits(now) {
+		return false, errTooEarly
 	}
 	was, sizes, next := h.pod, h.wish, h.allocation
 	var verdict *resize.Pending

@@ -138,6 +138,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	ledger.awaited = newAwaited(claims, tree)
+	sizes, err := openSizeFiles(cfg.RootDir, node, ledger)
+	if err != nil {
+		return nil, err
+	}
 	readings := newReadings(deps.Gauge, node, ledger, runtimeapi.NewImageServiceClient(deps.Images), now)
 	reclaims, err := service.Replica(kit, house.PodWorkerNode, feed.Whole[*podworkerv1.NodeState])
 	if err != nil {
@@ -159,7 +163,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	files := newStateFiles(cfg.RootDir, node, ledger, podDevices, rewrite)
 	resizer := &resizer{
-		ledger: ledger, node: node, tree: tree, events: events, metrics: metrics, devices: podDevices, now: now, wake: wake, freed: podsAdded,
+		ledger: ledger, node: node, tree: tree, events: events, metrics: metrics, devices: podDevices, sizes: sizes, now: now, wake: wake, freed: podsAdded,
 	}
 	kills, err := newKillReporter(deps.Kills, kit, node, ledger, readings, events)
 	if err != nil {
@@ -182,7 +186,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			ledger: ledger, node: node, tree: tree, claims: claims, evictor: evictor, events: events, metrics: metrics,
 			allocators: deps.Allocators, devices: podDevices, identities: kit.Identities, wake: wake,
 			pinned: newPinMetrics(kit.Metrics), clock: now,
-			files: files,
+			files: files, sizes: sizes,
 		},
 	}
 	ledger.each(func(h *held) { evictor.report(context.Background(), h) })
@@ -199,6 +203,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	resourcev1.RegisterResourceServiceServer(kit.Server, s)
 	kit.Go("resources", loop.run)
 	kit.Go("state files", files.run)
+	kit.Go("files of resizes", sizes.run)
 	kit.Go("oom-kills", kills.run)
 	kit.Go("pod resources", podResources{ledger, node, claims}.serve(cfg.RootDir, kit))
 	kit.Go("plugins", pluginIntake{dir: pod.Layout{Root: cfg.RootDir}.PluginsRegistry(), claims: claims, devices: podDevices, log: kit.Log}.run)

@@ -43,22 +43,29 @@ const filesRest = 100 * time.Millisecond
 
 // run writes them until ctx ends, and then a last time.
 func (f *stateFiles) run(ctx context.Context) error {
+	return whenChanged(ctx, f.changed, filesRest, func() {
+		if now, _ := f.node.now(); now != nil {
+			f.write(now)
+		}
+	})
+}
+
+// whenChanged writes after each change, with a rest in between, and a last time when ctx ends.
+func whenChanged(ctx context.Context, changed signal.Signal, rest time.Duration, write func()) error {
 	for {
 		last := false
 		select {
 		case <-ctx.Done():
 			last = true
-		case <-f.changed:
+		case <-changed:
 		}
-		if now, _ := f.node.now(); now != nil {
-			f.write(now)
-		}
+		write()
 		if last {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(filesRest):
+		case <-time.After(rest):
 		}
 	}
 }

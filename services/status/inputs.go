@@ -220,7 +220,8 @@ func (in *inputs) decodeWorker(uid string, m *podworkerv1.PodState) (*gather.Wor
 		Messages: make(map[string]string, len(m.GetMessages())),
 		Facts: podstatus.Facts{
 			StartTime: wire.TimeOf(cmp.Or(m.GetStartedAt(), m.GetAdmittedAt())),
-			Lifecycle: lifecycle, Containers: containerFacts(m), Resizes: resizes(m.GetResize()), AllContainersRestarting: m.GetAllContainersRestarting(),
+			Lifecycle: lifecycle, Containers: containerFacts(m), Resizes: resizes(m.GetResize()), ResizesUnknown: m.GetResizeUnknown(),
+			AllContainersRestarting: m.GetAllContainersRestarting(),
 		},
 	}
 	if v := m.GetVerdict(); v != nil {

@@ -152,8 +152,10 @@ func TestPurgeOfHangingSandboxes(t *testing.T) {
 		left, err := removePods(t.Context(), runtime.Endpoint(), uids, removal{try: 50 * time.Millisecond, limit: 2 * time.Minute, pause: time.Millisecond})
 		answers <- answer{left, err}
 	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for _, s := range stalls {
-		if err := s.Wait(t.Context(), 2); err != nil {
+		if err := s.Wait(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 	}

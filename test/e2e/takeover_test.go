@@ -113,6 +113,7 @@ func TestTakeOver(t *testing.T) {
 	}
 
 	if !testing.Short() {
+		e.settled(kinds)
 		e.takeOver("kubelet to kubelet", kinds, func() {
 			kubelet.Kill(t)
 			kubelet.Up(t)
@@ -126,9 +127,7 @@ func TestTakeOver(t *testing.T) {
 	e.atWork("sextant", kinds)
 	e.takeOver("Sextant to kubelet", kinds, toKubelet)
 	e.atWork("kubelet", kinds)
-	if !testing.Short() {
-		e.takeOver("kubelet to Sextant again", kinds, toSextant)
-	}
+	e.takeOver("kubelet to Sextant again", kinds, toSextant)
 	e.removeStatic()
 }
 
@@ -192,6 +191,8 @@ func (e *env) allKinds() map[string]kind {
 	add("burstable", false, running, func(pod *corev1.Pod) {
 		pod.Spec.Containers[0].Resources = share{"50m", "200m", "32Mi", "64Mi"}.requirements()
 	})
+	add("resized", false, running, sensitive)
+	add("waits", false, running, sensitive)
 	add("parts", false, running, func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data", SubPath: "below"}}
@@ -201,6 +202,7 @@ func (e *env) allKinds() map[string]kind {
 		e.await(name, 2*usual, "to be as it stays", wait)
 	}
 	e.debug("debugged")
+	e.deferred("waits")
 	return kinds
 }
 
@@ -439,6 +441,12 @@ func unavoidable(what string, pod *corev1.Pod, path, was, is string) bool {
 	case path == "status.resources.limits.memory":
 		// On cgroup v1 it takes the kernel's "no limit" for one, and Sextant does not.
 		return was == "" && is == noMemoryLimit || was == noMemoryLimit && is == ""
+	case path == "status.resources.requests.memory" && strings.Contains(what, "to Sextant"):
+		// It keeps what a pod asked for before it was resized.
+		return is == pod.Status.AllocatedResources.Memory().String()
+	case strings.HasPrefix(path, "status.conditions[PodResizePending].") && strings.HasSuffix(what, "to kubelet"):
+		// It does not read the condition back: it is away for a moment, and its times begin again.
+		return true
 	case over && strings.HasPrefix(path, "status.podIP"):
 		// It forgets them. Sextant knows those of pods it has had before.
 		return true
@@ -489,6 +497,7 @@ func (e *env) atWork(agent string, kinds map[string]kind) {
 			return nil
 		})
 	}
+	e.resized(agent, kinds)
 	// One ends a pod with a sidecar, the other one with a mount below a volume.
 	name := map[string]string{"sextant": "steps", "kubelet": "parts"}[agent]
 	uid := string(e.n.seen.pod(e.ns, name).UID)
@@ -499,6 +508,69 @@ func (e *env) atWork(agent string, kinds map[string]kind) {
 		e.Errorf("%s left mounts of a pod it did not start: %v", agent, left)
 	}
 	delete(kinds, name)
+}
+
+// settled waits until no container is young: a kubelet that begins forgets of those that have
+// run for less than 10 s that they were ready.
+func (e *env) settled(kinds map[string]kind) {
+	e.Helper()
+	for name, k := range kinds {
+		if k.loops {
+			continue
+		}
+		e.await(name, usual, "to have run for 12 s", func(pod *corev1.Pod) error {
+			for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+				if r := c.State.Running; r != nil && time.Since(r.StartedAt.Time) < 12*time.Second {
+					return fmt.Errorf("%s runs since %s", c.Name, r.StartedAt.Time)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// sensitive gives a pod a container that is restarted when its memory changes.
+func sensitive(pod *corev1.Pod) {
+	pod.Spec.Containers[0].Resources = share{"50m", "100m", "32Mi", "64Mi"}.requirements()
+	pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+}
+
+// resized has the agent make pods and change the resources of one that the other agent made,
+// of one of its own, and ask for more than the node has for another. The next agent must know
+// what is whose: it restarts none, refuses none, and gives none what it had before.
+func (e *env) resized(agent string, kinds map[string]kind) {
+	e.Helper()
+	grown := map[string]share{"sextant": {"60m", "120m", "40Mi", "80Mi"}, "kubelet": {"70m", "140m", "48Mi", "96Mi"}}[agent]
+	made, waiting := "made-by-"+agent, "waits-by-"+agent
+	for _, name := range []string{made, waiting} {
+		pod := e.pod(name)
+		sensitive(pod)
+		e.create(pod)
+	}
+	for _, name := range []string{made, waiting} {
+		e.awaitRunning(name, usual)
+		kinds[name] = kind{name: name}
+	}
+	for _, name := range []string{"resized", made} {
+		e.resize(name, grown)
+		if got := e.awaitResized(name, grown).Status.ContainerStatuses[0].RestartCount; name == made && got != 1 {
+			e.Errorf("%s was restarted %d times for its memory, want once", name, got)
+		}
+	}
+	e.deferred(waiting)
+}
+
+// deferred asks for more than the node has for a pod, and waits until the agent says so.
+func (e *env) deferred(name string) {
+	e.Helper()
+	whole := e.n.seen.node(e.n.Name).Status.Allocatable.Cpu().String()
+	e.resize(name, share{whole, whole, "32Mi", "64Mi"})
+	e.await(name, usual, "to be deferred", func(pod *corev1.Pod) error {
+		if c := pendingResize(pod); c == nil || c.Reason != corev1.PodReasonDeferred {
+			return errors.New(brief(pod))
+		}
+		return nil
+	})
 }
 
 // newContents changes a ConfigMap and waits until the pod that has it as a volume

@@ -68,6 +68,14 @@ func (r *renderer) resizeConditions(out *v1.PodStatus) {
 	if r.Facts.Lifecycle.ContainersStopped() {
 		return
 	}
+	if r.Facts.ResizesUnknown {
+		for _, t := range []v1.PodConditionType{v1.PodResizePending, v1.PodResizeInProgress} {
+			if old := findCondition(r.old.Conditions, t); old != nil {
+				out.Conditions = append(out.Conditions, *old)
+			}
+		}
+		return
+	}
 	for _, z := range r.Facts.Resizes {
 		r.add(out, resizeCondition(z))
 	}

@@ -104,6 +104,9 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 	}
 	if old != nil {
 		s.RestartCount = max(s.RestartCount, old.RestartCount)
+		if r.Facts.ResizesUnknown && old.ContainerID == s.ContainerID {
+			s.AllocatedResources = old.AllocatedResources.DeepCopy()
+		}
 		// What is gone from the runtime is remembered by the previous status.
 		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {
 			s.LastTerminationState.Terminated = old.State.Terminated.DeepCopy()

@@ -31,6 +31,7 @@ type situation struct {
 	Lifecycle               Lifecycle                 `json:"lifecycle"`
 	Verdict                 *Verdict                  `json:"verdict"`
 	Resizes                 []Resize                  `json:"resizes"`
+	ResizesUnknown          bool                      `json:"resizesUnknown"`
 	AllContainersRestarting bool                      `json:"allContainersRestarting"`
 	Facts                   map[string]containerInput `json:"facts"`
 	Sandboxes               []sandboxInput            `json:"sandboxes"`
@@ -91,7 +92,7 @@ func (s situation) input(t *testing.T, p *v1.Pod, old *v1.PodStatus) Input {
 		Pod: p, Old: old, Now: at(s.Now), Probes: s.Probes, OOMKilled: s.OOMKilled,
 		Node: Node{HostIPs: s.HostIPs, StopSignals: s.StopSignals},
 		Facts: Facts{
-			Lifecycle: s.Lifecycle, Verdict: s.Verdict, Resizes: s.Resizes,
+			Lifecycle: s.Lifecycle, Verdict: s.Verdict, Resizes: s.Resizes, ResizesUnknown: s.ResizesUnknown,
 			AllContainersRestarting: s.AllContainersRestarting, Containers: map[string]ContainerFacts{},
 		},
 		Observed: Observed{Complete: !s.Incomplete, At: at(s.Now)},

@@ -83,6 +83,8 @@ type Facts struct {
 	// Resizes are the states of in-place resizes, at most one that is pending and one
 	// in progress.
 	Resizes []Resize
+	// ResizesUnknown: nothing is known of resizes, and what was reported of them holds.
+	ResizesUnknown bool
 	// AllContainersRestarting is true while a RestartAllContainers action runs.
 	AllContainersRestarting bool
 }

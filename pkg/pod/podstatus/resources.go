@@ -102,6 +102,10 @@ func memoryLimit(l *runtimeapi.LinuxContainerResources) *resource.Quantity {
 // containers say what they want (InPlacePodLevelResourcesVerticalScaling). While a
 // resize is under way, or fails, that is what it had before.
 func (r *renderer) podResources(out *v1.PodStatus) {
+	if r.Facts.ResizesUnknown && r.old.Resources != nil {
+		out.AllocatedResources, out.Resources = r.old.AllocatedResources.DeepCopy(), r.old.Resources.DeepCopy()
+		return
+	}
 	out.AllocatedResources = pod.Requests(r.Pod)
 	under := slices.ContainsFunc(r.Facts.Resizes, func(z Resize) bool { return z.State == ResizeInProgress || z.State == ResizeFailed })
 	if under && r.old.Resources != nil {

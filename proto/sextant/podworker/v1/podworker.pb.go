@@ -201,7 +201,10 @@ type PodState struct {
 	// What podworker counts about each container, by name.
 	Containers []*ContainerFacts `protobuf:"bytes,18,rep,name=containers,proto3" json:"containers,omitempty"`
 	// Unset when nothing about the pod's resources is to change.
-	Resize        *Resize `protobuf:"bytes,19,opt,name=resize,proto3" json:"resize,omitempty"`
+	Resize *Resize `protobuf:"bytes,19,opt,name=resize,proto3" json:"resize,omitempty"`
+	// What becomes of the pod's resources is not known yet: what its status says of them
+	// holds.
+	ResizeUnknown bool `protobuf:"varint,20,opt,name=resize_unknown,json=resizeUnknown,proto3" json:"resize_unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -367,6 +370,13 @@ func (x *PodState) GetResize() *Resize {
 		return x.Resize
 	}
 	return nil
+}
+
+func (x *PodState) GetResizeUnknown() bool {
+	if x != nil {
+		return x.ResizeUnknown
+	}
+	return false
 }
 
 // Resize is a change of a running pod's resources (KEP-1287). The specification
@@ -1541,7 +1551,7 @@ var File_sextant_podworker_v1_podworker_proto protoreflect.FileDescriptor
 
 const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
-	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x06\n" +
+	"$sextant/podworker/v1/podworker.proto\x12\x14sextant.podworker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x90\a\n" +
 	"\bPodState\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1566,7 +1576,8 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x12 \x03(\v2$.sextant.podworker.v1.ContainerFactsR\n" +
 	"containers\x124\n" +
-	"\x06resize\x18\x13 \x01(\v2\x1c.sextant.podworker.v1.ResizeR\x06resize\"\xde\x01\n" +
+	"\x06resize\x18\x13 \x01(\v2\x1c.sextant.podworker.v1.ResizeR\x06resize\x12%\n" +
+	"\x0eresize_unknown\x18\x14 \x01(\bR\rresizeUnknown\"\xde\x01\n" +
 	"\x06Resize\x12%\n" +
 	"\x0epending_reason\x18\x01 \x01(\tR\rpendingReason\x12'\n" +
 	"\x0fpending_message\x18\x02 \x01(\tR\x0ependingMessage\x12-\n" +

@@ -176,7 +176,9 @@ type Resources struct {
 	// Allocation counts how often what the pod may have changed, for the generation
 	// Generation; Settled is the newest that resource knows the containers to have.
 	Allocation, Settled uint64
-	Generation          int64
+	// Assumed: Settled is by resource's answer, and not known here of itself.
+	Assumed    bool
+	Generation int64
 	// OwnCPUs are the CPUs of containers that have their own, by name; SharedCPUs those of
 	// all others, empty when containers are not pinned.
 	OwnCPUs    map[string]string

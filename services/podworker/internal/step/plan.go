@@ -31,6 +31,9 @@ type Plan struct {
 	Forget bool
 	// Again: the pod starts a new life.
 	Again bool
+	// Sized: resource has said what the pod is allocated, and the sizes of its containers in
+	// Facts go by it.
+	Sized bool
 	// Waits of containers, in the order of the spec.
 	Waits []ContainerWait
 	// Wait of the pod as a whole; nil when it is where it should be.

@@ -403,6 +403,40 @@ func TestSteady(t *testing.T) {
 	}
 }
 
+// TestSizesOfAnotherAgent: what a kubelet gave to a container since the facts were written is
+// what it has by resource's word, and nothing is done for it. A word that resource has given
+// podworker alone is not that: it may be of an allocation before the last.
+func TestSizesOfAnotherAgent(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "default", UID: "uid-1"}}
+	p.Spec.Containers = []v1.Container{{
+		Name: "web", Image: "img", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"memory": resource.MustParse("64Mi")}},
+		ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}},
+	}}
+	w := newWorld(p)
+	for range 20 {
+		w.stepOnce()
+		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
+			if err := w.end(key, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.refresh()
+	}
+	for _, assumed := range []bool{true, false} {
+		c := w.in.Facts.Containers["web"]
+		c.Size = &pod.Size{MemoryRequest: 32 << 20}
+		w.in.Facts.Containers["web"], w.in.Resources.Assumed = c, assumed
+		plan := w.stepOnce()
+		want := int64(64 << 20)
+		if assumed {
+			want = 32 << 20
+		}
+		if got := plan.Facts.Containers["web"].Size.MemoryRequest; got != want || len(plan.Start) > 0 || !plan.Sized {
+			t.Errorf("assumed %t: it has %d:\n%s", assumed, got, transcript(plan, epoch, w.now))
+		}
+	}
+}
+
 // settles resizes a pod that is up, and wants it at rest again with what it asked
 // for.
 func settles(w *world, p *v1.Pod) error {

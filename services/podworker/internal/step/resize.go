@@ -22,6 +22,7 @@ func (p *resizes) resize(active *Sandbox) {
 	if !r.Held || r.Asked == "" || p.in.Desired == nil {
 		return
 	}
+	p.plan.Sized = true
 	if p.in.Desired.Asks != r.Asked {
 		p.ask(Resize, "resource", "resize")
 	}
@@ -112,15 +113,18 @@ func (p *resizes) changes() (changes []Change, busy bool) {
 	return changes, busy
 }
 
-// noteSizes notes what running containers have of whom it is not known: nothing
-// is outstanding, so it is what is allocated.
+// noteSizes notes what running containers have: nothing is outstanding, so it is what is
+// allocated. A kubelet may have given them that, or started them, after this agent's last
+// resize.
 func (p *resizes) noteSizes() {
 	for kind, c := range pod.Containers(p.pod) {
 		facts := p.f.Containers[c.Name]
-		if o := p.newest(c.Name, ""); kind == pod.Ephemeral || facts.Size != nil || o == nil || !p.live(o) {
+		if o := p.newest(c.Name, ""); kind == pod.Ephemeral || o == nil || !p.live(o) {
 			continue
 		}
-		facts.Size = new(pod.SizeOf(p.pod, c))
+		if size := pod.SizeOf(p.pod, c); facts.Size == nil || !p.in.Resources.Assumed && *facts.Size != size {
+			facts.Size = &size
+		}
 		p.f.Containers[c.Name] = facts
 	}
 }
