@@ -25,6 +25,7 @@ type releaser struct {
 	resizer *resizer
 	evictor *evictor
 	devices *podDevices
+	sizes   *sizeFiles
 	wake    signal.Signal
 }
 
@@ -36,6 +37,9 @@ func (r *releaser) begin(ctx context.Context, uid string) error {
 	defer r.ledger.turn(uid)()
 	r.devices.over(uid)
 	r.ledger.awaited.over(uid)
+	if r.sizes.over(uid) {
+		r.wake.Send() // a resize may have waited for it
+	}
 	r.ledger.set(func() { r.ledger.debts.settle(uid) })
 	h := r.ledger.get(uid)
 	if h == nil {

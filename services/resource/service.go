@@ -169,7 +169,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	releaser := &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, wake: wake}
+	releaser := &releaser{ledger: ledger, node: node, tree: tree, claims: claims, resizer: resizer, evictor: evictor, devices: podDevices, sizes: sizes, wake: wake}
 	boots := &boots{
 		boot: node.facts.BootID, started: now(), ledger: ledger, tree: tree, node: node, evictor: evictor, events: events, metrics: metrics,
 	}

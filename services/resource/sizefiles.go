@@ -50,16 +50,15 @@ func openSizeFiles(root string, node *node, ledger *ledger) (*sizeFiles, error) 
 	if err != nil {
 		return nil, err
 	}
-	others := false
-	read := func(name string) (pods state.Pods) {
-		node.foundIn(name, func(data []byte) (err error) {
-			pods, others, err = state.Decode(data)
-			return err
-		})
-		return pods
-	}
-	f.actuated = read(state.Actuated)
-	f.former = read(state.Allocated) // the last to say whose it is: it has what an agent decided
+	others := false // have written what was allocated
+	node.foundIn(state.Actuated, func(data []byte) (err error) {
+		f.actuated, _, err = state.Decode(data)
+		return err
+	})
+	node.foundIn(state.Allocated, func(data []byte) (err error) {
+		f.former, others, err = state.Decode(data)
+		return err
+	})
 	if others && written[state.Allocated] {
 		if err := f.follow(); err != nil {
 			return nil, err
@@ -122,6 +121,18 @@ func (f *sizeFiles) known(p *v1.Pod) (sized *v1.Pod, given bool) {
 	}
 	sized = pod.WithSizes(p, has.Sizes(p))
 	return sized, f.actuated[p.UID].Gives(sized)
+}
+
+// over notes that a pod has ended, and reports whether the files had it.
+func (f *sizeFiles) over(uid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.former[types.UID(uid)]
+	if ok {
+		delete(f.former, types.UID(uid))
+		f.changed.Send()
+	}
+	return ok
 }
 
 // awaits reports whether a pod of the files may yet be admitted here: until it is, it is not

@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/store"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
@@ -239,6 +240,37 @@ func TestAResizeWaitsForThePodsOfAKubelet(t *testing.T) {
 	if !strings.Contains(item.GetPending().GetMessage(), "used: 1000") {
 		t.Errorf("judged without the other: %v", item.GetPending())
 	}
+}
+
+// TestAResizeDoesNotWaitForAPodThatIsOver: also where no cgroup tells that it is.
+func TestAResizeDoesNotWaitForAPodThatIsOver(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	all := []*v1.Pod{sized("runs", "500m", "64Mi", 1), sized("completed", "1", "64Mi", 1)}
+	r.kubeletsSizes(all, all)
+	r.start(nil)
+	r.configure(func(c *kubeletconfig.Config) {
+		c.Kubelet.CgroupsPerQOS, c.Kubelet.EnforceNodeAllocatable = new(false), []string{"none"}
+	})
+	r.answers()
+	r.Eventually("the node's item", func() bool { _, ok := r.node.Get("node"); return ok })
+	for _, p := range all {
+		standin.Set(r.House, r.desired, string(p.UID), &configv1.DesiredPod{})
+	}
+	r.desired.SetComplete(r.Context(), true)
+	r.admit(all[0], true)
+	asks, err := sized("runs", "1", "64Mi", 2).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	standin.Commanded(r.House, r.pods, func() (standin.Answer, error) {
+		return r.client.Resize(t.Context(), &resourcev1.ResizeRequest{Pod: asks})
+	})
+	if item, _ := r.pods.Get("runs"); has(t, item) != "500m" {
+		t.Fatalf("judged by what is not all: %v", item)
+	}
+	r.release("completed")
+	r.item("runs", func(a *resourcev1.PodAllocation) bool { return a.GetAllocation() == 1 })
 }
 
 // TestADamagedFileOfSizes is set aside: a kubelet would not start with it.
