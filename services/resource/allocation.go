@@ -83,8 +83,8 @@ type evicting struct {
 	At          time.Time         `json:"at"`
 }
 
-// held is an allocation in memory. But for stored, busy, order and left, which belong to the
-// pod's turn, it is guarded by ledger.mu and written in the pod's turn.
+// held is an allocation in memory. But for busy, order and left, which belong to the pod's
+// turn, it is guarded by ledger.mu and written in the pod's turn.
 type held struct {
 	allocation
 	pod    *v1.Pod

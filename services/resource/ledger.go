@@ -151,8 +151,7 @@ func (l *ledger) put(h *held, next allocation) error {
 	if !h.stored || next.Allocation != h.Allocation || next.Settled != h.Settled || next.Releasing != h.Releasing {
 		l.resized.Send()
 	}
-	h.stored = true
-	l.set(func() { h.allocation = next })
+	l.set(func() { h.allocation, h.stored = next, true })
 	return nil
 }
 

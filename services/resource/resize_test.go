@@ -4,6 +4,7 @@ package resource_test
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	nodev1 "github.com/sextant-node/sextant/proto/sextant/node/v1"
 	resourcev1 "github.com/sextant-node/sextant/proto/sextant/resource/v1"
 	"github.com/sextant-node/sextant/services/resource/internal/cgroup"
+	"github.com/sextant-node/sextant/services/resource/internal/resize/state"
 	"github.com/sextant-node/sextant/test/cgrouptest"
 	"github.com/sextant-node/sextant/test/measure"
 	"github.com/sextant-node/sextant/test/standin"
@@ -330,8 +332,10 @@ func TestARunningPodKeepsTheMemoryOfItsCgroup(t *testing.T) {
 				t.Fatalf("memory %s", before)
 			}
 			r.stop()
-			if err := os.RemoveAll(r.Paths.StateOf("resource")); err != nil {
-				t.Fatal(err)
+			for _, known := range []string{r.Paths.StateOf("resource"), filepath.Join(r.machine, state.Allocated), filepath.Join(r.machine, state.Actuated)} {
+				if err := os.RemoveAll(known); err != nil {
+					t.Fatal(err)
+				}
 			}
 			r.start(nil)
 			r.Eventually("nothing is known", func() bool { _, ok := r.pods.Get("u"); return !ok && r.pods.Complete() })

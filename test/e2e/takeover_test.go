@@ -73,14 +73,13 @@ func (e *env) checked(kubelet *harness.Reference, pods map[string]kind) {
 }
 
 // TestTakeOver stops the reference kubelet and starts Sextant on its folders and
-// runtime, and then the other way round. The pods, of all kinds, must not notice:
+// runtime, then the other way round, and Sextant again. The pods, of all kinds, must not notice:
 // the same containers, the same restart counts, and at the API server no version
 // of a pod that said something else about it than the one before.
 // docs/takeover.md is what it means for operators.
 //
 // The long form has the kubelet begin again without Sextant first, to see what an
-// agent's change costs anyway, goes to Sextant once more, and waits for what takes
-// its time.
+// agent's change costs anyway, and waits for what takes its time.
 func TestTakeOver(t *testing.T) {
 	cp := harness.StartControlPlane(t)
 	seen := observe(t, cp)
