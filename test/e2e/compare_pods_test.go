@@ -168,6 +168,9 @@ func lifecyclePods() []comparedPod {
 		{name: "failed", settled: phase(corev1.PodFailed), build: all(policy(corev1.RestartPolicyNever), args("cat", "/none"), func(pod *corev1.Pod) {
 			main(pod).TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 		})},
+		{name: "said", settled: phase(corev1.PodSucceeded), build: all(policy(corev1.RestartPolicyNever), args("write", "/said", "the", "last", "word"), func(pod *corev1.Pod) {
+			main(pod).TerminationMessagePath = "/said"
+		})},
 		{name: "succeeded", settled: phase(corev1.PodSucceeded), build: all(policy(corev1.RestartPolicyNever), args("echo", "done"))},
 		{name: "onfailure", settled: phase(corev1.PodSucceeded), build: all(policy(corev1.RestartPolicyOnFailure), args("echo", "done"))},
 		{name: "halfdone", settled: func(pod *corev1.Pod) error {

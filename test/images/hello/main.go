@@ -21,7 +21,7 @@
 //	GET  /redirect?to=U sends the client to that address
 //
 // The subcommands need no shell in the image: cat FILE, touch FILE, test FILE,
-// exit CODE, sleep DURATION, echo WORDS, get URL, bytes N, deep DIR N (folders in
+// exit CODE, sleep DURATION, echo WORDS, write FILE WORDS, get URL, bytes N, deep DIR N (folders in
 // one another), many DIR N (files in a folder).
 package main
 
@@ -93,6 +93,8 @@ func runTool(name string, args []string, out io.Writer) (int, error) {
 	case "echo":
 		_, err := fmt.Fprintln(out, strings.Join(args, " "))
 		return fail(err)
+	case "write":
+		return fail(os.WriteFile(args[0], []byte(strings.Join(args[1:], " ")), 0o644))
 	case "exit":
 		code, err := strconv.Atoi(args[0])
 		if err != nil {

@@ -213,7 +213,8 @@ type PodRecord struct {
 	// Serialized runtime.v1.PodSandboxStatus, newest first.
 	Sandboxes [][]byte `protobuf:"bytes,4,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// Serialized runtime.v1.ContainerStatus, newest first. Labels and annotations
-	// are present, and of the mounts those alone that are read-only all the way down.
+	// are present, and of the mounts those alone that readers use: those that are read-only all
+	// the way down, of images, and of the file of the termination message.
 	Containers [][]byte `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
 	// The sandbox each container belongs to, by container ID.
 	SandboxOf map[string]string `protobuf:"bytes,6,rep,name=sandbox_of,json=sandboxOf,proto3" json:"sandbox_of,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

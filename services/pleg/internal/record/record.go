@@ -7,6 +7,7 @@ package record
 import (
 	"fmt"
 	"hash/fnv"
+	"path"
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -105,7 +106,7 @@ func (l *Listing) Fingerprint() uint64 {
 }
 
 // Build makes the record of one pod; nil when the runtime has nothing of it.
-// Statuses come in any order. Their mounts are removed, but those that recursive keeps.
+// Statuses come in any order. Their mounts are removed, but those that readers use.
 // What was listed but has vanished since has no status and is left out.
 func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatus, containers []*runtimeapi.ContainerStatus) (*plegv1.PodRecord, error) {
 	if len(sandboxes)+len(containers) == 0 {
@@ -124,7 +125,7 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 	}
 	present := map[string]bool{}
 	for _, c := range containers {
-		c.Mounts = recursive(c.GetMounts())
+		c.Mounts = used(c)
 		data, err := wire.Marshal(c)
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", c.GetId(), err)
@@ -141,11 +142,13 @@ func Build(uid string, listing *Listing, sandboxes []*runtimeapi.PodSandboxStatu
 	return r, nil
 }
 
-// recursive are the mounts that are read-only all the way down, which a pod's status tells
-// (KEP-3857). No reader of records uses the others.
-func recursive(mounts []*runtimeapi.Mount) (kept []*runtimeapi.Mount) {
-	for _, m := range mounts {
-		if m.GetRecursiveReadOnly() {
+// used are the mounts that readers of records use: those that are read-only all the way down,
+// which a pod's status tells (KEP-3857), the file of the termination message, which podworker
+// reads, and images, which it does not remove.
+func used(c *runtimeapi.ContainerStatus) (kept []*runtimeapi.Mount) {
+	said := path.Join("/", c.GetAnnotations()[pod.TerminationMessagePathAnnotation])
+	for _, m := range c.GetMounts() {
+		if m.GetRecursiveReadOnly() || m.GetImage().GetImage() != "" || m.GetContainerPath() == said {
 			kept = append(kept, m)
 		}
 	}

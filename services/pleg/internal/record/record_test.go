@@ -98,11 +98,15 @@ func TestNewestFirstWithAClockThatWasSetBack(t *testing.T) {
 	}
 }
 
-// TestMountsOfARecord: those alone that a pod's status tells of.
+// TestMountsOfARecord: those alone that readers use.
 func TestMountsOfARecord(t *testing.T) {
-	r, err := record.Build("a", &record.Listing{}, nil, []*runtimeapi.ContainerStatus{{Id: "c", Mounts: []*runtimeapi.Mount{
-		{ContainerPath: "/a", Readonly: true}, {ContainerPath: "/b", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/c"},
-	}}})
+	r, err := record.Build("a", &record.Listing{}, nil, []*runtimeapi.ContainerStatus{{
+		Id: "c", Annotations: map[string]string{pod.TerminationMessagePathAnnotation: "said/last"},
+		Mounts: []*runtimeapi.Mount{
+			{ContainerPath: "/a", Readonly: true}, {ContainerPath: "/b", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/c"},
+			{ContainerPath: "/said/last"}, {ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: "i"}},
+		},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +114,12 @@ func TestMountsOfARecord(t *testing.T) {
 	if err := proto.Unmarshal(r.GetContainers()[0], c); err != nil {
 		t.Fatal(err)
 	}
-	if m := c.GetMounts(); len(m) != 1 || m[0].GetContainerPath() != "/b" {
-		t.Errorf("mounts %v", m)
+	var paths []string
+	for _, m := range c.GetMounts() {
+		paths = append(paths, m.GetContainerPath())
+	}
+	if want := []string{"/b", "/said/last", "/image"}; !slices.Equal(paths, want) {
+		t.Errorf("mounts %q, want %q", paths, want)
 	}
 }
 
