@@ -11,12 +11,13 @@ import (
 	"github.com/sextant-node/sextant/services/podworker/internal/step"
 )
 
-// lives tell what is of a life of podworker before this one.
+// lives is what a worker knows of its pod from an earlier life of podworker, and whether that
+// still holds.
 type lives struct {
-	// journaled: the pod is.
+	// journaled: the journal had the pod when this process started.
 	journaled bool
-	// sized: what is known of the sizes of its containers is not, or was compared with what
-	// resource has: a kubelet may have given others since.
+	// sized: this process has compared the sizes of the containers with what resource has
+	// allocated. Before that a kubelet may have given them others.
 	sized bool
 }
 

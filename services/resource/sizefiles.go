@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/file"
 	"github.com/sextant-node/sextant/pkg/pod"
-	"github.com/sextant-node/sextant/pkg/signal"
 	"github.com/sextant-node/sextant/pkg/store"
 	"github.com/sextant-node/sextant/services/resource/internal/resize/state"
 )
@@ -26,13 +26,9 @@ import (
 // they count: the ledger follows them. Of pods that the ledger does not have they count in
 // any case.
 type sizeFiles struct {
-	root    string
-	node    *node
-	ledger  *ledger
-	changed signal.Signal // of the ledger: sizes, or who has some
-	// ours notes, by the name of the file, that this agent has written it before: a version
-	// that did not may have allocated more since a kubelet wrote it.
-	ours *store.Table[bool]
+	root   string
+	node   *node
+	ledger *ledger
 
 	mu sync.Mutex // taken before the ledger's
 	// former are the pods of the files that have not been admitted here, until it is known that
@@ -45,8 +41,11 @@ type sizeFiles struct {
 
 // openSizeFiles reads the files, has the ledger follow a kubelet's, and writes them.
 func openSizeFiles(root string, node *node, ledger *ledger) (*sizeFiles, error) {
-	f := &sizeFiles{root: root, node: node, ledger: ledger, changed: ledger.resized, ours: store.NewTable(ledger.file, "sizeFiles", store.JSON[bool]())}
-	written, err := f.ours.All()
+	f := &sizeFiles{root: root, node: node, ledger: ledger}
+	// Which files this agent has written before: a version that did not may have allocated more
+	// since a kubelet wrote them.
+	ours := store.NewTable(ledger.file, "sizeFiles", store.JSON[bool]())
+	written, err := ours.All()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +64,10 @@ func openSizeFiles(root string, node *node, ledger *ledger) (*sizeFiles, error) 
 		}
 	}
 	f.write()
-	return f, f.ours.Put(state.Allocated, true)
+	if written[state.Allocated] {
+		return f, nil
+	}
+	return f, ours.Put(state.Allocated, true)
 }
 
 // follow gives the pods of the ledger what a kubelet has allocated them, and judges anew what
@@ -130,7 +132,7 @@ func (f *sizeFiles) over(uid string) bool {
 	_, ok := f.former[types.UID(uid)]
 	if ok {
 		delete(f.former, types.UID(uid))
-		f.changed.Send()
+		f.ledger.resized.Send()
 	}
 	return ok
 }
@@ -154,10 +156,11 @@ const sizesRest = 5 * time.Second
 
 // run writes them until ctx ends, and then a last time.
 func (f *sizeFiles) run(ctx context.Context) error {
-	return whenChanged(ctx, f.changed, sizesRest, f.write)
+	return whenChanged(ctx, f.ledger.resized, sizesRest, f.write)
 }
 
-// write makes the files of the ledger.
+// write makes the files of the ledger. One that is right is left alone: after most starts both
+// are.
 func (f *sizeFiles) write() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,9 +193,10 @@ func (f *sizeFiles) write() {
 	}
 	f.actuated = actuated
 	for name, pods := range map[string]state.Pods{state.Actuated: actuated, state.Allocated: allocated} {
+		path := filepath.Join(f.root, name)
 		data, err := state.Encode(pods)
-		if err == nil {
-			err = file.Replace(filepath.Join(f.root, name), data, os.FileMode(0o600))
+		if was, _ := os.ReadFile(path); err == nil && !bytes.Equal(was, data) { // none, or not readable: it is written
+			err = file.Replace(path, data, 0o600)
 		}
 		if err != nil {
 			f.ledger.log.Error("state file not written", "file", name, "error", err.Error())

@@ -22,7 +22,7 @@ import (
 	"github.com/sextant-node/sextant/test/standin"
 )
 
-// kubelet writes the files of a kubelet that had the node: allocated and actuated pods.
+// kubeletsSizes writes the files of a kubelet that had the node: allocated and actuated pods.
 func (r *rig) kubeletsSizes(allocated, actuated []*v1.Pod) {
 	r.Helper()
 	for name, list := range map[string][]*v1.Pod{state.Allocated: allocated, state.Actuated: actuated} {

@@ -176,7 +176,7 @@ type Resources struct {
 	// Allocation counts how often what the pod may have changed, for the generation
 	// Generation; Settled is the newest that resource knows the containers to have.
 	Allocation, Settled uint64
-	// Assumed: Settled is by resource's answer, and not known here of itself.
+	// Assumed: Settled is taken from resource's answer to Settle; its feed does not show it yet.
 	Assumed    bool
 	Generation int64
 	// OwnCPUs are the CPUs of containers that have their own, by name; SharedCPUs those of

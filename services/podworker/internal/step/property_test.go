@@ -376,19 +376,27 @@ func rest(w *world, r *rand.Rand) error {
 	return fmt.Errorf("never at rest: %s", transcript(w.plan, epoch, w.now))
 }
 
+// rounds steps, and has all that was begun succeed, so many times.
+func (w *world) rounds(n int) error {
+	for range n {
+		w.stepOnce()
+		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
+			if err := w.end(key, nil); err != nil {
+				return err
+			}
+		}
+		w.refresh()
+	}
+	return nil
+}
+
 // TestSteady: a pod that is up gives an empty plan, again and again.
 func TestSteady(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "default", UID: "uid-1"}}
 	p.Spec.Containers = []v1.Container{{Name: "web", Image: "img"}}
 	w := newWorld(p)
-	for range 20 {
-		w.stepOnce()
-		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
-			if err := w.end(key, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.refresh()
+	if err := w.rounds(20); err != nil {
+		t.Fatal(err)
 	}
 	plan := w.stepOnce()
 	if len(plan.Start)+len(plan.Cancel)+len(plan.Events)+len(plan.Waits) > 0 || plan.Wait != nil || plan.Refresh || !plan.WakeAt.IsZero() {
@@ -413,14 +421,8 @@ func TestSizesOfAnotherAgent(t *testing.T) {
 		ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}},
 	}}
 	w := newWorld(p)
-	for range 20 {
-		w.stepOnce()
-		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
-			if err := w.end(key, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.refresh()
+	if err := w.rounds(20); err != nil {
+		t.Fatal(err)
 	}
 	for _, assumed := range []bool{true, false} {
 		c := w.in.Facts.Containers["web"]
@@ -445,14 +447,8 @@ func settles(w *world, p *v1.Pod) error {
 	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1")}
 	w.desire(p)
 	before := w.conts[0].ID
-	for range 20 {
-		w.stepOnce()
-		for _, key := range slices.Sorted(maps.Keys(w.in.Flights)) {
-			if err := w.end(key, nil); err != nil {
-				return err
-			}
-		}
-		w.refresh()
+	if err := w.rounds(20); err != nil {
+		return err
 	}
 	plan := w.stepOnce()
 	if len(plan.Start)+len(plan.Cancel)+len(plan.Events)+len(plan.Waits) > 0 || plan.Wait != nil || plan.Refresh || !plan.WakeAt.IsZero() {

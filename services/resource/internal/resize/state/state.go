@@ -96,7 +96,7 @@ func ActuationOf(p *v1.Pod) Pod {
 	if p.Spec.Resources == nil {
 		return out
 	}
-	for name, resources := range out.ContainerResources {
+	for container, resources := range out.ContainerResources {
 		limits := v1.ResourceList{}
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			if limit, ok := p.Spec.Resources.Limits[name]; ok {
@@ -105,7 +105,7 @@ func ActuationOf(p *v1.Pod) Pod {
 		}
 		maps.Copy(limits, resources.Limits)
 		resources.Limits = limits
-		out.ContainerResources[name] = resources
+		out.ContainerResources[container] = resources
 	}
 	return out
 }
