@@ -108,9 +108,14 @@ func TestASlowStart(t *testing.T) {
 		open, err = os.OpenFile(gate, os.O_WRONLY|unix.O_NONBLOCK, 0) // fails while none reads
 		return err == nil
 	})
+	defer open.Close()
+	read, err := os.OpenFile(gate, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()           // a line that is written before the second child reads stays
 	clock.Step(10 * time.Second) // longer than a step is waited for
 	go step()
-	defer open.Close()
 	eventually(t, "the second begins, or is refused", func() bool { return begun.Load() == 2 || len(results) > 0 })
 	for range 2 {
 		if _, err := open.WriteString("go\n"); err != nil {
