@@ -18,7 +18,7 @@ import (
 // judge returns the answer to a pod that is not admitted now, or a question to a plugin, or
 // neither; callers hold ledger.mu. As with a kubelet, what the resource managers say of a pod
 // comes before what the node lacks: of two reasons to refuse it, theirs is given, and no pod
-// is preempted for one that they would not have.
+// is preempted for one that they would not have, or not yet.
 func (a *admission) judge(r allocate.Request, now *settings, object *v1.Node) decision {
 	node, missing := a.node.judged(r.Pod, now, object)
 	if missing != nil {
@@ -31,7 +31,10 @@ func (a *admission) judge(r allocate.Request, now *settings, object *v1.Node) de
 	switch {
 	case d.answer == nil:
 		return decision{question: a.devices.question(r, now)}
-	case d.outdated, d.answer.GetDecision() == resourcev1.Decision_DECISION_NOT_YET && len(d.victims) == 0:
+	case d.outdated:
+		return d
+	case d.answer.GetDecision() == resourcev1.Decision_DECISION_NOT_YET && len(d.victims) == 0:
+		a.ledger.debts.owe(r.Pod)
 		return d
 	}
 	if len(d.victims) > 0 { // the pod has what they leave, and those that are on their way out
@@ -45,6 +48,10 @@ func (a *admission) judge(r allocate.Request, now *settings, object *v1.Node) de
 		return decision{answer: rejected(chosen.Reason, chosen.Message)}
 	case d.answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED && chosen.Decision == resourcev1.Decision_DECISION_ADMITTED:
 		count()
+	case len(d.victims) > 0 && chosen.Decision == resourcev1.Decision_DECISION_NOT_YET: // of no use before a plugin is there
+		return decision{answer: notYet(chosen.Reason, chosen.Message)}
+	case len(d.victims) > 0:
+		a.ledger.debts.owe(r.Pod)
 	}
 	return d
 }
@@ -114,7 +121,6 @@ func (a *admission) makeRoom(p *v1.Pod, owed []*v1.Pod, node admit.Node) decisio
 	staying, leaving := a.ledger.staying(string(p.UID))
 	r := admit.Late(p, slices.Concat(staying, owed), node)
 	if r == nil {
-		a.ledger.debts.owe(p)
 		return decision{answer: notYet("", "waiting for pods to end: "+strings.Join(leaving, ", "))}
 	}
 	victims, err := preempt.Victims(p, staying, r.Short)
@@ -122,7 +128,6 @@ func (a *admission) makeRoom(p *v1.Pod, owed []*v1.Pod, node admit.Node) decisio
 		return decision{answer: rejected("UnexpectedAdmissionError",
 			"Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: "+err.Error())}
 	}
-	a.ledger.debts.owe(p)
 	for _, v := range victims {
 		leaving = append(leaving, v.Namespace+"/"+v.Name)
 	}

@@ -4,6 +4,7 @@ package resource_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/kubeletconfig"
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/test/deviceplugin"
 	"github.com/sextant-node/sextant/test/measure"
 )
 
@@ -126,4 +128,33 @@ func TestNoPreemptionForAPodThatTheManagersRefuse(t *testing.T) {
 		`kubelet_preemptions{preemption_signal="cpu"}`: math.NaN(),
 		"kubelet_cpu_manager_pinning_errors_total":     1,
 	})
+}
+
+// TestNoPreemptionForAPodThatWaitsForADevice: while its plugin is away a critical pod takes
+// room from nobody, and none is kept for it; when the plugin is back it does.
+func TestNoPreemptionForAPodThatWaitsForADevice(t *testing.T) {
+	r, dir := plugins(t)
+	p := deviceplugin.Start(t, dir, gpu, deviceplugin.Devices("a"))
+	r.counts("1", "1")
+	p.Stop()
+	r.counts("1", "0")
+	r.decided(burstable("there", "2"), "admitted")
+	system := asking(critical("system", "3"), gpu, 1)
+	for range 2 {
+		r.decided(system, "not yet: waiting for the device plugin of "+gpu)
+	}
+	r.decided(burstable("later", "500m"), "admitted")
+	if all := r.preempted(); len(all) > 0 {
+		t.Errorf("preempted: %v", all)
+	}
+	if err := p.Come(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.counts("1", "1")
+	r.decided(system, "not yet: waiting for pods to end: ns/name-there")
+	r.Eventually("a verdict", func() bool { return slices.Equal(r.preempted(), []string{"there"}) })
+	r.release("there")
+	if got := r.admitted(system); got != "a" {
+		t.Errorf("devices %q", got)
+	}
 }
