@@ -24,23 +24,25 @@ type alarm struct {
 }
 
 // set sets the thresholds of a configuration that wants that, again when those that are
-// set are as old as a pass: what usage they stand for follows what is inactive.
-func (a *alarm) set(at time.Time, now *settings, in eviction.Input) {
+// set are as old as a pass, or may have been crossed (hurried), for what is crossed says
+// nothing again: what usage they stand for follows what is inactive, so that usage may cross
+// one with nothing short.
+func (a *alarm) set(at time.Time, hurried bool, now *settings, in eviction.Input) {
 	if !now.conf.Kubelet.KernelMemcgNotification {
 		a.stop()
 		return
 	}
-	if a.notifier != nil && at.Sub(a.at) < period && !at.Before(a.at) {
+	if a.notifier != nil && !hurried && at.Sub(a.at) < period && !at.Before(a.at) {
 		return
 	}
 	var all []notify.Threshold
-	for signal, usages := range eviction.Usages(in.Config.Thresholds, in.Observed) {
+	for signal, crossings := range eviction.Crossings(in.Config.Thresholds, in.Observed) {
 		cgroup := "/"
 		if signal == eviction.AllocatableMemory {
 			cgroup = pod.KubepodsCgroup(now.root).Path(now.driver)
 		}
-		for _, usage := range usages {
-			all = append(all, notify.Threshold{Cgroup: cgroup, Usage: usage})
+		for _, c := range crossings {
+			all = append(all, notify.Threshold{Cgroup: cgroup, Usage: c.Usage, Reached: c.Reached})
 		}
 	}
 	next, err := notify.New(a.host.Root, a.host.Version, all, a.call)

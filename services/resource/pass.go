@@ -35,7 +35,7 @@ func (e *evictor) pass(ctx context.Context, now *settings, at time.Time) {
 		Now: at, Config: now.eviction(e.layout), Leaving: e.leaving(at), Left: e.shortages.left(),
 		Observed: e.observe(ctx, now, at), Reclaimed: done, History: e.history,
 	}
-	e.alarm.set(at, now, in)
+	e.alarm.set(at, hurried, now, in)
 	in.Pods, in.Layers = e.candidates(ctx, now, in)
 	out := eviction.Step(in)
 	e.history = out.History

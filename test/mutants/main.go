@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sextant-node/sextant/test/standin"
 )
 
 func main() {
@@ -222,7 +224,9 @@ func (r runner) overlay(m mutant) (string, error) {
 // test runs go test. Analysis is left out: it would reject a mutant before a test does.
 func (r runner) test(ctx context.Context, args []string) (string, error) {
 	args = append([]string{"test", "-vet=off", "-timeout=" + r.timeout.String()}, args...)
-	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s", standin.LimitVariable, r.timeout*2/5)) // what fails says so
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 

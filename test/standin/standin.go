@@ -30,8 +30,24 @@ import (
 	feedv1 "github.com/sextant-node/sextant/proto/sextant/feed/v1"
 )
 
+// LimitVariable names the variable of the environment that is another Limit: a test of a
+// broken program may wait for what never comes.
+const LimitVariable = "SEXTANT_TEST_LIMIT"
+
 // Limit is how long a test may wait for anything, from New on.
-var Limit = 5 * time.Minute
+var Limit = limit()
+
+func limit() time.Duration {
+	text := os.Getenv(LimitVariable)
+	if text == "" {
+		return 5 * time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic(LimitVariable + ": " + err.Error())
+	}
+	return d
+}
 
 // House is one node's directories and bus.
 type House struct {

@@ -69,16 +69,24 @@ func met(all []kubeletconfig.Threshold, observed map[string]Observation, reclaim
 	})
 }
 
-// Usages is how much memory is in use, by signal, where thresholds are crossed: what a
-// kernel can notify of. It holds for as long as what is inactive does not change much.
-func Usages(all []kubeletconfig.Threshold, observed map[string]Observation) map[string][]int64 {
-	usages := map[string][]int64{}
+// Crossing is how much memory is in use where a threshold is crossed. It holds for as long as
+// what is inactive does not change much.
+type Crossing struct {
+	Usage int64
+	// Reached: as much was in use when it was observed.
+	Reached bool
+}
+
+// Crossings are those of the thresholds of memory, by signal: what a kernel can notify of.
+func Crossings(all []kubeletconfig.Threshold, observed map[string]Observation) map[string][]Crossing {
+	crossings := map[string][]Crossing{}
 	for _, t := range all {
 		if o, ok := observed[t.Signal]; ok && resources[t.Signal] == v1.ResourceMemory {
-			usages[t.Signal] = append(usages[t.Signal], o.Capacity-t.Amount.Of(o.Capacity)+o.Inactive)
+			amount := t.Amount.Of(o.Capacity)
+			crossings[t.Signal] = append(crossings[t.Signal], Crossing{Usage: o.Capacity - amount + o.Inactive, Reached: o.Available <= amount})
 		}
 	}
-	return usages
+	return crossings
 }
 
 // judge brings the history of thresholds and conditions up to now, and returns the

@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -30,6 +32,9 @@ type Threshold struct {
 	Cgroup string
 	// Usage in bytes.
 	Usage int64
+	// Reached: usage was not below it when it was chosen. Where it was, and is not by the time
+	// the kernel knows the threshold, that is a crossing as well; on version 1.
+	Reached bool
 }
 
 // Notifier calls when a threshold is crossed, until it is closed.
@@ -59,7 +64,15 @@ func counter(mount string, thresholds []Threshold, call func()) (*Notifier, erro
 			return nil, errors.Join(err, file.Close())
 		}
 	}
+	crossed, err := crossed(mount, thresholds)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
 	go func() {
+		if crossed {
+			call()
+			<-time.After(pause)
+		}
 		count := make([]byte, 8)
 		for {
 			if _, err := file.Read(count); err != nil {
@@ -79,6 +92,24 @@ func register(dir string, fd int, usage int64) error {
 	}
 	defer file.Close() //nolint:errcheck // it was only read
 	return os.WriteFile(filepath.Join(dir, "cgroup.event_control"), fmt.Appendf(nil, "%d %d %d", fd, file.Fd(), usage), 0)
+}
+
+// crossed reports whether usage has come to a threshold since that was chosen.
+func crossed(mount string, thresholds []Threshold) (bool, error) {
+	for _, t := range thresholds {
+		text, err := os.ReadFile(filepath.Join(mount, t.Cgroup, "memory.usage_in_bytes"))
+		if err != nil {
+			return false, err
+		}
+		usage, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return false, fmt.Errorf("memory.usage_in_bytes of %s: %w", t.Cgroup, err)
+		}
+		if usage >= t.Usage && !t.Reached {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // events watches memory.events of version 2.

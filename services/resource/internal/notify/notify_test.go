@@ -109,6 +109,40 @@ func TestTheKernelCounts(t *testing.T) {
 	}
 }
 
+// TestCrossedBeforeTheKernelKnows: usage that has come to a threshold since it was chosen is
+// told of, as nothing else would be; usage that was there before is not.
+func TestCrossedBeforeTheKernelKnows(t *testing.T) {
+	if cgrouptest.V2() {
+		t.Skip("thresholds of usage are of version 1")
+	}
+	name := cgrouptest.Root(t).Child("full")
+	tree := cgroup.Tree{Driver: pod.Cgroupfs}
+	if err := tree.Ensure(name, cgroup.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, name, 24<<20)
+	set := func(reached bool) <-chan struct{} {
+		calls, call := newCalls()
+		n, err := notify.New("", 1, []notify.Threshold{{Cgroup: name.Path(pod.Cgroupfs), Usage: 8 << 20, Reached: reached}}, call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return calls
+	}
+	before := set(true)
+	awaited(t, "24 MiB where 8 are much, and were not in use", set(false))
+	select {
+	case <-before:
+		t.Error("24 MiB where 8 are much, and were in use")
+	default:
+	}
+}
+
 // take has a process of a cgroup hold memory until the test ends, and returns when it has.
 func take(t *testing.T, name pod.CgroupName, bytes int) {
 	t.Helper()
