@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/test/e2e/bench/figures"
 	"github.com/sextant-node/sextant/test/e2e/compare"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/images"
@@ -32,6 +33,7 @@ const leastTogether = 45
 func (p pair) moves(t *testing.T) {
 	pods := movingPods()
 	awaitSweep(t, p.sextant)
+	began := time.Now()
 	up := p.scrapes(t, "moves-0")
 	p.each(func(s *side) {
 		p.placeAll(t, s, pods)
@@ -44,9 +46,10 @@ func (p pair) moves(t *testing.T) {
 		p.use(t, s)
 	})
 	together := map[string]bool{}
-	down := p.movedAs(t, "moves-up", up, together)
+	down := p.movedAs(t, "moves-up", up, began, together)
+	began = time.Now()
 	p.each(func(s *side) { s.removeAll(t, pods) })
-	p.movedAs(t, "moves-down", down, together)
+	p.movedAs(t, "moves-down", down, began, together)
 	if len(together) < leastTogether {
 		t.Errorf("%d families moved together, not %d", len(together), leastTogether)
 	}
@@ -105,8 +108,9 @@ func (p pair) scrape(ctx context.Context, as string) (map[*side]compare.Scrape, 
 }
 
 // movedAs waits until both nodes' metrics have moved, since a scrape, as a table
-// says, and still do after some seconds. It returns the last scrape.
-func (p pair) movedAs(t *testing.T, name string, before map[*side]compare.Scrape, together map[string]bool) map[*side]compare.Scrape {
+// says, and still do after some seconds. It returns the last scrape. began is when the
+// first was; what the nodes have asked since is told where they do not agree.
+func (p pair) movedAs(t *testing.T, name string, before map[*side]compare.Scrape, began time.Time, together map[string]bool) map[*side]compare.Scrape {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "compare", name+".txt"))
 	if err != nil {
@@ -146,11 +150,46 @@ func (p pair) movedAs(t *testing.T, name string, before map[*side]compare.Scrape
 	})
 	if t.Logf("%s\n%s", name, report); err != nil {
 		t.Error(err)
+		for _, s := range []*side{p.reference, p.sextant} {
+			t.Logf("%s asked the API server since:\n%s", s.name, p.asked(t, s, began))
+		}
 	}
 	for _, family := range report.Together {
 		together[family] = true
 	}
 	return after
+}
+
+// asked says what a node has asked the API server since a time, by the object and in the
+// order of the first request of each.
+func (p pair) asked(t *testing.T, s *side, since time.Time) string {
+	t.Helper()
+	log, err := os.Open(p.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	all, err := figures.ReadAudit(log, "system:node:"+s.Name)
+	if err != nil {
+		t.Error(err)
+	}
+	var order []string
+	at := map[string][]string{}
+	for _, r := range all {
+		if r.Stage != "ResponseComplete" || r.Received.Before(since) {
+			continue
+		}
+		what := r.Kind() + " " + r.ObjectRef.Namespace + "/" + r.ObjectRef.Name
+		if at[what] == nil {
+			order = append(order, what)
+		}
+		at[what] = append(at[what], r.Received.Format("15:04:05.000"))
+	}
+	var b strings.Builder
+	for _, what := range order {
+		fmt.Fprintf(&b, "%s at %s\n", what, strings.Join(at[what], ", "))
+	}
+	return b.String()
 }
 
 // movingPods do each thing that metrics count, and each a number of times that does

@@ -44,7 +44,11 @@ type side struct {
 }
 
 // pair is the reference kubelet's node and Sextant's.
-type pair struct{ reference, sextant *side }
+type pair struct {
+	reference, sextant *side
+	// audit is the API server's log of what nodes ask.
+	audit string
+}
 
 func (p pair) each(do func(*side)) {
 	var wait sync.WaitGroup
@@ -58,8 +62,8 @@ func (p pair) each(do func(*side)) {
 func startPair(t *testing.T) pair {
 	t.Helper()
 	cp := harness.StartControlPlane(t)
+	p := pair{audit: cp.Audit(t)}
 	seen := observe(t, cp)
-	var p pair
 	// What starts a node ends the test when it fails, so it is not done aside.
 	r := harness.StartReference(t, compareOptions(cp))
 	s := harness.StartNode(t, compareOptions(cp))
