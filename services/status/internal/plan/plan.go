@@ -57,6 +57,9 @@ const (
 	Soon
 	// Settling: what is likely to change again in a moment.
 	Settling
+	// Ending: what is told of a pod that is being deleted before all of it is over, but for a
+	// change of Ready that a probe makes. (A kubelet tells of no container's end before that.)
+	Ending
 )
 
 // Action is one write. The zero value is none.
@@ -117,16 +120,31 @@ func status(o *Object, rendered *v1.PodStatus) Action {
 		return Action{}
 	}
 	return Action{
-		Kind: Patch, Class: class(was, want), Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		Kind: Patch, Class: class(o, was, want), Namespace: o.Namespace, Name: o.Name, UID: o.UID,
 		Was: was, Status: want,
 	}
 }
 
-func class(was, want *v1.PodStatus) Class {
-	if pod.IsTerminalPhase(want.Phase) || ready(was) != ready(want) {
+func class(o *Object, was, want *v1.PodStatus) Class {
+	switch other := ready(was) != ready(want); {
+	case pod.IsTerminalPhase(want.Phase), other && !(o.Deleting && running(was) > running(want)):
 		return Urgent
+	case o.Deleting:
+		return Ending
 	}
 	return Settling
+}
+
+// running is how many containers run.
+func running(s *v1.PodStatus) (n int) {
+	for _, all := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range all {
+			if all[i].State.Running != nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func ready(s *v1.PodStatus) bool {

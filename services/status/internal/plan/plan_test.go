@@ -26,6 +26,8 @@ func gone(o *Object) *Object     { o.Gone = true; return o }
 
 func TestPodNext(t *testing.T) {
 	pending, unready, ready := st(v1.PodPending, "False"), st(v1.PodRunning, "False"), st(v1.PodRunning, "True")
+	up := st(v1.PodRunning, "True")
+	up.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 	done := st(v1.PodSucceeded, "False")
 	more := st(v1.PodSucceeded, "False")
 	more.Message = "not known there"
@@ -43,6 +45,11 @@ func TestPodNext(t *testing.T) {
 		{"ready", Pod{Object: object(unready), Status: ready}, Patch, Urgent},
 		{"not ready", Pod{Object: object(ready), Status: unready}, Patch, Urgent},
 		{"terminal", Pod{Object: object(ready), Status: done}, Patch, Urgent},
+		{"a container ends", Pod{Object: object(up), Status: unready}, Patch, Urgent},
+		{"being deleted, a container ends", Pod{Object: deleting(object(up)), Status: unready}, Patch, Ending},
+		{"being deleted, something else", Pod{Object: deleting(object(pending)), Status: unready}, Patch, Ending},
+		{"being deleted, a probe fails", Pod{Object: deleting(object(ready)), Status: unready}, Patch, Urgent},
+		{"being deleted, over", Pod{Object: deleting(object(up)), Status: done}, Patch, Urgent},
 		{"terminal is never taken back", Pod{Object: object(done), Status: unready}, None, 0},
 		{"released before the status is there", Pod{Object: deleting(object(ready)), Status: done, Released: true}, Patch, Urgent},
 		{"released and reported", Pod{Object: deleting(object(done)), Status: done, Released: true}, Delete, Urgent},

@@ -22,6 +22,9 @@ const (
 	// ordinary start is over by then: a write in the midst of it would only keep the
 	// one that tells it waiting, which of one pod go one after the other.
 	settle = 500 * time.Millisecond
+	// ending is how long a pod that is being deleted is waited for to be over, which is then
+	// told in one write.
+	ending = 3 * time.Second
 	// classLead is the head start of each class over the next: urgent writes go
 	// first, and nothing waits for ever.
 	classLead = 500 * time.Millisecond
@@ -144,13 +147,14 @@ func (d *Desk) lapse(e *entry) {
 	}
 }
 
-// weigh is the later of the entry's view and what config lists, which is noted.
+// weigh is the later of the entry's view and what config lists, which is noted. What is gone
+// has a version after that: the API server shortens the grace of a pod before it deletes it.
 func (e *entry) weigh(got *plan.Object, listed *history.Listed) *plan.Object {
 	if e.object == nil {
 		listed.News("", got.Version, 0)
 		return got
 	}
-	if listed.News("", got.Version, e.object.Version) {
+	if listed.News("", got.Version, e.object.Version) && !(e.object.Gone && e.object.UID == got.UID) {
 		return got
 	}
 	return e.object
@@ -307,8 +311,11 @@ func (d *Desk) Take(away bool) (job Job, ok bool, wait time.Duration) {
 
 func (e *entry) due() time.Time {
 	due := e.since
-	if e.action.Class == plan.Settling {
+	switch e.action.Class {
+	case plan.Settling:
 		due = due.Add(settle)
+	case plan.Ending:
+		due = due.Add(ending)
 	}
 	if e.notBefore.After(due) {
 		due = e.notBefore

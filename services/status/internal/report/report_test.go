@@ -474,8 +474,57 @@ func TestFinalDelete(t *testing.T) {
 		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: done, Released: true})
 		r.pass(0)
 		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: done, Released: true}) // a late echo
+		r.pass(0)
+		shortened := ObjectOf(p) // the API server sets the grace to 0 first
+		shortened.Version += 100
+		r.desk.SetPod("a", plan.Pod{Object: shortened, Status: done, Released: true})
 		r.pass(time.Minute)
 		r.requests("patch pods/status default/a", "patch pods/status default/a", "delete pods default/a")
+	})
+}
+
+// TestTheEndOfAPodIsOneWrite: what is told of a pod that is being deleted waits for all of
+// it to be over, for a while; a probe that fails meanwhile is told at once.
+func TestTheEndOfAPodIsOneWrite(t *testing.T) {
+	containers := func(s *v1.PodStatus, all ...v1.ContainerState) *v1.PodStatus {
+		s = s.DeepCopy()
+		for i, state := range all {
+			s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: fmt.Sprint(i), State: state})
+		}
+		return s
+	}
+	up, ended := v1.ContainerState{Running: &v1.ContainerStateRunning{}}, v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
+	run(t, func(r *rig) {
+		r.start()
+		p := r.pod("a")
+		p.Status = *containers(ready, up, up)
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		p = r.cluster.Put(p)
+		r.set(p, containers(status(v1.PodRunning, "True", "seen"), up, up))
+		r.pass(ending - time.Second)
+		r.set(p, containers(unready, up, ended))
+		r.pass(time.Second - time.Millisecond)
+		r.requests()
+		r.pass(time.Millisecond)
+		r.requests("patch pods/status default/a")
+		p = r.cluster.Pod("default", "a")
+		r.set(p, containers(unready, ended, ended))
+		r.pass(ending - time.Millisecond)
+		r.set(p, containers(done, ended, ended))
+		r.pass(0)
+		r.requests("patch pods/status default/a", "patch pods/status default/a")
+		r.pass(time.Minute)
+		r.requests("patch pods/status default/a", "patch pods/status default/a")
+	})
+	run(t, func(r *rig) {
+		r.start()
+		p := r.pod("a")
+		p.Status = *containers(ready, up)
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		p = r.cluster.Put(p)
+		r.set(p, containers(unready, up))
+		r.pass(0)
+		r.requests("patch pods/status default/a")
 	})
 }
 
