@@ -195,6 +195,9 @@ func (a *agent) together(t *testing.T, n int, watch bool) {
 	gone := a.seen.await(t, "gone", a.seen.gone, names...)
 	a.run.Add(a.name, figures.Of(figures.Down, n), gone.Sub(began).Seconds())
 	used(figures.Of(figures.DownCPU, n))
+	if watch && n == a.run.Pods[0] {
+		a.requests(t, figures.EndRequests, began, time.Now(), float64(len(names)), func(r figures.Request) bool { return !r.AboutNode() })
+	}
 	if t.Failed() {
 		t.FailNow()
 	}

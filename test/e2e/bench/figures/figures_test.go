@@ -45,7 +45,7 @@ func sample() *figures.Run {
 		When: time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), Commit: "abc1234", Pods: []int{100}, Rounds: 2, Single: 3, Idle: 2 * time.Minute,
 		Machine: figures.Machine{Cores: 2, Kernel: "6.18", Runtime: "containerd 2.4.2", Cgroup: "cgroup v1", Busy: .03},
 		Requests: map[string]map[string]map[string]float64{
-			figures.Sextant: {figures.PodRequests: {"patch pods/status": 2, "create serviceaccounts/token": 1}},
+			figures.Sextant: {figures.PodRequests: {"patch pods/status": 2, "create serviceaccounts/token": 1}, figures.EndRequests: {"delete pods": 1}},
 		},
 		Budget: []figures.Stage{{Name: "in all", Times: figures.Series{.2, .3}}},
 	}
@@ -81,6 +81,7 @@ func TestTable(t *testing.T) {
 		"\n sextant podworker 20.0\n",
 		"\n reference kubelet 2.10\n sextant bus 0.50\n",
 		"\nAPI requests per pod started, sextant\n create serviceaccounts/token 1.00, patch pods/status 2.00\n",
+		"\nAPI requests per pod deleted, sextant\n delete pods 1.00\n",
 		"\n 200.0 300.0 in all\n",
 	} {
 		if !strings.Contains(narrow, want) {

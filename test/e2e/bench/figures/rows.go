@@ -24,6 +24,7 @@ const (
 	FirstSync    = "sync"         // start of the agent to Ready of a pod that waits
 	Recovery     = "recovery"     // kill -9 to Ready of a pod made at that moment
 	PodRequests  = "requests.pod" // API requests of the agent per pod started
+	EndRequests  = "requests.end" // API requests of the agent per pod deleted
 	IdleRequests = "requests.min" // API requests of the agent per idle minute
 )
 
@@ -73,6 +74,7 @@ func Rows(sizes []int) []Row {
 		{"recovery.p50", "kill -9 to Ready of a new pod, p50 of the slowest part", "s", Recovery, quantile(.5), 1, "", 0},
 		{"recovery.max", "kill -9 to Ready of a new pod, slowest of all", "s", Recovery, Series.Max, 0, "", 0},
 		{"requests.pod", "API requests per pod started", "", PodRequests, Series.Mean, 0, "", 0},
+		{"requests.end", "API requests per pod deleted", "", EndRequests, Series.Mean, 0, "", 0},
 		{"requests.min", "API requests per idle minute", "", IdleRequests, Series.Mean, 0, "", 0},
 	}...)
 }

@@ -142,8 +142,11 @@ func (r *Run) parts(b *strings.Builder, title, prefix string, of func(Series) fl
 }
 
 func (r *Run) requests(b *strings.Builder) {
-	for _, of := range []string{PodRequests, IdleRequests} {
-		title := map[string]string{PodRequests: "API requests per pod started", IdleRequests: "API requests per idle minute"}[of]
+	titles := map[string]string{
+		PodRequests: "API requests per pod started", EndRequests: "API requests per pod deleted", IdleRequests: "API requests per idle minute",
+	}
+	for _, of := range []string{PodRequests, EndRequests, IdleRequests} {
+		title := titles[of]
 		for _, subject := range []string{Reference, Sextant} {
 			counts := r.Requests[subject][of]
 			var cells []string
