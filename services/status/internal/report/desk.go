@@ -23,8 +23,8 @@ const (
 	// one that tells it waiting, which of one pod go one after the other.
 	settle = 500 * time.Millisecond
 	// ending is how long a pod that is being deleted is waited for to be over, which is then
-	// told in one write.
-	ending = 3 * time.Second
+	// told in one write. (A kubelet looks at the statuses of all pods as often.)
+	ending = 10 * time.Second
 	// classLead is the head start of each class over the next: urgent writes go
 	// first, and nothing waits for ever.
 	classLead = 500 * time.Millisecond
