@@ -11,6 +11,7 @@ package notify
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -23,8 +24,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pause bounds how often one notifier calls: usage may go to and fro across a threshold.
-const pause = 500 * time.Millisecond
+// Pause bounds how often a notifier calls, and one that takes the place of another: usage may
+// go to and fro across a threshold.
+const Pause = 500 * time.Millisecond
 
 // Threshold of a cgroup.
 type Threshold struct {
@@ -64,22 +66,22 @@ func counter(mount string, thresholds []Threshold, call func()) (*Notifier, erro
 			return nil, errors.Join(err, file.Close())
 		}
 	}
-	crossed, err := crossed(mount, thresholds)
+	late, err := crossed(mount, thresholds)
+	if err == nil && late {
+		_, err = file.Write(binary.NativeEndian.AppendUint64(nil, 1)) // as the kernel would have counted it
+	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	go func() {
-		if crossed {
-			call()
-			<-time.After(pause)
-		}
+		<-time.After(Pause)
 		count := make([]byte, 8)
 		for {
 			if _, err := file.Read(count); err != nil {
 				return // closed
 			}
 			call()
-			<-time.After(pause) // what is counted meanwhile is read then
+			<-time.After(Pause) // what is counted meanwhile is read then
 		}
 	}()
 	return &Notifier{file.Close}, nil
@@ -128,6 +130,7 @@ func events(mount string, thresholds []Threshold, call func()) (*Notifier, error
 		}
 	}
 	go func() {
+		<-time.After(Pause)
 		for {
 			select {
 			case event, ok := <-watcher.Events:
@@ -136,7 +139,7 @@ func events(mount string, thresholds []Threshold, call func()) (*Notifier, error
 				}
 				if event.Has(fsnotify.Write) {
 					call()
-					<-time.After(pause)
+					<-time.After(Pause)
 				}
 			case _, ok := <-watcher.Errors: // of events that were lost: a look is worth it
 				if !ok {

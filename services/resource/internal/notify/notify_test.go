@@ -143,6 +143,34 @@ func TestCrossedBeforeTheKernelKnows(t *testing.T) {
 	}
 }
 
+// TestCallsThatSetAnew: a call that has others set for its own does not have them call faster.
+func TestCallsThatSetAnew(t *testing.T) {
+	if cgrouptest.V2() {
+		t.Skip("thresholds of usage are of version 1")
+	}
+	name := cgrouptest.Root(t).Child("anew")
+	if err := (cgroup.Tree{Driver: pod.Cgroupfs}).Ensure(name, cgroup.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, name, 24<<20)
+	const most = 4
+	calls := make(chan struct{}, most)
+	began := time.Now()
+	for range most {
+		n, err := notify.New("", 1, []notify.Threshold{{Cgroup: name.Path(pod.Cgroupfs), Usage: 8 << 20}}, func() { calls <- struct{}{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaited(t, "24 MiB where 8 are much", calls)
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took < most*notify.Pause {
+		t.Errorf("%d calls in %s", most, took)
+	}
+}
+
 // take has a process of a cgroup hold memory until the test ends, and returns when it has.
 func take(t *testing.T, name pod.CgroupName, bytes int) {
 	t.Helper()
