@@ -16,6 +16,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/pkg/pod/reason"
 	"github.com/sextant-node/sextant/services/status/internal/gather"
 )
 
@@ -57,6 +58,10 @@ const (
 	Soon
 	// Settling: what is likely to change again in a moment.
 	Settling
+	// Starting: that some containers of a pod run while others have not been made yet, and that
+	// its sandbox is there, once its beginning is told. (A kubelet tells of the containers of a
+	// pod when it has started them all.)
+	Starting
 	// Ending: what is told of a pod that is being deleted before all of it is over, but for a
 	// change of Ready that a probe makes. (A kubelet tells of no container's end before that.)
 	Ending
@@ -131,8 +136,25 @@ func class(o *Object, was, want *v1.PodStatus) Class {
 		return Urgent
 	case o.Deleting:
 		return Ending
+	case was.StartTime != nil && starting(want):
+		return Starting
 	}
 	return Settling
+}
+
+// starting reports whether containers are being made, for the first time, and nothing keeps
+// them. Those of a pod with init containers wait with another reason.
+func starting(s *v1.PodStatus) bool {
+	made := 0
+	for i := range s.ContainerStatuses {
+		switch c := &s.ContainerStatuses[i]; {
+		case c.State.Running != nil && c.RestartCount == 0:
+			made++
+		case c.State.Waiting == nil || c.State.Waiting.Reason != reason.ContainerCreating:
+			return false
+		}
+	}
+	return made < len(s.ContainerStatuses)
 }
 
 // running is how many containers run.

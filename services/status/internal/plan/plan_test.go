@@ -5,6 +5,7 @@ package plan
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,13 @@ func TestPodNext(t *testing.T) {
 	pending, unready, ready := st(v1.PodPending, "False"), st(v1.PodRunning, "False"), st(v1.PodRunning, "True")
 	up := st(v1.PodRunning, "True")
 	up.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	begun, half := st(v1.PodPending, "False"), st(v1.PodPending, "False")
+	begun.StartTime = &metav1.Time{Time: time.Unix(1, 0)}
+	half.StartTime = begun.StartTime
+	half.ContainerStatuses = []v1.ContainerStatus{
+		{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
+		{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
+	}
 	done := st(v1.PodSucceeded, "False")
 	more := st(v1.PodSucceeded, "False")
 	more.Message = "not known there"
@@ -46,6 +54,8 @@ func TestPodNext(t *testing.T) {
 		{"not ready", Pod{Object: object(ready), Status: unready}, Patch, Urgent},
 		{"terminal", Pod{Object: object(ready), Status: done}, Patch, Urgent},
 		{"a container ends", Pod{Object: object(up), Status: unready}, Patch, Urgent},
+		{"one of two containers is made", Pod{Object: object(begun), Status: half}, Patch, Starting},
+		{"the beginning", Pod{Object: object(st(v1.PodPending, "False")), Status: half}, Patch, Settling},
 		{"being deleted, a container ends", Pod{Object: deleting(object(up)), Status: unready}, Patch, Ending},
 		{"being deleted, something else", Pod{Object: deleting(object(pending)), Status: unready}, Patch, Ending},
 		{"being deleted, a probe fails", Pod{Object: deleting(object(ready)), Status: unready}, Patch, Urgent},

@@ -22,6 +22,8 @@ const (
 	// ordinary start is over by then: a write in the midst of it would only keep the
 	// one that tells it waiting, which of one pod go one after the other.
 	settle = 500 * time.Millisecond
+	// starting is how long a pod is waited for to have made all of its containers.
+	starting = 5 * time.Second
 	// ending is how long a pod that is being deleted is waited for to be over, which is then
 	// told in one write. (A kubelet looks at the statuses of all pods as often.)
 	ending = 10 * time.Second
@@ -32,6 +34,9 @@ const (
 	// otherwise: no mirror that was made here, or an object that is gone.
 	echoLimit = 30 * time.Second
 )
+
+// waits are how long a write of a class waits for one that says more.
+var waits = map[plan.Class]time.Duration{plan.Settling: settle, plan.Starting: starting, plan.Ending: ending}
 
 // The waits of one pod whose write fails: refused, and in trouble (as often as a kubelet
 // tries all of its pods).
@@ -63,7 +68,7 @@ type entry struct {
 	goneAt  time.Time      // when object was answered to be gone, if it is
 
 	action    plan.Action
-	since     time.Time // when there began to be something to write
+	since     time.Time // when there began to be something as urgent to write
 	asked     time.Time // the first try that the API server has not settled
 	notBefore time.Time
 	busy      bool
@@ -221,6 +226,7 @@ func (d *Desk) evaluate(e *entry) {
 	if e.busy {
 		return
 	}
+	before := e.action
 	if e.static != nil {
 		s := *e.static
 		s.Mirror = e.object
@@ -240,7 +246,7 @@ func (d *Desk) evaluate(e *entry) {
 		delete(d.pending, e.key)
 		return
 	}
-	if e.since.IsZero() {
+	if e.since.IsZero() || e.action.Class < before.Class {
 		e.since = d.now()
 	}
 	d.pending[e.key] = e
@@ -255,7 +261,8 @@ func (d *Desk) poke() {
 type Job struct {
 	Key    string
 	Action plan.Action
-	// Since is when there began to be something to write.
+	// Since is when there began to be something to write, without what it waited for to be said
+	// with it.
 	Since time.Time
 	// Asked is the first try of this object that was neither accepted nor refused:
 	// this one, or an earlier one.
@@ -302,7 +309,7 @@ func (d *Desk) Take(away bool) (job Job, ok bool, wait time.Duration) {
 	if e.asked.IsZero() {
 		e.asked = now
 	}
-	job = Job{Key: best, Action: e.action, Since: e.since, Asked: e.asked}
+	job = Job{Key: best, Action: e.action, Since: e.since.Add(waits[e.action.Class]), Asked: e.asked}
 	if e.object != nil {
 		job.from = e.object.Version
 	}
@@ -310,13 +317,7 @@ func (d *Desk) Take(away bool) (job Job, ok bool, wait time.Duration) {
 }
 
 func (e *entry) due() time.Time {
-	due := e.since
-	switch e.action.Class {
-	case plan.Settling:
-		due = due.Add(settle)
-	case plan.Ending:
-		due = due.Add(ending)
-	}
+	due := e.since.Add(waits[e.action.Class])
 	if e.notBefore.After(due) {
 		due = e.notBefore
 	}

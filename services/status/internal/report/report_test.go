@@ -483,34 +483,88 @@ func TestFinalDelete(t *testing.T) {
 	})
 }
 
+// containers is a status with containers in states.
+func containers(s *v1.PodStatus, all ...v1.ContainerState) *v1.PodStatus {
+	s = s.DeepCopy()
+	for i, state := range all {
+		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: fmt.Sprint(i), State: state})
+	}
+	return s
+}
+
+var (
+	running    = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	terminated = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
+	creating   = waiting("ContainerCreating")
+)
+
+func waiting(reason string) v1.ContainerState {
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
+}
+
+// TestTheStartOfContainersIsOneWrite: that a pod's containers come one after the other is told
+// when all have come, or after a while; what keeps one is told soon.
+func TestTheStartOfContainersIsOneWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		last  *v1.PodStatus
+		after time.Duration
+	}{
+		"all run, none is ready": {containers(unready, running, running, running), settle},
+		"all run":                {containers(ready, running, running, running), 0},
+		"no image":               {containers(pending, running, running, waiting("ErrImagePull")), settle},
+		"one ends":               {containers(pending, running, terminated, creating), settle},
+		"one is slow":            {containers(pending, running, running, creating), starting - time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				r.start()
+				p := r.pod("a")
+				begins := containers(pending, creating, creating, creating)
+				begins.StartTime = &metav1.Time{Time: time.Now()}
+				r.set(p, begins)
+				r.pass(settle)
+				r.requests("patch pods/status default/a")
+				p = r.cluster.Pod("default", "a")
+				next := func(s *v1.PodStatus) {
+					s.StartTime = begins.StartTime
+					r.set(p, s)
+				}
+				next(containers(pending, running, creating, creating))
+				r.pass(time.Second)
+				next(c.last)
+				if c.after > 0 {
+					r.pass(c.after - time.Millisecond)
+					r.requests("patch pods/status default/a")
+				}
+				r.pass(2 * time.Millisecond)
+				r.requests("patch pods/status default/a", "patch pods/status default/a")
+				r.pass(time.Minute)
+				r.requests("patch pods/status default/a", "patch pods/status default/a")
+			})
+		})
+	}
+}
+
 // TestTheEndOfAPodIsOneWrite: what is told of a pod that is being deleted waits for all of
 // it to be over, for a while; a probe that fails meanwhile is told at once.
 func TestTheEndOfAPodIsOneWrite(t *testing.T) {
-	containers := func(s *v1.PodStatus, all ...v1.ContainerState) *v1.PodStatus {
-		s = s.DeepCopy()
-		for i, state := range all {
-			s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: fmt.Sprint(i), State: state})
-		}
-		return s
-	}
-	up, ended := v1.ContainerState{Running: &v1.ContainerStateRunning{}}, v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
 	run(t, func(r *rig) {
 		r.start()
 		p := r.pod("a")
-		p.Status = *containers(ready, up, up)
+		p.Status = *containers(ready, running, running)
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		p = r.cluster.Put(p)
-		r.set(p, containers(status(v1.PodRunning, "True", "seen"), up, up))
+		r.set(p, containers(status(v1.PodRunning, "True", "seen"), running, running))
 		r.pass(ending - time.Second)
-		r.set(p, containers(unready, up, ended))
+		r.set(p, containers(unready, running, terminated))
 		r.pass(time.Second - time.Millisecond)
 		r.requests()
 		r.pass(time.Millisecond)
 		r.requests("patch pods/status default/a")
 		p = r.cluster.Pod("default", "a")
-		r.set(p, containers(unready, ended, ended))
+		r.set(p, containers(unready, terminated, terminated))
 		r.pass(ending - time.Millisecond)
-		r.set(p, containers(done, ended, ended))
+		r.set(p, containers(done, terminated, terminated))
 		r.pass(0)
 		r.requests("patch pods/status default/a", "patch pods/status default/a")
 		r.pass(time.Minute)
@@ -519,10 +573,10 @@ func TestTheEndOfAPodIsOneWrite(t *testing.T) {
 	run(t, func(r *rig) {
 		r.start()
 		p := r.pod("a")
-		p.Status = *containers(ready, up)
+		p.Status = *containers(ready, running)
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		p = r.cluster.Put(p)
-		r.set(p, containers(unready, up))
+		r.set(p, containers(unready, running))
 		r.pass(0)
 		r.requests("patch pods/status default/a")
 	})
