@@ -23,6 +23,9 @@ const criNamespace = "k8s.io"
 // returns when CRI knows the name. An image of that name that is already there
 // is replaced.
 func (r *Runtime) ImportImage(ctx context.Context, archive, name string) error {
+	// Of two at a time ctr has one make an image that the other has made meanwhile, and fail.
+	r.importing.Lock()
+	defer r.importing.Unlock()
 	args := []string{"--address", r.cfg.Socket, "--namespace", criNamespace, "images", "import",
 		"--snapshotter", snapshotterFor(r.cfg.root()), archive}
 	if out, err := exec.CommandContext(ctx, r.bin.ctr, args...).CombinedOutput(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,8 @@ type Runtime struct {
 	version Version
 	subnet  string
 	proc    process
+
+	importing sync.Mutex
 }
 
 // Endpoint is the runtime's address in the form the kubelet's
