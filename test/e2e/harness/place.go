@@ -118,7 +118,7 @@ func empty(dir string) error {
 }
 
 func (p *Place) writeConfig(path string, o NodeOptions) error {
-	no := false
+	no, never := false, int32(100)
 	c := &kubeletv1beta1.KubeletConfiguration{
 		StaticPodPath:            p.Manifests,
 		ContainerRuntimeEndpoint: p.Runtime.Endpoint(),
@@ -131,6 +131,8 @@ func (p *Place) writeConfig(path string, o NodeOptions) error {
 		FailCgroupV1:             &no,
 		FailSwapOn:               &no,
 		EvictionHard:             map[string]string{"memory.available": "50Mi"},
+		// The machine's disk may be nearly full, as one node sees it and another does not yet.
+		ImageGCHighThresholdPercent: &never,
 	}
 	c.APIVersion, c.Kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
 	if o.ControlPlane != nil {
