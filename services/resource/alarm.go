@@ -23,10 +23,10 @@ type alarm struct {
 	failed   string
 }
 
-// set sets the thresholds of a configuration that wants that, again when those that are
-// set are as old as a pass, or may have been crossed (hurried), for what is crossed says
-// nothing again: what usage they stand for follows what is inactive, so that usage may cross
-// one with nothing short.
+// set sets the thresholds of a configuration that wants that. It sets them again when they are
+// as old as a pass, as the usage that they stand for follows what is inactive, and when a
+// notification may have caused this pass (hurried): page cache can cross a threshold without
+// a shortage, and the kernel does not notify of the same crossing twice.
 func (a *alarm) set(at time.Time, hurried bool, now *settings, in eviction.Input) {
 	if !now.conf.Kubelet.KernelMemcgNotification {
 		a.stop()

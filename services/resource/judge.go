@@ -48,7 +48,7 @@ func (a *admission) judge(r allocate.Request, now *settings, object *v1.Node) de
 		return decision{answer: rejected(chosen.Reason, chosen.Message)}
 	case d.answer.GetDecision() == resourcev1.Decision_DECISION_REJECTED && chosen.Decision == resourcev1.Decision_DECISION_ADMITTED:
 		count()
-	case len(d.victims) > 0 && chosen.Decision == resourcev1.Decision_DECISION_NOT_YET: // of no use before a plugin is there
+	case len(d.victims) > 0 && chosen.Decision == resourcev1.Decision_DECISION_NOT_YET: // no victim helps before the plugin is there
 		return decision{answer: notYet(chosen.Reason, chosen.Message)}
 	case len(d.victims) > 0:
 		a.ledger.debts.owe(r.Pod)

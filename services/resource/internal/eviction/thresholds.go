@@ -77,7 +77,7 @@ type Crossing struct {
 	Reached bool
 }
 
-// Crossings are those of the thresholds of memory, by signal: what a kernel can notify of.
+// Crossings are those of the thresholds of memory, by signal. A kernel can notify of them.
 func Crossings(all []kubeletconfig.Threshold, observed map[string]Observation) map[string][]Crossing {
 	crossings := map[string][]Crossing{}
 	for _, t := range all {

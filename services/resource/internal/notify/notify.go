@@ -34,8 +34,9 @@ type Threshold struct {
 	Cgroup string
 	// Usage in bytes.
 	Usage int64
-	// Reached: usage was not below it when it was chosen. Where it was, and is not by the time
-	// the kernel knows the threshold, that is a crossing as well; on version 1.
+	// Reached: usage was at or above Usage when the threshold was chosen. If it was below, and is
+	// at or above by the time the threshold is registered, that counts as a crossing too (on
+	// version 1).
 	Reached bool
 }
 

@@ -112,18 +112,10 @@ func TestTheKernelCounts(t *testing.T) {
 // TestCrossedBeforeTheKernelKnows: usage that has come to a threshold since it was chosen is
 // told of, as nothing else would be; usage that was there before is not.
 func TestCrossedBeforeTheKernelKnows(t *testing.T) {
-	if cgrouptest.V2() {
-		t.Skip("thresholds of usage are of version 1")
-	}
-	name := cgrouptest.Root(t).Child("full")
-	tree := cgroup.Tree{Driver: pod.Cgroupfs}
-	if err := tree.Ensure(name, cgroup.Values{}); err != nil {
-		t.Fatal(err)
-	}
-	take(t, name, 24<<20)
+	path := full(t)
 	set := func(reached bool) <-chan struct{} {
 		calls, call := newCalls()
-		n, err := notify.New("", 1, []notify.Threshold{{Cgroup: name.Path(pod.Cgroupfs), Usage: 8 << 20, Reached: reached}}, call)
+		n, err := notify.New("", 1, []notify.Threshold{{Cgroup: path, Usage: 8 << 20, Reached: reached}}, call)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,19 +137,12 @@ func TestCrossedBeforeTheKernelKnows(t *testing.T) {
 
 // TestCallsThatSetAnew: a call that has others set for its own does not have them call faster.
 func TestCallsThatSetAnew(t *testing.T) {
-	if cgrouptest.V2() {
-		t.Skip("thresholds of usage are of version 1")
-	}
-	name := cgrouptest.Root(t).Child("anew")
-	if err := (cgroup.Tree{Driver: pod.Cgroupfs}).Ensure(name, cgroup.Values{}); err != nil {
-		t.Fatal(err)
-	}
-	take(t, name, 24<<20)
+	path := full(t)
 	const most = 4
 	calls := make(chan struct{}, most)
 	began := time.Now()
 	for range most {
-		n, err := notify.New("", 1, []notify.Threshold{{Cgroup: name.Path(pod.Cgroupfs), Usage: 8 << 20}}, func() { calls <- struct{}{} })
+		n, err := notify.New("", 1, []notify.Threshold{{Cgroup: path, Usage: 8 << 20}}, func() { calls <- struct{}{} })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,6 +154,20 @@ func TestCallsThatSetAnew(t *testing.T) {
 	if took := time.Since(began); took < most*notify.Pause {
 		t.Errorf("%d calls in %s", most, took)
 	}
+}
+
+// full is a cgroup of version 1 in which 24 MiB are in use.
+func full(t *testing.T) (path string) {
+	t.Helper()
+	if cgrouptest.V2() {
+		t.Skip("thresholds of usage are of version 1")
+	}
+	name := cgrouptest.Root(t).Child("full")
+	if err := (cgroup.Tree{Driver: pod.Cgroupfs}).Ensure(name, cgroup.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, name, 24<<20)
+	return name.Path(pod.Cgroupfs)
 }
 
 // take has a process of a cgroup hold memory until the test ends, and returns when it has.

@@ -58,12 +58,13 @@ const (
 	Soon
 	// Settling: what is likely to change again in a moment.
 	Settling
-	// Starting: that some containers of a pod run while others have not been made yet, and that
-	// its sandbox is there, once its beginning is told. (A kubelet tells of the containers of a
-	// pod when it has started them all.)
+	// Starting: the API server has a startTime for the pod, and the status adds only that the
+	// sandbox is ready or that some containers run, while others are still ContainerCreating. (A
+	// kubelet reports the containers of a pod after it has started all of them.)
 	Starting
-	// Ending: what is told of a pod that is being deleted before all of it is over, but for a
-	// change of Ready that a probe makes. (A kubelet tells of no container's end before that.)
+	// Ending: the pod is being deleted, and the status does not have its final phase yet. A
+	// change of Ready is Urgent all the same if it comes from a probe. (A kubelet reports no
+	// container as terminated before all of them are.)
 	Ending
 )
 
@@ -142,8 +143,8 @@ func class(o *Object, was, want *v1.PodStatus) Class {
 	return Settling
 }
 
-// starting reports whether containers are being made, for the first time, and nothing keeps
-// them. Those of a pod with init containers wait with another reason.
+// starting reports whether some containers are ContainerCreating and all others run, none of
+// them restarted. In a pod with init containers the reason is PodInitializing.
 func starting(s *v1.PodStatus) bool {
 	made := 0
 	for i := range s.ContainerStatuses {

@@ -22,10 +22,10 @@ const (
 	// ordinary start is over by then: a write in the midst of it would only keep the
 	// one that tells it waiting, which of one pod go one after the other.
 	settle = 500 * time.Millisecond
-	// starting is how long a pod is waited for to have made all of its containers.
+	// starting is how long a status is held back until all containers of the pod run.
 	starting = 5 * time.Second
-	// ending is how long a pod that is being deleted is waited for to be over, which is then
-	// told in one write. (A kubelet looks at the statuses of all pods as often.)
+	// ending is how long a status of a pod that is being deleted is held back until the pod has
+	// its final phase, so that one write reports both. (A kubelet syncs all statuses as often.)
 	ending = 10 * time.Second
 	// classLead is the head start of each class over the next: urgent writes go
 	// first, and nothing waits for ever.
@@ -35,7 +35,7 @@ const (
 	echoLimit = 30 * time.Second
 )
 
-// waits are how long a write of a class waits for one that says more.
+// waits are how long a write of a class is held back, in case a later status replaces it.
 var waits = map[plan.Class]time.Duration{plan.Settling: settle, plan.Starting: starting, plan.Ending: ending}
 
 // The waits of one pod whose write fails: refused, and in trouble (as often as a kubelet
@@ -152,8 +152,9 @@ func (d *Desk) lapse(e *entry) {
 	}
 }
 
-// weigh is the later of the entry's view and what config lists, which is noted. What is gone
-// has a version after that: the API server shortens the grace of a pod before it deletes it.
+// weigh is the later of the entry's view and what config lists, which is noted. An object that
+// is gone stays gone if config lists a later version of it: the API server sets the grace
+// period of a pod to 0, which makes a version, before it deletes the pod.
 func (e *entry) weigh(got *plan.Object, listed *history.Listed) *plan.Object {
 	if e.object == nil {
 		listed.News("", got.Version, 0)
@@ -261,8 +262,7 @@ func (d *Desk) poke() {
 type Job struct {
 	Key    string
 	Action plan.Action
-	// Since is when there began to be something to write, without what it waited for to be said
-	// with it.
+	// Since is when the write was due: when the change was seen, plus the wait of its class.
 	Since time.Time
 	// Asked is the first try of this object that was neither accepted nor refused:
 	// this one, or an earlier one.
