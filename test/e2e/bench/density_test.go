@@ -8,15 +8,17 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -39,10 +41,10 @@ var (
 	density   = flag.String("density", "", "TestDensity: the file that gets its table")
 )
 
-// TestDensity is a node with many pods: what a start and an end cost by how many there
-// are, what the agent takes at rest, how long each service needs after kill -9, and how
-// fast a pod starts while others come and go. What must not happen fails: a node that is
-// not Ready, a container that is restarted, a pod that fails or stays.
+// TestDensity is a node with many pods, of each agent in turn: what a start and an end cost
+// by how many there are, what the agent takes at rest, how long each of its processes needs
+// after kill -9, and how fast a pod starts while others come and go. What must not happen
+// fails: a node that is not Ready, a container that is restarted, a pod that fails or stays.
 func TestDensity(t *testing.T) {
 	header := harness.The(t).Header(t)
 	cp := harness.StartControlPlane(t)
@@ -51,23 +53,34 @@ func TestDensity(t *testing.T) {
 	if *sampled {
 		start, how = func(t testing.TB, f harness.Flavour) *harness.Runtime { return harness.StartRuntime(t, f) }, "containerd"
 	}
-	host := start(t, harness.V2)
 	var tables strings.Builder
 	t.Run("fake", func(t *testing.T) {
-		rt := fakecri.Start(t, fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, Images: []fakecri.Image{{Ref: images.Pause}}})
-		open(t, rt.Socket())
-		c := newCrowd(t, cp, host, audit, rt.Socket(), sizes(t, "fake", *fakeSizes), 1)
-		c.grow(t)
-		c.churn(t)
-		c.shrink(t)
-		tables.WriteString(c.table("on a runtime of no time"))
+		all := map[string][]denseRow{}
+		for name := range strings.SplitSeq(*agents, ",") {
+			t.Run(name, func(t *testing.T) {
+				rt := fakecri.Start(t, fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, Images: []fakecri.Image{{Ref: images.Pause}}})
+				open(t, rt.Socket())
+				c := newCrowd(t, name, cp, start(t, harness.V2), audit, rt.Socket(), sizes(t, "fake", *fakeSizes), 1)
+				c.grow(t)
+				c.churn(t)
+				c.shrink(t)
+				all[name] = c.rows
+			})
+		}
+		tables.WriteString(table("on a runtime of no time", all))
 	})
 	t.Run("containerd", func(t *testing.T) {
-		c := newCrowd(t, cp, host, audit, "", sizes(t, "real", *realSizes), *wide)
-		c.grow(t)
-		c.scrape(t)
-		c.shrink(t)
-		tables.WriteString(c.table(fmt.Sprintf("on %s, %d containers in each pod", how, *wide)))
+		all := map[string][]denseRow{}
+		for name := range strings.SplitSeq(*agents, ",") {
+			t.Run(name, func(t *testing.T) {
+				c := newCrowd(t, name, cp, start(t, harness.V2), audit, "", sizes(t, "real", *realSizes), *wide)
+				c.grow(t)
+				c.scrape(t)
+				c.shrink(t)
+				all[name] = c.rows
+			})
+		}
+		tables.WriteString(table(fmt.Sprintf("on %s, %d containers in each pod", how, *wide), all))
 	})
 	fmt.Print("\n" + header + tables.String())
 	if *density == "" || t.Failed() {
@@ -81,13 +94,27 @@ func TestDensity(t *testing.T) {
 // crowd is a node whose pods become more.
 type crowd struct {
 	*agent
-	n     *harness.Node
-	sizes []int
-	wide  int
-	began time.Time
-	rows  []denseRow
-	// restarts is the CPU of a pod in the restart of each service, in ms, with the fewest pods.
-	restarts map[house.Service]float64
+	// sextant is nil on a kubelet's node.
+	sextant *harness.Node
+	// address of the kubelet API.
+	address string
+	killed  []victim
+	sizes   []int
+	wide    int
+	began   time.Time
+	rows    []denseRow
+	// restarts is the CPU of a pod in the restart of each process, in ms, with the fewest pods.
+	restarts map[string]float64
+}
+
+// victim is a process of the agent that is ended as kill -9 does.
+type victim struct {
+	name string
+	pid  func() int
+	// kill ends it, and starts it again where nothing else does.
+	kill func(t *testing.T)
+	// serves returns an error until another process serves in place of the one that was killed.
+	serves func(ctx context.Context, killed int) error
 }
 
 // denseRow is a line of the table; most is what it may be, 0 for what has no bound.
@@ -102,19 +129,27 @@ func (c *crowd) row(what string, value float64, unit string, most float64) {
 	c.rows = append(c.rows, denseRow{what, value, unit, most})
 }
 
-// newCrowd starts a node without pods, on another socket than its runtime's if given.
-func newCrowd(t *testing.T, cp *harness.ControlPlane, host *harness.Runtime, audit, socket string, sizes []int, wide int) *crowd {
+// newCrowd starts an agent's node without pods, on another socket than its runtime's if given.
+func newCrowd(t *testing.T, name string, cp *harness.ControlPlane, host *harness.Runtime, audit, socket string, sizes []int, wide int) *crowd {
 	t.Helper()
 	most := slices.Max(sizes)
-	o := harness.NodeOptions{Runtime: host, ControlPlane: cp, Name: fmt.Sprintf("dense-%d", most), Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
+	o := harness.NodeOptions{Runtime: host, ControlPlane: cp, Name: fmt.Sprintf("dense-%s-%d", name, most), Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
 		c.ClusterDNS, c.ClusterDomain = []string{"10.96.0.10"}, "cluster.local"
 		c.MaxPods = int32(most + 200)
 		if socket != "" {
 			c.ContainerRuntimeEndpoint = "unix://" + socket
 		}
 	}}
-	n := harness.StartNode(t, o)
-	a := &agent{name: figures.Sextant, node: n.Name, run: &figures.Run{}, cp: cp, rt: host, audit: audit, ns: cp.Namespace(t), processes: n.Processes}
+	a := &agent{name: name, node: o.Name, run: &figures.Run{}, cp: cp, rt: host, audit: audit, ns: cp.Namespace(t)}
+	c := &crowd{agent: a, sizes: sizes, wide: wide, restarts: map[string]float64{}}
+	switch name {
+	case figures.Reference:
+		c.reference(harness.StartReference(t, o))
+	case figures.Sextant:
+		c.services(harness.StartNode(t, o))
+	default:
+		t.Fatalf("-agents: no agent %q", name)
+	}
 	a.seen = watchPods(t, cp, a.ns)
 	t.Cleanup(func() { a.leave(t) })
 	ready(t, cp, a.node)
@@ -123,7 +158,40 @@ func newCrowd(t *testing.T, cp *harness.ControlPlane, host *harness.Runtime, aud
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return &crowd{agent: a, n: n, sizes: sizes, wide: wide, began: time.Now(), restarts: map[house.Service]float64{}}
+	c.began = time.Now()
+	return c
+}
+
+// reference makes it a kubelet's.
+func (c *crowd) reference(r *harness.Reference) {
+	c.processes, c.address = r.Processes, net.JoinHostPort(r.IP, strconv.Itoa(r.Port))
+	c.killed = []victim{{
+		name:   "kubelet",
+		pid:    func() int { return r.Processes()[0].PID },
+		kill:   func(t *testing.T) { r.Kill(t); r.Up(t) }, // it serves when it is up
+		serves: func(context.Context, int) error { return nil },
+	}}
+}
+
+// services makes it Sextant's.
+func (c *crowd) services(n *harness.Node) {
+	c.sextant, c.processes, c.address = n, n.Processes, net.JoinHostPort(n.IP, strconv.Itoa(n.Port))
+	for _, service := range house.Services() {
+		c.killed = append(c.killed, victim{
+			name: string(service),
+			pid:  func() int { return n.Process(service) },
+			kill: func(t *testing.T) { c.kill(t, string(service)) },
+			serves: func(ctx context.Context, killed int) error {
+				rows, err := n.Services(ctx)
+				for _, r := range rows {
+					if r.Service == string(service) && r.Health == "serving" && r.PID != killed {
+						return nil
+					}
+				}
+				return errors.Join(err, errors.New("it does not"))
+			},
+		})
+	}
 }
 
 // pod makes a pod with a ConfigMap and a token.
@@ -169,18 +237,6 @@ func (c *crowd) parts(t *testing.T) func(pods int) string {
 		}
 		return strings.Join(all, ", ")
 	}
-}
-
-// killed ends a process as kill -9 does. Its answer is what the agent used since, the
-// process that takes its place included.
-func (c *crowd) killed(t *testing.T, pid int) (used func() time.Duration) {
-	t.Helper()
-	left := slices.DeleteFunc(c.processes(), func(p harness.Process) bool { return p.PID == pid })
-	before := cpu(t, left)
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Fatalf("kill %d: %v", pid, err)
-	}
-	return func() time.Duration { return cpu(t, c.processes()) - before }
 }
 
 // grow starts pods until there are as many as each size says.
@@ -254,41 +310,42 @@ func (c *crowd) steady(t *testing.T) {
 	}
 }
 
-// kills ends each service as kill -9 does, makes a pod at that moment, and measures until
-// the service serves, the pod is Ready, and the agent is at rest again. Rows are of the most
+// kills ends each process as kill -9 does, makes a pod at that moment, and measures until
+// the process serves, the pod is Ready, and the agent is at rest again. Rows are of the most
 // pods; a restart costs no more for each of them than with the fewest.
 func (c *crowd) kills(t *testing.T, pods int) {
-	for _, service := range house.Services() {
-		before, began := c.n.Process(service), time.Now()
-		used := c.killed(t, before)
-		name := fmt.Sprintf("kill-%s-%d", service, pods)
+	for _, v := range c.killed {
+		killed, began := v.pid(), time.Now()
+		left := slices.DeleteFunc(c.processes(), func(p harness.Process) bool { return p.PID == killed })
+		before := cpu(t, left)
+		v.kill(t)
+		name := fmt.Sprintf("kill-%s-%d", v.name, pods)
 		c.pod(t, name)
 		serves := 0.0
-		harness.Eventually(t, patience, string(service)+" to serve again", func(ctx context.Context) error {
-			rows, err := c.n.Services(ctx)
-			for _, r := range rows {
-				if r.Service == string(service) && r.Health == "serving" && r.PID != before {
-					serves = time.Since(began).Seconds()
-					return nil
-				}
+		harness.Eventually(t, patience, v.name+" to serve again", func(ctx context.Context) error {
+			if err := v.serves(ctx, killed); err != nil {
+				return err
 			}
-			return errors.Join(err, errors.New("it does not"))
+			serves = time.Since(began).Seconds()
+			return nil
 		})
 		up := c.seen.await(t, "Ready", c.seen.ready, name).Sub(began).Seconds()
 		settled := c.rests(t).Sub(began).Seconds()
-		each := used().Seconds() * 1000 / float64(pods)
+		each := (cpu(t, c.processes()) - before).Seconds() * 1000 / float64(pods) // the process that took its place included
 		if pods == c.sizes[0] {
-			c.restarts[service] = each
+			c.restarts[v.name] = each
 		}
 		if pods == c.sizes[len(c.sizes)-1] {
 			bound := 0.0
-			if service == house.PodWorker {
+			if v.name == string(house.PodWorker) {
 				bound = 1
 			}
-			c.row(fmt.Sprintf("kill -9 of %s: it serves after", service), serves, "s", 3*bound)
-			c.row(fmt.Sprintf("kill -9 of %s: all settled after", service), settled, "s", 8*bound)
-			c.row(fmt.Sprintf("kill -9 of %s: a new pod is Ready after", service), up, "s", 0)
-			c.row(fmt.Sprintf("kill -9 of %s: CPU of a pod", service), each, "ms", 1.2*c.restarts[service])
+			c.row(fmt.Sprintf("kill -9 of %s: it serves after", v.name), serves, "s", 3*bound)
+			if c.sextant != nil {
+				c.row(fmt.Sprintf("kill -9 of %s: all settled after", v.name), settled, "s", 8*bound)
+			}
+			c.row(fmt.Sprintf("kill -9 of %s: a new pod is Ready after", v.name), up, "s", 0)
+			c.row(fmt.Sprintf("kill -9 of %s: CPU of a pod", v.name), each, "ms", 1.2*c.restarts[v.name])
 		}
 		c.remove(t, name)
 		c.seen.await(t, "gone", c.seen.gone, name)
@@ -298,9 +355,13 @@ func (c *crowd) kills(t *testing.T, pods int) {
 }
 
 // rests waits until the agent uses less than a tenth of a core for a second, and returns
-// when that began.
+// when that began. A kubelet with many pods never does, so it is not waited for: what it does
+// after the last pod is not in its figures.
 func (c *crowd) rests(t *testing.T) time.Time {
 	t.Helper()
+	if c.sextant == nil {
+		return time.Now()
+	}
 	for limit := time.Now().Add(time.Minute); ; {
 		began := time.Now()
 		meter := c.meter(t)
@@ -400,7 +461,7 @@ func (c *crowd) scrape(t *testing.T) {
 	size, meter := 0, c.meter(t)
 	for range *scrapes {
 		began := time.Now()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://%s:%d/metrics/cadvisor", c.n.IP, c.n.Port), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+"/metrics/cadvisor", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,17 +483,42 @@ func (c *crowd) scrape(t *testing.T) {
 	c.row("the same: CPU of the agent for each", used.Seconds()*1000/float64(*scrapes), "ms", 0)
 }
 
-// table is what was measured.
-func (c *crowd) table(where string) string {
+// table is what was measured, of each agent in a column of its own; bounds are Sextant's.
+func table(where string, all map[string][]denseRow) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n", where)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range c.rows {
-		bound := ""
-		if r.most > 0 {
-			bound = fmt.Sprintf("<= %.3g %s\t%s", r.most, r.unit, map[bool]string{true: "met", false: "missed"}[r.value <= r.most])
+	names, whats := slices.Sorted(maps.Keys(all)), []string(nil)
+	for _, name := range names {
+		for i, r := range all[name] {
+			if slices.Contains(whats, r.what) {
+				continue
+			}
+			// Behind what it came after.
+			at := len(whats)
+			if i > 0 {
+				at = slices.Index(whats, all[name][i-1].what) + 1
+			}
+			whats = slices.Insert(whats, at, r.what)
 		}
-		fmt.Fprintf(w, "%s\t%.3g %s\t%s\n", r.what, r.value, r.unit, bound)
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\t%s\tto reach\n", strings.Join(names, "\t"))
+	for _, what := range whats {
+		fmt.Fprint(w, what)
+		bound := ""
+		for _, name := range names {
+			i := slices.IndexFunc(all[name], func(r denseRow) bool { return r.what == what })
+			if i < 0 {
+				fmt.Fprint(w, "\t-")
+				continue
+			}
+			r := all[name][i]
+			fmt.Fprintf(w, "\t%.3g %s", r.value, r.unit)
+			if name == figures.Sextant && r.most > 0 {
+				bound = fmt.Sprintf("<= %.3g %s\t%s", r.most, r.unit, map[bool]string{true: "met", false: "missed"}[r.value <= r.most])
+			}
+		}
+		fmt.Fprintf(w, "\t%s\n", bound)
 	}
 	_ = w.Flush() // into memory
 	lines := strings.Split(b.String(), "\n")
