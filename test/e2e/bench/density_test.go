@@ -38,6 +38,7 @@ var (
 	churn     = flag.Duration("churn", 2*time.Minute, "TestDensity: how long five pods a second come and go beside the most pods")
 	sampled   = flag.Bool("sampled", false, "TestDensity: containerd reads the CPU time of all containers each second, as it does by default")
 	scrapes   = flag.Int("scrapes", 50, "TestDensity: how often /metrics/cadvisor is read")
+	wave      = flag.Int("wave", 50, "TestDensity: how many pods of the reference kubelet's start or end at a time on containerd, 0 for all; Sextant's always do at once")
 	density   = flag.String("density", "", "TestDensity: the file that gets its table")
 )
 
@@ -74,13 +75,20 @@ func TestDensity(t *testing.T) {
 		for name := range strings.SplitSeq(*agents, ",") {
 			t.Run(name, func(t *testing.T) {
 				c := newCrowd(t, name, cp, start(t, harness.V2), audit, "", sizes(t, "real", *realSizes), *wide)
+				if name == figures.Reference {
+					c.wave = *wave
+				}
 				c.grow(t)
 				c.scrape(t)
 				c.shrink(t)
 				all[name] = c.rows
 			})
 		}
-		tables.WriteString(table(fmt.Sprintf("on %s, %d containers in each pod", how, *wide), all))
+		where := fmt.Sprintf("on %s, %d containers in each pod", how, *wide)
+		if *wave > 0 && all[figures.Reference] != nil {
+			where += fmt.Sprintf("; the reference kubelet's start and end %d at a time", *wave)
+		}
+		tables.WriteString(table(where, all))
 	})
 	fmt.Print("\n" + header + tables.String())
 	if *density == "" || t.Failed() {
@@ -101,8 +109,10 @@ type crowd struct {
 	killed  []victim
 	sizes   []int
 	wide    int
-	began   time.Time
-	rows    []denseRow
+	// wave is how many pods start or end at a time, 0 for all.
+	wave  int
+	began time.Time
+	rows  []denseRow
 	// restarts is the CPU of a pod in the restart of each process, in ms, with the fewest pods.
 	restarts map[string]float64
 }
@@ -249,8 +259,7 @@ func (c *crowd) grow(t *testing.T) {
 			names[i] = fmt.Sprintf("pod-%d", there+i)
 		}
 		meter, began, parts := c.meter(t), time.Now(), c.parts(t)
-		parallel(len(names), func(i int) { c.pod(t, names[i]) })
-		took := c.seen.await(t, "Ready", c.seen.ready, names...).Sub(began)
+		took := c.waves(t, names, c.pod, "Ready", c.seen.ready).Sub(began)
 		c.rests(t) // what follows the last of few would be missing more than that of many
 		_, used := meter()
 		t.Logf("CPU of %d starts, in ms a start: %s", len(names), parts(len(names)))
@@ -280,6 +289,20 @@ func (c *crowd) grow(t *testing.T) {
 		c.kills(t, size)
 	}
 	c.steady(t)
+}
+
+// waves does something to pods, so many at a time, and returns when the last one was seen.
+func (c *crowd) waves(t *testing.T, names []string, do func(*testing.T, string), what string, in map[string]time.Time) (last time.Time) {
+	t.Helper()
+	size := c.wave
+	if size == 0 {
+		size = len(names)
+	}
+	for wave := range slices.Chunk(names, size) {
+		parallel(len(wave), func(i int) { do(t, wave[i]) })
+		last = c.seen.await(t, what, in, wave...)
+	}
+	return last
 }
 
 // steady fails for what must not have happened: see TestDensity.
@@ -436,8 +459,7 @@ func (c *crowd) shrink(t *testing.T) {
 			names = append(names, fmt.Sprintf("pod-%d", i))
 		}
 		meter, began := c.meter(t), time.Now()
-		parallel(len(names), func(i int) { c.remove(t, names[i]) })
-		took := c.seen.await(t, "gone", c.seen.gone, names...).Sub(began)
+		took := c.waves(t, names, c.remove, "gone", c.seen.gone).Sub(began)
 		c.rests(t)
 		_, used := meter()
 		each := used.Seconds() * 1000 / float64(len(names))
