@@ -416,7 +416,7 @@ bench: test-setup ## The reference kubelet and Sextant in turn: times, CPU, memo
 	@cd test/e2e && go test ./bench -v -count=1 -timeout=2h -run='^Test(Bench|Stages)$$' $(BENCH)
 
 .PHONY: density
-density: test-setup ## The reference kubelet and Sextant with 1000 pods on a runtime of no time, and with 500 on containerd (root, an hour; docs/density.txt)
+density: test-setup ## The reference kubelet and Sextant with 1000 pods on a runtime of no time, and with 500 on containerd (root, two hours; docs/density.txt)
 	@test/env/install.sh runtime etcd kubernetes kubelet
 	@cd test/e2e && go test ./bench -v -count=1 -timeout=4h -run='^TestDensity$$' -density=$(CURDIR)/docs/density.txt $(DENSITY)
 

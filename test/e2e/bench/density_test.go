@@ -145,7 +145,7 @@ func newCrowd(t *testing.T, name string, cp *harness.ControlPlane, host *harness
 	most := slices.Max(sizes)
 	o := harness.NodeOptions{Runtime: host, ControlPlane: cp, Name: fmt.Sprintf("dense-%s-%d", name, most), Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
 		c.ClusterDNS, c.ClusterDomain = []string{"10.96.0.10"}, "cluster.local"
-		c.MaxPods = int32(most + 200)
+		c.MaxPods = int32(most + 1000)
 		if socket != "" {
 			c.ContainerRuntimeEndpoint = "unix://" + socket
 		}
@@ -401,7 +401,7 @@ func (c *crowd) rests(t *testing.T) time.Time {
 // lives is how long a pod of the churn lives.
 const lives = 10 * time.Second
 
-// churn has five pods come each second, and go again.
+// churn has five pods come each second, and go again; none goes before it is Ready.
 func (c *crowd) churn(t *testing.T) {
 	memory, began := c.memory(t, ""), time.Now()
 	meter := c.meter(t)
@@ -412,7 +412,7 @@ func (c *crowd) churn(t *testing.T) {
 	for i := 0; time.Since(began) < *churn; i++ {
 		made[name(i)] = time.Now()
 		c.pod(t, name(i))
-		for ; removed <= i && time.Since(made[name(removed)]) > lives; removed++ {
+		for ; removed <= i && time.Since(made[name(removed)]) > lives && c.seen.is(c.seen.ready, name(removed)); removed++ {
 			c.remove(t, name(removed))
 		}
 		select {
@@ -422,16 +422,16 @@ func (c *crowd) churn(t *testing.T) {
 		}
 	}
 	took, used := meter()
-	rest(t, lives)
-	for ; removed < len(made); removed++ {
-		c.remove(t, name(removed))
-	}
 	var names []string
 	var starts figures.Series
 	for name := range made {
 		names = append(names, name)
 	}
 	c.seen.await(t, "Ready", c.seen.ready, names...)
+	rest(t, lives)
+	for ; removed < len(made); removed++ {
+		c.remove(t, name(removed))
+	}
 	c.seen.await(t, "gone", c.seen.gone, names...)
 	for name, at := range made {
 		starts = append(starts, c.seen.ready[name].Sub(at).Seconds())

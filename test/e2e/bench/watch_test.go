@@ -127,6 +127,14 @@ func (w *watcher) wait(t *testing.T, in map[string]time.Time, names []string) (l
 	}
 }
 
+// is reports whether a name is in one of the maps.
+func (w *watcher) is(in map[string]time.Time, name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := in[name]
+	return ok
+}
+
 // uid is what the API server calls a pod.
 func (w *watcher) uid(name string) string {
 	w.mu.Lock()
