@@ -29,6 +29,9 @@ type agent struct {
 	rt             *harness.Runtime
 	seen           *watcher
 	audit          string
+	place          *harness.Place
+	// sextant is nil on a kubelet's node.
+	sextant *harness.Node
 
 	processes func() []harness.Process
 	// stop ends all of the agent as a crash would, start brings it back.
@@ -39,22 +42,22 @@ type agent struct {
 	revive func(t *testing.T)
 }
 
-// measure takes one agent through everything.
-func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions, audit string, round int) {
+// startAgent starts an agent's node, and returns when it is Ready.
+func startAgent(t *testing.T, name string, o harness.NodeOptions, run *figures.Run, audit string) *agent {
+	t.Helper()
 	cp := o.ControlPlane
 	a := &agent{name: name, node: o.Name, run: run, cp: cp, rt: o.Runtime, audit: audit, ns: cp.Namespace(t), parts: map[string]func(*testing.T){}}
 	a.seen = watchPods(t, cp, a.ns)
-	var sextant *harness.Node
 	switch name {
 	case figures.Reference:
 		r := harness.StartReference(t, o)
-		a.processes, a.start = r.Processes, func(t *testing.T) { r.Up(t) }
+		a.place, a.processes, a.start = &r.Place, r.Processes, func(t *testing.T) { r.Up(t) }
 		a.stop = func(t *testing.T) { r.Kill(t) }
 		a.parts["kubelet"], a.revive = a.stop, a.start
 	case figures.Sextant:
-		sextant = harness.StartNode(t, o)
-		a.processes, a.start = sextant.Processes, func(t *testing.T) { sextant.Up(t) }
-		a.stop = func(t *testing.T) { sextant.Down(t) }
+		n := harness.StartNode(t, o)
+		a.sextant, a.place, a.processes, a.start = n, &n.Place, n.Processes, func(t *testing.T) { n.Up(t) }
+		a.stop = func(t *testing.T) { n.Down(t) }
 		for _, s := range house.Services() {
 			a.parts[string(s)] = func(t *testing.T) { a.kill(t, string(s)) }
 		}
@@ -63,6 +66,12 @@ func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions,
 	}
 	t.Cleanup(func() { a.leave(t) })
 	ready(t, cp, a.node)
+	return a
+}
+
+// measure takes one agent through everything.
+func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions, audit string, round int) {
+	a := startAgent(t, name, o, run, audit)
 
 	// The first pod of a node pays for what all of them share.
 	a.one(t, "first")
@@ -89,8 +98,8 @@ func measure(t *testing.T, run *figures.Run, name string, o harness.NodeOptions,
 	a.run.Add(a.name, figures.AfterMemory, a.memory(t, ""))
 	a.restarts(t)
 	a.recoveries(t)
-	if sextant != nil && *budget > 0 {
-		a.budget(t, sextant)
+	if a.sextant != nil && *budget > 0 {
+		a.budget(t, a.sextant)
 	}
 }
 

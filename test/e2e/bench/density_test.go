@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -102,29 +100,14 @@ func TestDensity(t *testing.T) {
 // crowd is a node whose pods become more.
 type crowd struct {
 	*agent
-	// sextant is nil on a kubelet's node.
-	sextant *harness.Node
-	// address of the kubelet API.
-	address string
-	killed  []victim
-	sizes   []int
-	wide    int
+	sizes []int
+	wide  int
 	// wave is how many pods start or end at a time, 0 for all.
 	wave  int
 	began time.Time
 	rows  []denseRow
 	// restarts is the CPU of a pod in the restart of each process, in ms, with the fewest pods.
 	restarts map[string]float64
-}
-
-// victim is a process of the agent that is ended as kill -9 does.
-type victim struct {
-	name string
-	pid  func() int
-	// kill ends it, and starts it again where nothing else does.
-	kill func(t *testing.T)
-	// serves returns an error until another process serves in place of the one that was killed.
-	serves func(ctx context.Context, killed int) error
 }
 
 // denseRow is a line of the table; most is what it may be, 0 for what has no bound.
@@ -150,58 +133,13 @@ func newCrowd(t *testing.T, name string, cp *harness.ControlPlane, host *harness
 			c.ContainerRuntimeEndpoint = "unix://" + socket
 		}
 	}}
-	a := &agent{name: name, node: o.Name, run: &figures.Run{}, cp: cp, rt: host, audit: audit, ns: cp.Namespace(t)}
-	c := &crowd{agent: a, sizes: sizes, wide: wide, restarts: map[string]float64{}}
-	switch name {
-	case figures.Reference:
-		c.reference(harness.StartReference(t, o))
-	case figures.Sextant:
-		c.services(harness.StartNode(t, o))
-	default:
-		t.Fatalf("-agents: no agent %q", name)
-	}
-	a.seen = watchPods(t, cp, a.ns)
-	t.Cleanup(func() { a.leave(t) })
-	ready(t, cp, a.node)
+	a := startAgent(t, name, o, &figures.Run{}, audit)
 	if _, err := cp.Admin.CoreV1().ConfigMaps(a.ns).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"a": "b"},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.began = time.Now()
-	return c
-}
-
-// reference makes it a kubelet's.
-func (c *crowd) reference(r *harness.Reference) {
-	c.processes, c.address = r.Processes, net.JoinHostPort(r.IP, strconv.Itoa(r.Port))
-	c.killed = []victim{{
-		name:   "kubelet",
-		pid:    func() int { return r.Processes()[0].PID },
-		kill:   func(t *testing.T) { r.Kill(t); r.Up(t) }, // it serves when it is up
-		serves: func(context.Context, int) error { return nil },
-	}}
-}
-
-// services makes it Sextant's.
-func (c *crowd) services(n *harness.Node) {
-	c.sextant, c.processes, c.address = n, n.Processes, net.JoinHostPort(n.IP, strconv.Itoa(n.Port))
-	for _, service := range house.Services() {
-		c.killed = append(c.killed, victim{
-			name: string(service),
-			pid:  func() int { return n.Process(service) },
-			kill: func(t *testing.T) { c.kill(t, string(service)) },
-			serves: func(ctx context.Context, killed int) error {
-				rows, err := n.Services(ctx)
-				for _, r := range rows {
-					if r.Service == string(service) && r.Health == "serving" && r.PID != killed {
-						return nil
-					}
-				}
-				return errors.Join(err, errors.New("it does not"))
-			},
-		})
-	}
+	return &crowd{agent: a, sizes: sizes, wide: wide, began: time.Now(), restarts: map[string]float64{}}
 }
 
 // pod makes a pod with a ConfigMap and a token.
@@ -231,9 +169,9 @@ func (c *crowd) meter(t *testing.T) func() (took, used time.Duration) {
 	return func() (took, used time.Duration) { return time.Since(began), cpu(t, processes) - before }
 }
 
-// parts notes what each process of the agent has used. Its answer is what each has used since,
+// each notes what each process of the agent has used. Its answer is what each has used since,
 // for each of so many pods, in ms.
-func (c *crowd) parts(t *testing.T) func(pods int) string {
+func (c *crowd) each(t *testing.T) func(pods int) string {
 	t.Helper()
 	before := map[harness.Process]time.Duration{}
 	for _, p := range c.processes() {
@@ -258,7 +196,7 @@ func (c *crowd) grow(t *testing.T) {
 		for i := range names {
 			names[i] = fmt.Sprintf("pod-%d", there+i)
 		}
-		meter, began, parts := c.meter(t), time.Now(), c.parts(t)
+		meter, began, parts := c.meter(t), time.Now(), c.each(t)
 		took := c.waves(t, names, c.pod, "Ready", c.seen.ready).Sub(began)
 		c.rests(t) // what follows the last of few would be missing more than that of many
 		_, used := meter()
@@ -337,44 +275,59 @@ func (c *crowd) steady(t *testing.T) {
 // the process serves, the pod is Ready, and the agent is at rest again. Rows are of the most
 // pods; a restart costs no more for each of them than with the fewest.
 func (c *crowd) kills(t *testing.T, pods int) {
-	for _, v := range c.killed {
-		killed, began := v.pid(), time.Now()
-		left := slices.DeleteFunc(c.processes(), func(p harness.Process) bool { return p.PID == killed })
-		before := cpu(t, left)
-		v.kill(t)
-		name := fmt.Sprintf("kill-%s-%d", v.name, pods)
+	for _, part := range slices.Sorted(maps.Keys(c.parts)) {
+		began, all := time.Now(), c.processes()
+		i := slices.IndexFunc(all, func(p harness.Process) bool { return p.Name == part })
+		killed := all[i].PID
+		before := cpu(t, slices.Delete(all, i, i+1))
+		c.parts[part](t)
+		if c.revive != nil {
+			c.revive(t)
+		}
+		name := fmt.Sprintf("kill-%s-%d", part, pods)
 		c.pod(t, name)
-		serves := 0.0
-		harness.Eventually(t, patience, v.name+" to serve again", func(ctx context.Context) error {
-			if err := v.serves(ctx, killed); err != nil {
-				return err
-			}
-			serves = time.Since(began).Seconds()
-			return nil
-		})
+		serves := c.serves(t, part, killed).Sub(began).Seconds()
 		up := c.seen.await(t, "Ready", c.seen.ready, name).Sub(began).Seconds()
 		settled := c.rests(t).Sub(began).Seconds()
 		each := (cpu(t, c.processes()) - before).Seconds() * 1000 / float64(pods) // the process that took its place included
 		if pods == c.sizes[0] {
-			c.restarts[v.name] = each
+			c.restarts[part] = each
 		}
 		if pods == c.sizes[len(c.sizes)-1] {
 			bound := 0.0
-			if v.name == string(house.PodWorker) {
+			if part == string(house.PodWorker) {
 				bound = 1
 			}
-			c.row(fmt.Sprintf("kill -9 of %s: it serves after", v.name), serves, "s", 3*bound)
+			c.row(fmt.Sprintf("kill -9 of %s: it serves after", part), serves, "s", 3*bound)
 			if c.sextant != nil {
-				c.row(fmt.Sprintf("kill -9 of %s: all settled after", v.name), settled, "s", 8*bound)
+				c.row(fmt.Sprintf("kill -9 of %s: all settled after", part), settled, "s", 8*bound)
 			}
-			c.row(fmt.Sprintf("kill -9 of %s: a new pod is Ready after", v.name), up, "s", 0)
-			c.row(fmt.Sprintf("kill -9 of %s: CPU of a pod", v.name), each, "ms", 1.2*c.restarts[v.name])
+			c.row(fmt.Sprintf("kill -9 of %s: a new pod is Ready after", part), up, "s", 0)
+			c.row(fmt.Sprintf("kill -9 of %s: CPU of a pod", part), each, "ms", 1.2*c.restarts[part])
 		}
 		c.remove(t, name)
 		c.seen.await(t, "gone", c.seen.gone, name)
 		c.rests(t)
 	}
 	c.steady(t)
+}
+
+// serves waits until another process serves in place of the one that was killed. A kubelet
+// does when it was started again.
+func (c *crowd) serves(t *testing.T, part string, killed int) time.Time {
+	t.Helper()
+	if c.sextant != nil {
+		harness.Eventually(t, patience, part+" to serve again", func(ctx context.Context) error {
+			rows, err := c.sextant.Services(ctx)
+			for _, r := range rows {
+				if r.Service == part && r.Health == "serving" && r.PID != killed {
+					return nil
+				}
+			}
+			return errors.Join(err, errors.New("it does not"))
+		})
+	}
+	return time.Now()
 }
 
 // rests waits until the agent uses less than a tenth of a core for a second, and returns
@@ -483,7 +436,7 @@ func (c *crowd) scrape(t *testing.T) {
 	size, meter := 0, c.meter(t)
 	for range *scrapes {
 		began := time.Now()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+"/metrics/cadvisor", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://%s:%d/metrics/cadvisor", c.place.IP, c.place.Port), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
