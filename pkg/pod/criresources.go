@@ -46,14 +46,16 @@ type ResourceOptions struct {
 }
 
 // ContainerResources are the CRI resources of a container. Limits a container leaves open
-// are those of the pod where it has pod-level ones; cpuset and unified keys of resource
+// are those of the pod where it has pod-level ones, and a CPU request that it leaves open is
+// its limit; cpuset and unified keys of resource
 // managers are not set here.
 func ContainerResources(p *v1.Pod, c *v1.Container, o ResourceOptions) *runtimeapi.LinuxContainerResources {
+	limit := effectiveLimit(p, c, v1.ResourceCPU)
 	request, requested := c.Resources.Requests[v1.ResourceCPU]
-	if _, limited := c.Resources.Limits[v1.ResourceCPU]; !requested && limited {
-		request = c.Resources.Limits[v1.ResourceCPU]
+	if !requested {
+		request = limit
 	}
-	out := cpuAndMemory(request, effectiveLimit(p, c, v1.ResourceCPU), effectiveLimit(p, c, v1.ResourceMemory), o)
+	out := cpuAndMemory(request, limit, effectiveLimit(p, c, v1.ResourceMemory), o)
 	out.OomScoreAdj = int64(OOMScoreAdj(p, c, o.MemoryCapacity))
 	out.HugepageLimits = hugePageLimits(p, c, o.HugePageSizes)
 	if o.SwapController {

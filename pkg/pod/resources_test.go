@@ -199,6 +199,11 @@ func TestContainerResources(t *testing.T) {
 	if diff := cmp.Diff(want, ContainerResources(p, &p.Spec.Containers[0], o), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
+	// A container that leaves its request and its limit open.
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{}
+	if got := ContainerResources(p, &p.Spec.Containers[0], o); got.CpuShares != 2048 || got.CpuQuota != 200000 {
+		t.Errorf("%d shares and a quota of %d, want those of the pod's limit, 2048 and 200000", got.CpuShares, got.CpuQuota)
+	}
 	// cgroup v1, a limit without a request, exclusive CPUs.
 	p = &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{container("c", nil, list("cpu", "1", "memory", "1Gi"))}}}
 	want = &runtimeapi.LinuxContainerResources{

@@ -143,6 +143,9 @@ func NamespaceOptions(p *v1.Pod, o SecurityOptions) *runtimeapi.NamespaceOption 
 		Pid:           runtimeapi.NamespaceMode_CONTAINER,
 		UsernsOptions: o.UserNamespace,
 	}
+	if out.UsernsOptions == nil {
+		out.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
+	}
 	if p.Spec.HostNetwork {
 		out.Network = runtimeapi.NamespaceMode_NODE
 	}

@@ -14,6 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// nodesUsers are the users of a pod without a user namespace of its own.
+var nodesUsers = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
+
 func TestContainerSecurity(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{
 		HostPID: true,
@@ -37,7 +40,7 @@ func TestContainerSecurity(t *testing.T) {
 	want := &runtimeapi.LinuxContainerSecurityContext{
 		Capabilities:       &runtimeapi.Capability{AddCapabilities: []string{"NET_ADMIN"}, DropCapabilities: []string{"ALL"}},
 		Privileged:         true,
-		NamespaceOptions:   &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE},
+		NamespaceOptions:   &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE, UsernsOptions: nodesUsers},
 		SelinuxOptions:     &runtimeapi.SELinuxOption{Level: "s0"},
 		RunAsUser:          &runtimeapi.Int64Value{Value: 0},
 		RunAsGroup:         &runtimeapi.Int64Value{Value: 2000},
@@ -81,7 +84,7 @@ func TestSandboxSecurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_POD},
+		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_POD, UsernsOptions: nodesUsers},
 		RunAsUser:        &runtimeapi.Int64Value{Value: 1}, Privileged: true,
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}

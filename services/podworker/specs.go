@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
@@ -36,15 +37,19 @@ func (w *worker) specs() *specs {
 }
 
 func (s *specs) sandbox(attempt uint32) actuate.SandboxSpec {
-	spec := actuate.SandboxSpec{Pod: s.pod, Attempt: attempt, RuntimeHandler: s.lookups.handler(s.pod).Name}
-	if s.facts.Admitted != nil {
-		spec.CgroupParent = s.facts.Admitted.CgroupParent
+	return actuate.SandboxSpec{Pod: s.pod, Attempt: attempt, RuntimeHandler: s.lookups.handler(s.pod).Name, CgroupParent: s.cgroupParent()}
+}
+
+// cgroupParent is the pod's cgroup; empty before resource has answered.
+func (s *specs) cgroupParent() string {
+	if s.facts.Admitted == nil {
+		return ""
 	}
-	return spec
+	return s.facts.Admitted.CgroupParent
 }
 
 func (s *specs) image(a step.Action) actuate.ImageSpec {
-	spec := actuate.ImageSpec{Pod: s.pod, Container: a.Container, Image: a.Image, RuntimeHandler: s.lookups.handler(s.pod).Name}
+	spec := actuate.ImageSpec{Pod: s.pod, Container: a.Container, Image: a.Image, RuntimeHandler: s.lookups.handler(s.pod).Name, CgroupParent: s.cgroupParent()}
 	if a.Volume != "" {
 		spec.Container = ""
 		for i := range s.pod.Spec.Volumes {
@@ -117,7 +122,10 @@ func (s *specs) volumes() map[string]actuate.Volume {
 		v := &s.pod.Spec.Volumes[i]
 		readOnly[v.Name] = volumetype.ReadOnly(v)
 		if v.Image != nil {
-			volumes[v.Name] = actuate.Volume{Image: s.facts.Images[step.Action{Kind: step.Pull, Volume: v.Name}.Key()].Ref}
+			volumes[v.Name] = actuate.Volume{Image: &runtimeapi.ImageSpec{
+				Image:              s.facts.Images[step.Action{Kind: step.Pull, Volume: v.Name}.Key()].Ref,
+				UserSpecifiedImage: v.Image.Reference, Annotations: s.pod.Annotations,
+			}}
 		}
 	}
 	item, _ := s.in.Volumes.Get(string(s.uid))

@@ -32,6 +32,8 @@ import (
 	volumev1 "github.com/sextant-node/sextant/proto/sextant/volume/v1"
 	"github.com/sextant-node/sextant/services/status/internal/gather"
 	"github.com/sextant-node/sextant/services/status/internal/nodestatus"
+	"github.com/sextant-node/sextant/services/status/internal/plan"
+	"github.com/sextant-node/sextant/services/status/internal/report"
 )
 
 // inputs are the replicas of what status learns, each item decoded once into what the
@@ -41,7 +43,7 @@ type inputs struct {
 	sources *feed.Replica[*configv1.Source]
 	pods    *feed.Replica[*desired]
 	// statuses of the API server's pods, as that has them (config.statuses).
-	statuses  *feed.Replica[*v1.Pod]
+	statuses  *feed.Replica[*plan.Object]
 	mirrors   *feed.Replica[*v1.Pod]
 	nodes     *feed.Replica[*v1.Node]
 	workers   *feed.Replica[*gather.Worker]
@@ -89,7 +91,7 @@ func newInputs(kit *service.Kit, cursor func(feed string) feed.Revision) (*input
 	service.Replicate(kit, &err, house.ConfigCredential, feed.Whole[*configv1.Credential], &in.credential)
 	service.Replicate(kit, &err, house.ConfigSources, feed.Whole[*configv1.Source], &in.sources)
 	service.Replicate(kit, &err, house.ConfigPods, decodeDesired, &in.pods)
-	service.Replicate(kit, &err, house.ConfigStatuses, decodeMirror, &in.statuses)
+	service.Replicate(kit, &err, house.ConfigStatuses, decodeStatus, &in.statuses)
 	service.Replicate(kit, &err, house.ConfigMirrors, decodeMirror, &in.mirrors)
 	service.Replicate(kit, &err, house.ConfigObjects, decodeNode, &in.nodes, service.Unhurried)
 	service.Replicate(kit, &err, house.PodWorkerPods, in.decodeWorker, &in.workers)
@@ -172,8 +174,13 @@ func specOf(packed []byte) (hash uint64) {
 	return hash
 }
 
-// decodeMirror reads an item of config.mirrors or config.statuses; nil says that it does
-// not exist.
+// decodeStatus reads an item of config.statuses; nil says that the pod does not exist.
+func decodeStatus(_ string, m *configv1.Object) (*plan.Object, error) {
+	p, err := decodePod(m.GetObject())
+	return report.Apart(p), err
+}
+
+// decodeMirror reads an item of config.mirrors; nil says that it does not exist.
 func decodeMirror(_ string, m *configv1.Object) (*v1.Pod, error) {
 	return decodePod(m.GetObject())
 }

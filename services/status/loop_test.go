@@ -158,7 +158,7 @@ func inRoundsAfter(t *testing.T, journaled map[string]*v1.PodStatus, test func(r
 		r.records, in.records = reads(ctx, r.way, house.PlegPods, decodeRecord)
 		r.verdicts, in.verdicts = reads(ctx, r.way, house.ProberVerdicts, decodeVerdicts)
 		r.allocations, in.allocations = reads(ctx, r.way, house.ResourcePods, decodeAllocation)
-		_, in.statuses = reads(ctx, r.way, house.ConfigStatuses, decodeMirror)
+		_, in.statuses = reads(ctx, r.way, house.ConfigStatuses, decodeStatus)
 		r.mirrors, in.mirrors = reads(ctx, r.way, house.ConfigMirrors, decodeMirror)
 		_, in.kubelet = reads(ctx, r.way, house.ConfigKubelet, decodeKubelet)
 		r.sources, in.sources = reads(ctx, r.way, house.ConfigSources, feed.Whole[*configv1.Source])

@@ -68,8 +68,8 @@ func (l *podLoop) listed(uid string, want *desired, listing bool) (o *plan.Objec
 		return report.ObjectOf(want.pod), listing
 	}
 	heard = l.in.statuses.Current(uid) // before the status is looked up
-	if p, ok := l.in.statuses.Get(uid); ok {
-		return report.ObjectOf(p), heard
+	if o, ok := l.in.statuses.Get(uid); ok {
+		return o, heard
 	}
 	return report.ObjectOf(want.pod), false
 }

@@ -178,7 +178,7 @@ func TestKills(t *testing.T) {
 		})
 	}
 	mounts := r.mountsOf(lives...)
-	if len(mounts) != 5*len(lives) { // memory, secret, api, disk and the part
+	if len(mounts) != 6*len(lives) { // memory, secret, about, api, disk and the part
 		t.Fatalf("mounts: %v", mounts)
 	}
 	whole := func(when string) {

@@ -45,8 +45,8 @@ func Render(in Input) v1.PodStatus {
 	} else {
 		r.containers(&out)
 		r.addresses(&out)
-		r.podResources(&out)
 		r.phase(&out)
+		r.podResources(&out)
 		r.conditions(&out)
 	}
 	normalize(r.Pod, &out)

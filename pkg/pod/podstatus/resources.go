@@ -4,12 +4,14 @@ package podstatus
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod"
 )
@@ -112,7 +114,36 @@ func (r *renderer) podResources(out *v1.PodStatus) {
 		out.Resources = r.old.Resources.DeepCopy()
 		return
 	}
+	if out.Phase == v1.PodRunning {
+		out.Resources = inForce(r.Pod)
+		return
+	}
 	out.Resources = &v1.ResourceRequirements{Requests: pod.Requests(r.Pod), Limits: pod.Limits(r.Pod)}
+}
+
+// inForce is what the cgroup of a pod that runs was given: CPU and memory, a limit where the
+// pod as a whole has one. Of what no cgroup bounds it has what the pod asks for as a whole.
+func inForce(p *v1.Pod) *v1.ResourceRequirements {
+	out := &v1.ResourceRequirements{}
+	if p.Spec.Resources != nil {
+		out = p.Spec.Resources.DeepCopy()
+	}
+	requests, limits := v1.ResourceList{}, v1.ResourceList{}
+	maps.Copy(requests, out.Requests)
+	maps.Copy(limits, out.Limits)
+	if memory, ok := pod.Requests(p)[v1.ResourceMemory]; ok {
+		requests[v1.ResourceMemory] = memory
+	}
+	given := pod.PodCgroupResources(p, true, pod.DefaultQuotaPeriod)
+	actual := &runtimeapi.LinuxContainerResources{
+		CpuShares: int64(ptr.Deref(given.CPUShares, 0)), CpuQuota: ptr.Deref(given.CPUQuota, 0),
+		CpuPeriod: int64(ptr.Deref(given.CPUPeriod, 0)), MemoryLimitInBytes: ptr.Deref(given.Memory, 0),
+	}
+	override(requests, nil, v1.ResourceCPU, cpuRequest(actual), pod.MinShares)
+	override(limits, nil, v1.ResourceCPU, cpuLimit(actual), minMilliCPULimit)
+	override(limits, nil, v1.ResourceMemory, memoryLimit(actual), 0)
+	out.Requests, out.Limits = requests, limits
+	return out
 }
 
 // volumeMounts says how a container's volumes are mounted. Whether a mount is

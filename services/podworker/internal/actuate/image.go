@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/fault"
@@ -126,7 +129,7 @@ func (a *images) ensureImage(ctx context.Context, spec ImageSpec) (ref string, f
 }
 
 func (a *images) imageSpec(cfg *kubeletconfig.Config, spec ImageSpec, image string) *runtimeapi.ImageSpec {
-	wire := &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: spec.Image, Annotations: spec.Pod.Annotations}
+	wire := &runtimeapi.ImageSpec{Image: image, Annotations: spec.Pod.Annotations}
 	if cfg.Gate("RuntimeClassInImageCriApi") {
 		wire.RuntimeHandler = spec.RuntimeHandler
 	}
@@ -158,10 +161,12 @@ func (a *images) pull(ctx context.Context, cfg *kubeletconfig.Config, spec Image
 	ring.Add(keyring)
 	ring.Add(a.plugins.Keyring(ctx, providers(cfg), subjectOf(spec.Pod), wire.GetImage(), repository))
 	auths := ring.Lookup(repository)
-	// containerd takes the snapshotter from an annotation of these, CRI-O a policy from the namespace.
+	// containerd takes the snapshotter from an annotation of these, CRI-O a policy from the
+	// namespace, and the cgroup in which it pulls where it is to be the pod's.
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: spec.Pod.Name, Namespace: spec.Pod.Namespace, Uid: string(spec.Pod.UID)},
 		Labels:   pod.SandboxLabels(spec.Pod), Annotations: pod.SandboxAnnotations(spec.Pod),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: spec.CgroupParent},
 	}
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
 	asked := a.deps.Clock.Now()
@@ -236,21 +241,30 @@ func (a *images) pullWith(ctx context.Context, cfg *kubeletconfig.Config, image 
 			request.Auth = &runtimeapi.AuthConfig{Username: auth.Username, Password: auth.Password}
 		}
 		resp, err := a.deps.Images.PullImage(ctx, request)
+		if err == nil && resp.GetImageRef() == "" {
+			err = fmt.Errorf("imageRef of image %q is not set", image.GetImage())
+		}
 		if err == nil {
 			return resp.GetImageRef(), auth, nil
 		}
-		errs = append(errs, err)
+		errs = append(errs, told(err))
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if len(errs) == 1 {
-		return "", nil, errs[0]
-	}
-	return "", nil, errors.Join(errs...)
+	return "", nil, utilerrors.NewAggregate(errs)
 }
 
-// Prefixes by which a runtime tells these two from any other failed pull.
+// told is a pull's error as a kubelet tells it: without a code that says nothing.
+func told(err error) error {
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown {
+		return errors.New(s.Message())
+	}
+	return err
+}
+
+// Prefixes by which a runtime tells these two from any other failed pull, in an error without
+// a code of its own (cri-api, pkg/errors).
 var pullReasons = []struct {
 	reason Reason
 	words  string
@@ -262,7 +276,7 @@ var pullReasons = []struct {
 func (a *images) pullFailed(ctx context.Context, spec ImageSpec, err error) *Error {
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", spec.Image, err))
 	for _, r := range pullReasons {
-		if detail, ok := strings.CutPrefix(plain(err), string(r.reason)); ok {
+		if detail, ok := strings.CutPrefix(err.Error(), string(r.reason)); ok {
 			return &Error{r.reason, fmt.Sprintf("image pull failed for %s %s%s", spec.Image, r.words, detail), err}
 		}
 	}

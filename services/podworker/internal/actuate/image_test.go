@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -127,9 +128,11 @@ func TestPullReasons(t *testing.T) {
 		reason  Reason
 		message string
 	}{
-		{status.Error(codes.Unavailable, "RegistryUnavailable: it sleeps"), reason.RegistryUnavailable, "image pull failed for x:1 because the registry is unavailable: it sleeps"},
+		{status.Error(codes.Unknown, "RegistryUnavailable: it sleeps"), reason.RegistryUnavailable, "image pull failed for x:1 because the registry is unavailable: it sleeps"},
 		{status.Error(codes.Unknown, "SignatureValidationFailed"), reason.SignatureValidationFailed, "image pull failed for x:1 because the signature validation failed"},
-		{status.Error(codes.Unknown, "boom"), reason.ErrImagePull, "rpc error: code = Unknown desc = boom"},
+		{status.Error(codes.Unknown, "boom"), reason.ErrImagePull, "boom"},
+		{status.Error(codes.Unavailable, "RegistryUnavailable"), reason.ErrImagePull, "rpc error: code = Unavailable desc = RegistryUnavailable"},
+		{status.Error(codes.Internal, "boom"), reason.ErrImagePull, "rpc error: code = Internal desc = boom"},
 	} {
 		n := start(t, false)
 		n.rt.Fail(fakecri.Match{Method: "PullImage"}, 1, tc.err)
@@ -137,8 +140,11 @@ func TestPullReasons(t *testing.T) {
 		wantReason(t, err, tc.reason, tc.message)
 	}
 	n := start(t, false)
+	n.rt.Lie(fakecri.Match{Method: "PullImage"}, func(_, resp proto.Message) { resp.(*runtimeapi.PullImageResponse).ImageRef = "" })
+	_, err := n.ensure("x:1", v1.PullAlways)
+	wantReason(t, err, reason.ErrImagePull, `imageRef of image "x:1" is not set`)
 	n.rt.Fail(fakecri.Match{Method: "ImageStatus"}, 1, status.Error(codes.Internal, "disk"))
-	_, err := n.ensure("x:1", v1.PullIfNotPresent)
+	_, err = n.ensure("x:1", v1.PullIfNotPresent)
 	wantReason(t, err, reason.ImageInspectError, `Failed to inspect image "x:1": rpc error: code = Internal desc = disk`)
 }
 
@@ -160,6 +166,9 @@ func TestPullSecrets(t *testing.T) {
 	if got := strings.Join(users, " "); got != "b a" {
 		t.Errorf("pulled as %q, want the longer path first, then the other", got)
 	}
+	n.rt.Fail(fakecri.Match{Method: "PullImage"}, 2, status.Error(codes.Unknown, "nobody may"))
+	_, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: "r.example/team/app:2", Policy: v1.PullAlways})
+	wantReason(t, err, reason.ErrImagePull, "nobody may") // what all say alike is said once
 	const missing = "W FailedToRetrieveImagePullSecret Pod: Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed."
 	if got := n.events.take()[0]; got != missing {
 		t.Errorf("event %s", got)
@@ -202,12 +211,15 @@ func TestThePodOfAPull(t *testing.T) {
 	p := web(func(p *v1.Pod) {
 		p.Labels, p.Annotations = map[string]string{"app": "web"}, map[string]string{"io.containerd.cri.runtime-handler": "kata"}
 	})
-	if _, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: "fake/sleep", Policy: v1.PullAlways}); err != nil {
+	if _, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: "fake/sleep", Policy: v1.PullAlways, CgroupParent: "/pods/web"}); err != nil {
 		t.Fatal(err)
 	}
 	sandbox := request[*runtimeapi.PullImageRequest](n, "PullImage").GetSandboxConfig()
 	if got := sandbox.GetMetadata(); got.GetName() != p.Name || got.GetNamespace() != p.Namespace || got.GetUid() != string(p.UID) {
 		t.Errorf("pulled for %v", got)
+	}
+	if got := sandbox.GetLinux().GetCgroupParent(); got != "/pods/web" {
+		t.Errorf("pulled in the cgroup %q", got)
 	}
 	if !maps.Equal(sandbox.GetAnnotations(), pod.SandboxAnnotations(p)) || !maps.Equal(sandbox.GetLabels(), pod.SandboxLabels(p)) {
 		t.Errorf("pulled for a pod with %v and %v", sandbox.GetAnnotations(), sandbox.GetLabels())

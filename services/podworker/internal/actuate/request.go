@@ -136,6 +136,13 @@ func (a *requests) mounts(ctx context.Context, cfg *kubeletconfig.Config, spec C
 		RecursiveReadOnly: a.deps.Lookups.Node().Handlers[spec.Sandbox.RuntimeHandler].RecursiveReadOnly,
 		SELinux:           a.host.selinux(), UserNamespace: in.Security.UserNamespace, TerminationLog: terminationLog,
 	}
+	if cfg.Gate("RuntimeClassInImageCriApi") {
+		for _, v := range spec.Volumes {
+			if v.Image != nil { // the volumes are this container's own
+				v.Image.RuntimeHandler = spec.Sandbox.RuntimeHandler
+			}
+		}
+	}
 	subs, err := criconfig.SubPaths(c, spec.Volumes, mount.Vars)
 	if err != nil {
 		return nil, err

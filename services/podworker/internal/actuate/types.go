@@ -39,6 +39,8 @@ type ImageSpec struct {
 	Image          string
 	Policy         v1.PullPolicy
 	RuntimeHandler string
+	// CgroupParent is the pod's cgroup, as resource answered it.
+	CgroupParent string
 }
 
 // Volume is what a container may mount under one name of pod.spec.volumes.

@@ -30,6 +30,15 @@ func ObjectOf(p *v1.Pod) *plan.Object {
 	}
 }
 
+// Apart is ObjectOf for what is kept: the rest of the pod is not kept with its status.
+func Apart(p *v1.Pod) *plan.Object {
+	o := ObjectOf(p)
+	if o != nil {
+		o.Status = new(p.Status)
+	}
+	return o
+}
+
 // due reports whether a write is due now, or when the next one will be.
 func (d *Desk) due() (time.Duration, bool) {
 	d.mu.Lock()

@@ -197,13 +197,13 @@ func (s *Sender) write(ctx context.Context, a plan.Action) (*plan.Object, error)
 		if err != nil {
 			return nil, err
 		}
-		return ObjectOf(p), nil
+		return Apart(p), nil
 	case plan.CreateMirror:
 		p, err := s.deps.API.CreatePod(ctx, a.Pod)
 		if err != nil {
 			return nil, err
 		}
-		return ObjectOf(p), nil
+		return Apart(p), nil
 	default:
 		return nil, s.deps.API.DeletePod(ctx, a.Namespace, a.Name, a.UID)
 	}

@@ -39,12 +39,13 @@ type File struct {
 	UID, GID int
 }
 
-// Folder is where files are kept, and whose it is. The folders in it, and its
-// links, have the same owner; the folders the same mode.
+// Folder is where files are kept, and whose it is. The folders in it have the same owner,
+// and its links; but the link to a file belongs to the file's user, as a kubelet's.
 type Folder struct {
 	Path     string
 	UID, GID int
-	Mode     fs.FileMode
+	// Root is the mode of the folder itself, Mode that of the folders in it.
+	Root, Mode fs.FileMode
 }
 
 // Written reports whether a folder was written whole at least once.
@@ -74,7 +75,7 @@ func (f Folder) Write(files map[string]File, now time.Time) (changed bool, err e
 
 // show makes the names a user sees, in a folder that the user may enter.
 func (f Folder) show(files map[string]File) error {
-	return errors.Join(f.own(f.Path), f.link(files))
+	return errors.Join(f.own(f.Path, f.Root), f.link(files))
 }
 
 // swap writes a new data folder and makes it the current one. The names come before that:
@@ -95,7 +96,7 @@ func (f Folder) swap(files map[string]File, now time.Time) (name string, err err
 		return "", err
 	}
 	name = filepath.Base(fresh)
-	if err := f.symlink(name, link); err != nil {
+	if err := f.symlink(name, link, f.UID); err != nil {
 		return "", err
 	}
 	return name, os.Rename(link, filepath.Join(f.Path, dataLink))
@@ -122,20 +123,20 @@ func checkNames(files map[string]File) error {
 	return nil
 }
 
-func (f Folder) own(dir string) error {
+func (f Folder) own(dir string, mode fs.FileMode) error {
 	// Chown first: it clears bits that chmod sets.
-	return errors.Join(os.Lchown(dir, f.UID, f.GID), os.Chmod(dir, f.Mode))
+	return errors.Join(os.Lchown(dir, f.UID, f.GID), os.Chmod(dir, mode))
 }
 
-func (f Folder) symlink(target, name string) error {
+func (f Folder) symlink(target, name string, uid int) error {
 	if err := os.Symlink(target, name); err != nil {
 		return err
 	}
-	return os.Lchown(name, f.UID, f.GID)
+	return os.Lchown(name, uid, f.GID)
 }
 
 func (f Folder) fill(dir string, files map[string]File) error {
-	if err := f.own(dir); err != nil {
+	if err := f.own(dir, f.Mode); err != nil {
 		return err
 	}
 	for _, sub := range folders(files) {
@@ -143,7 +144,7 @@ func (f Folder) fill(dir string, files map[string]File) error {
 		if err := os.Mkdir(full, 0o755); err != nil {
 			return err
 		}
-		if err := f.own(full); err != nil {
+		if err := f.own(full, f.Mode); err != nil {
 			return err
 		}
 	}
@@ -181,7 +182,11 @@ func (f Folder) link(files map[string]File) error {
 		if err := mounts.RemoveTree(name); err != nil {
 			return err
 		}
-		if err := f.symlink(target, name); err != nil {
+		uid := f.UID
+		if file, ok := files[top]; ok {
+			uid = file.UID
+		}
+		if err := f.symlink(target, name, uid); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ func file(text string) atomic.File { return atomic.File{Data: []byte(text), Mode
 
 func folder(t *testing.T) atomic.Folder {
 	t.Helper()
-	return atomic.Folder{Path: t.TempDir(), Mode: 0o755}
+	return atomic.Folder{Path: t.TempDir(), Root: 0o777, Mode: 0o755}
 }
 
 // write writes and reports what changed, and the data folder after it.
@@ -153,7 +153,7 @@ func TestWrittenIsWhole(t *testing.T) {
 			missing++
 		}
 	}
-	if info, err := os.Stat(f.Path); err != nil || info.Mode().Perm() != f.Mode || missing > 0 {
+	if info, err := os.Stat(f.Path); err != nil || info.Mode().Perm() != f.Root || missing > 0 {
 		t.Errorf("it counts as written: %v, %v, %d names are missing", info, err, missing)
 	}
 	if err := <-done; err != nil {
@@ -221,14 +221,14 @@ func TestAReaderKeepsWhatItOpened(t *testing.T) {
 
 func TestOwnersAndModes(t *testing.T) {
 	f := folder(t)
-	f.UID, f.GID, f.Mode = 11, 12, 0o755|fs.ModeSetgid
+	f.UID, f.GID, f.Root, f.Mode = 11, 12, 0o777|fs.ModeSticky|fs.ModeSetgid, 0o755|fs.ModeSetgid
 	if err := os.Chmod(f.Path, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	_, data := write(t, f, files{"a": {Data: nil, Mode: 0o640, UID: 21, GID: 22}, "d/b": file("")})
 	for path, want := range map[string]string{
-		"": "11:12 2755", data: "11:12 2755", data + "/d": "11:12 2755",
-		data + "/a": "21:22 640", data + "/d/b": "0:0 644", "..data": "11:12", "a": "11:12",
+		"": "11:12 3777", data: "11:12 2755", data + "/d": "11:12 2755",
+		data + "/a": "21:22 640", data + "/d/b": "0:0 644", "..data": "11:12", "a": "21:12", "d": "11:12",
 	} {
 		info, err := os.Lstat(filepath.Join(f.Path, path))
 		if err != nil {

@@ -18,8 +18,11 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod/downward"
 )
 
-// InMemory reports whether a volume's files must never reach a disk.
-func InMemory(v *v1.Volume) bool { return v.Secret != nil || v.Projected != nil }
+// InMemory reports whether a volume's files are never to reach a disk: a kubelet keeps those
+// of a ConfigMap alone there.
+func InMemory(v *v1.Volume) bool {
+	return v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
+}
 
 // File is one file of a volume.
 type File struct {

@@ -211,7 +211,7 @@ func tell(t *testing.T, story *txtar.Archive) string {
 func TestInMemory(t *testing.T) {
 	for source, want := range map[*v1.VolumeSource]bool{
 		{Secret: &v1.SecretVolumeSource{}}: true, {Projected: &v1.ProjectedVolumeSource{}}: true,
-		{ConfigMap: &v1.ConfigMapVolumeSource{}}: false, {DownwardAPI: &v1.DownwardAPIVolumeSource{}}: false,
+		{ConfigMap: &v1.ConfigMapVolumeSource{}}: false, {DownwardAPI: &v1.DownwardAPIVolumeSource{}}: true,
 	} {
 		if content.InMemory(&v1.Volume{VolumeSource: *source}) != want {
 			t.Errorf("%v in memory: %v, want %v", source, !want, want)

@@ -5,6 +5,7 @@ package setup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -30,12 +31,7 @@ func (h *Host) EmptyDir(p *v1.Pod, v *v1.Volume, memory int64) (string, error) {
 	if err := mountMedium(p, v.EmptyDir.Medium, dir, memory); err != nil {
 		return "", err
 	}
-	// The whole pod may write, under any uid (kubelet: 0777; it leaves memory
-	// the sticky bit that the kernel gives it).
-	rights := os.FileMode(0o777)
-	if v.EmptyDir.Medium == v1.StorageMediumMemory {
-		rights |= os.ModeSticky
-	}
+	rights := rootRights(v.EmptyDir.Medium == v1.StorageMediumMemory)
 	if err := errors.Join(os.Lchown(dir, h.Owner, h.Owner), os.Chmod(dir, rights)); err != nil {
 		return "", err
 	}
@@ -47,12 +43,25 @@ func (h *Host) EmptyDir(p *v1.Pod, v *v1.Volume, memory int64) (string, error) {
 	return dir, h.marks(p.UID, volumetype.EmptyDir, v.Name).makeReady()
 }
 
+// tmpfsRights is the option of a tmpfs that gives its root the rights of rootRights.
+const tmpfsRights = "mode=1777"
+
+// rootRights are those of the root of an emptyDir, and of a volume of files, which a kubelet
+// makes in an emptyDir: the whole pod may write, under any uid. A kubelet leaves memory the
+// sticky bit that the kernel gives it.
+func rootRights(memory bool) fs.FileMode {
+	if memory {
+		return 0o777 | fs.ModeSticky
+	}
+	return 0o777
+}
+
 func mountMedium(p *v1.Pod, medium v1.StorageMedium, dir string, memory int64) error {
 	switch {
 	case medium == v1.StorageMediumDefault:
 		return nil
 	case medium == v1.StorageMediumMemory:
-		return ensureTmpfs(dir, "mode=1777", memory)
+		return ensureTmpfs(dir, tmpfsRights, memory)
 	case medium == v1.StorageMediumHugePages || strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
 		size, err := pageSize(p, medium)
 		if err != nil {

@@ -54,7 +54,11 @@ func everyVolume(root string) error {
 	_, secretErr := h.Files(p, secret, &content.Set{Files: map[string]content.File{"a/b": {Data: []byte("x"), Mode: 0o400}}}, noon)
 	_, hostErr := h.HostPath(hostPath)
 	_, subErr := h.Subpath("u", "v", "c", 0, dir, "part")
-	if err := errors.Join(err, memoryErr, secretErr, hostErr, subErr); err != nil {
+	plain := emptyDir("")
+	plain.Name = "p"
+	dir, plainErr := h.EmptyDir(newPod(nil), plain, 0)
+	_, deepErr := h.Subpath("u", "p", "c", 1, dir, "deep/part")
+	if err := errors.Join(err, memoryErr, secretErr, hostErr, subErr, plainErr, deepErr); err != nil {
 		return err
 	}
 	if os.Getenv("SEXTANT_TEST_REMOVE") != "" {
@@ -87,15 +91,18 @@ func TestWithoutRootsRights(t *testing.T) {
 	asVolume(t, root)
 	volumes := filepath.Join(pods, "u/volumes")
 	for path, want := range map[string]string{
-		filepath.Join(pods, "u"):                                  fmt.Sprintf("%d:%d 750", podworkerUID, podworkerUID),
-		filepath.Join(volumes, "kubernetes.io~empty-dir/v"):       "0:2000 2777",
-		filepath.Join(volumes, "kubernetes.io~empty-dir/m"):       "0:2000 3777",
-		filepath.Join(volumes, "kubernetes.io~secret/s"):          "0:2000 2755",
-		filepath.Join(volumes, "kubernetes.io~secret/s/..data/a"): "0:2000 2755",
-		filepath.Join(volumes, "kubernetes.io~secret/s/a/b"):      "0:2000 440",
-		filepath.Join(root, "rooms/host"):                         "0:0 755",
-		filepath.Join(volumes, "kubernetes.io~empty-dir/v/part"):  "0:2000 2777",
-		filepath.Join(pods, "u/volume-subpaths/v/c/0"):            "0:2000 2777",
+		filepath.Join(pods, "u"):                                      fmt.Sprintf("%d:%d 750", podworkerUID, podworkerUID),
+		filepath.Join(volumes, "kubernetes.io~empty-dir/v"):           "0:2000 2777",
+		filepath.Join(volumes, "kubernetes.io~empty-dir/m"):           "0:2000 3777",
+		filepath.Join(volumes, "kubernetes.io~secret/s"):              "0:2000 3777",
+		filepath.Join(volumes, "kubernetes.io~secret/s/..data/a"):     "0:2000 2755",
+		filepath.Join(volumes, "kubernetes.io~secret/s/a/b"):          "0:2000 440",
+		filepath.Join(root, "rooms/host"):                             "0:0 755",
+		filepath.Join(volumes, "kubernetes.io~empty-dir/v/part"):      "0:2000 2777",
+		filepath.Join(pods, "u/volume-subpaths/v/c/0"):                "0:2000 2777",
+		filepath.Join(volumes, "kubernetes.io~empty-dir/p"):           "0:0 777",
+		filepath.Join(volumes, "kubernetes.io~empty-dir/p/deep"):      "0:0 777",
+		filepath.Join(volumes, "kubernetes.io~empty-dir/p/deep/part"): "0:0 777",
 	} {
 		if got := look(t, path); got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)

@@ -85,15 +85,19 @@ func (h *Host) Files(p *v1.Pod, v *v1.Volume, set *content.Set, now time.Time) (
 	if err := h.makeDirs(p.UID, dir); err != nil {
 		return "", err
 	}
-	if content.InMemory(v) {
-		if err := ensureTmpfs(dir, "mode=0755", set.Memory); err != nil {
+	// Version 0.1 wrote downward API volumes on the disk. One that it made stays there: the
+	// containers have that folder, and would see nothing of another.
+	if standing := v.DownwardAPI != nil && atomic.Written(dir); content.InMemory(v) && !standing {
+		if err := ensureTmpfs(dir, tmpfsRights, set.Memory); err != nil {
 			return "", err
 		}
 	}
-	folder := atomic.Folder{Path: dir, UID: h.Owner, GID: h.Owner, Mode: 0o755}
+	folder := atomic.Folder{Path: dir, UID: h.Owner, GID: h.Owner, Root: rootRights(content.InMemory(v)), Mode: 0o755}
 	group, grouped := fsGroup(p)
 	if grouped {
-		folder.GID, folder.Mode = group, 0o755|fs.ModeSetgid
+		folder.GID = group
+		folder.Root |= fs.ModeSetgid
+		folder.Mode |= fs.ModeSetgid
 	}
 	files := make(map[string]atomic.File, len(set.Files))
 	for name, f := range set.Files {

@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sextant-node/sextant/pkg/pod/volumetype"
+	"github.com/sextant-node/sextant/services/volume/internal/atomic"
 	"github.com/sextant-node/sextant/services/volume/internal/content"
 	"github.com/sextant-node/sextant/services/volume/internal/setup"
 	"github.com/sextant-node/sextant/test/volumetest"
@@ -266,15 +268,17 @@ func TestFiles(t *testing.T) {
 	}}
 	configMap := v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}
 	secret := v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}
+	downward := v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}
 	for name, test := range map[string]struct {
 		source v1.VolumeSource
 		group  *int64
 		want   map[string]string
 	}{
-		"configMap": {configMap, nil, map[string]string{"": "0:0 755", "..data/plain": "0:0 644", "..data/secret": "0:0 400", "..data/d/own": "1000:0 600", "..data/d": "0:0 755"}},
+		"configMap": {configMap, nil, map[string]string{"": "0:0 777", "..data/plain": "0:0 644", "..data/secret": "0:0 400", "..data/d/own": "1000:0 600", "..data/d": "0:0 755"}},
 		"configMap, fsGroup": {configMap, &group, map[string]string{
-			"": "0:2000 2755", "..data/plain": "0:2000 644", "..data/secret": "0:2000 440", "..data/d/own": "1000:2000 640", "..data/d": "0:2000 2755"}},
-		"secret": {secret, nil, map[string]string{"": "0:0 755", "..data/secret": "0:0 400"}},
+			"": "0:2000 2777", "..data/plain": "0:2000 644", "..data/secret": "0:2000 440", "..data/d/own": "1000:2000 640", "..data/d": "0:2000 2755"}},
+		"secret":      {secret, nil, map[string]string{"": "0:0 1777", "..data/secret": "0:0 400"}},
+		"downwardAPI": {downward, nil, map[string]string{"": "0:0 1777", "..data/plain": "0:0 644"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, p := host(t), newPod(test.group)
@@ -291,7 +295,7 @@ func TestFiles(t *testing.T) {
 					t.Errorf("%q is %s, want %s", path, got, want)
 				}
 			}
-			if memory := fsType(t, dir) == unix.TMPFS_MAGIC; memory != (test.source.Secret != nil) {
+			if memory := fsType(t, dir) == unix.TMPFS_MAGIC; memory != (test.source.ConfigMap == nil) {
 				t.Errorf("in memory: %v", memory)
 			}
 			if at, ok := h.StandingFiles(p, v); !ok || at != dir {
@@ -372,4 +376,31 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestDownwardAPIOfAnEarlierVersion: what version 0.1 wrote on the disk is kept up there, where
+// the containers have it.
+func TestDownwardAPIOfAnEarlierVersion(t *testing.T) {
+	h, p := host(t), newPod(nil)
+	v := &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}}
+	dir := h.Dir(p.UID, volumetype.DownwardAPI, v.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	folder := atomic.Folder{Path: dir, Root: 0o755, Mode: 0o755}
+	if _, err := folder.Write(map[string]atomic.File{"labels": {Data: []byte("old"), Mode: 0o644}}, noon); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(dir) // as a container's mount does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close() //nolint:errcheck // only read
+	set := &content.Set{Files: map[string]content.File{"labels": {Data: []byte("new"), Mode: 0o644}}}
+	if _, err := h.Files(p, v, set, noon.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, fmt.Sprintf("/proc/self/fd/%d/labels", held.Fd())); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
 }

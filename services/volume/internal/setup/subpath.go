@@ -74,8 +74,9 @@ func boundAlready(target string, part fs.FileInfo) (bool, error) {
 	}
 }
 
-// makeSubpath makes missing folders with the rights of the volume's own.
-func (h *Host) makeSubpath(volumePath, subPath string) (*os.File, error) {
+// makeSubpath makes the folders that are missing, each with the rights of the volume's own:
+// another container may be given one of those above.
+func (h *Host) makeSubpath(volumePath, subPath string) (part *os.File, err error) {
 	info, err := os.Stat(volumePath)
 	if err != nil {
 		return nil, err
@@ -85,12 +86,43 @@ func (h *Host) makeSubpath(volumePath, subPath string) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // opened by path only
-	made, err := pathrs.MkdirAllHandle(root, subPath, info.Mode().Perm())
+	at := ""
+	for name := range strings.SplitSeq(filepath.Clean(subPath), "/") {
+		if part != nil {
+			part.Close() //nolint:errcheck // opened by path only
+		}
+		at = filepath.Join(at, name)
+		if part, err = pathrs.OpenatInRoot(root, at); errors.Is(err, fs.ErrNotExist) {
+			part, err = makeFolder(root, at, info.Mode(), h.Owner)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return part, nil
+}
+
+// makeFolder makes one folder of a volume. It belongs to owner and owner's group, or to the
+// group of a folder above it that hands its group down.
+func makeFolder(root *os.File, path string, mode fs.FileMode, owner int) (*os.File, error) {
+	made, err := pathrs.MkdirAllHandle(root, path, mode.Perm())
 	if err != nil {
 		return nil, err
 	}
+	info, err := made.Stat()
+	if err != nil {
+		return nil, errors.Join(err, made.Close())
+	}
+	group := owner
+	if info.Mode()&fs.ModeSetgid != 0 {
+		group = -1
+	}
 	name := fmt.Sprintf("/proc/self/fd/%d", made.Fd())
-	return made, errors.Join(os.Chown(name, h.Owner, -1), os.Chmod(name, info.Mode()&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)))
+	err = errors.Join(os.Chown(name, owner, group), os.Chmod(name, mode&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)))
+	if err != nil {
+		return nil, errors.Join(err, made.Close())
+	}
+	return made, nil
 }
 
 // mountTarget makes what is bound over: a folder, or a file.

@@ -44,8 +44,10 @@ func TestSubpath(t *testing.T) {
 	// Another part at the same place, of the next container: a folder that has to
 	// be made, and is the group's like the volume.
 	for range 2 {
-		if got := look(t, bind(t, h, dir, "made/deep")); got != "0:2000 2777" {
-			t.Errorf("a made folder is %s", got)
+		for _, made := range []string{bind(t, h, dir, "made/deep"), filepath.Join(dir, "made")} {
+			if got := look(t, made); got != "0:2000 2777" {
+				t.Errorf("the made folder %s is %s", made, got)
+			}
 		}
 	}
 	if n := len(volumetest.Mounts(t, h.Layout.VolumeSubpaths("u"))); n != 1 {

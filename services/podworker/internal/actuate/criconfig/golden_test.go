@@ -168,7 +168,7 @@ func toYAML(t *testing.T, m proto.Message) []byte {
 }
 
 func TestSubPaths(t *testing.T) {
-	volumes := map[string]Volume{"data": {HostPath: "/v/data"}, "img": {Image: "x"}}
+	volumes := map[string]Volume{"data": {HostPath: "/v/data"}, "img": {Image: &runtimeapi.ImageSpec{Image: "x"}}}
 	vars := map[string]string{"POD": "web-0", "NONE": "", "LONG": strings.Repeat("x", 100)}
 	for _, tc := range []struct {
 		name  string

@@ -19,8 +19,8 @@ import (
 type Volume struct {
 	// HostPath is the directory, the file or, with Block, the device.
 	HostPath string
-	// Image is the reference of an image volume.
-	Image string
+	// Image is what an image volume holds; nil for every other one.
+	Image *runtimeapi.ImageSpec
 	Block bool
 	// ReadOnly is forced on every mount of it.
 	ReadOnly bool
@@ -49,7 +49,7 @@ func SubPaths(c *v1.Container, volumes map[string]Volume, vars map[string]string
 		if err != nil {
 			return nil, err
 		}
-		if v, ok := volumes[m.Name]; sub == "" || !ok || v.Image != "" {
+		if v, ok := volumes[m.Name]; sub == "" || !ok || v.Image != nil {
 			continue
 		}
 		out = append(out, SubPath{Index: i, Volume: m.Name, Path: sub, ReadOnly: m.ReadOnly})
@@ -158,8 +158,8 @@ func (in MountInput) volumeMount(i int, m v1.VolumeMount) (*runtimeapi.Mount, er
 		Propagation: mode, SelinuxRelabel: v.Relabel && in.SELinux,
 	}
 	switch {
-	case v.Image != "":
-		out.HostPath, out.Image, out.ImageSubPath = "", &runtimeapi.ImageSpec{Image: v.Image}, sub
+	case v.Image != nil:
+		out.HostPath, out.Image, out.ImageSubPath = "", v.Image, sub
 		out.Readonly = true
 	case sub != "":
 		if out.HostPath, ok = in.SubPaths[i]; !ok {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package requests_test gives the reference kubelet and Sextant the same random pods and
+// compares what each asks its runtime for.
+//
+//	make requests                           300 pods
+//	make requests REQUESTS='-pods=2000 -seed=7'
+//	go test ./requests -v -seed=7 -only=31  one pod of a run again
+//
+// Each agent has a node of its own on a runtime of no time, which keeps the requests. Of every
+// pod are compared: the sandbox and its containers, in order, as they were asked for; the
+// images that were pulled, and with which credentials; what the mounts of a container hold,
+// with owners and modes; and what the API server has of the pod's status. testdata/requests.txt
+// lists what may differ, and why.
+package requests_test
