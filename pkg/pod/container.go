@@ -57,6 +57,27 @@ func Containers(p *v1.Pod) iter.Seq2[ContainerKind, *v1.Container] {
 	}
 }
 
+// UsedVolumes are the pod's volumes that a container mounts or has as a device. The others are
+// not made, as by a kubelet: a pod starts though one of them cannot be.
+func UsedVolumes(p *v1.Pod) []v1.Volume {
+	used := map[string]bool{}
+	for _, c := range Containers(p) {
+		for _, m := range c.VolumeMounts {
+			used[m.Name] = true
+		}
+		for _, d := range c.VolumeDevices {
+			used[d.Name] = true
+		}
+	}
+	var all []v1.Volume
+	for _, v := range p.Spec.Volumes {
+		if used[v.Name] {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
 // FindContainer returns the container of that name and its kind, nil when there is none.
 func FindContainer(p *v1.Pod, name string) (*v1.Container, ContainerKind) {
 	for kind, c := range Containers(p) {

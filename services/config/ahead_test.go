@@ -24,6 +24,7 @@ func withTokens(p *v1.Pod) {
 		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "vault", Audience: "vault"}},
 		{DownwardAPI: &v1.DownwardAPIProjection{}},
 	}}}}}
+	p.Spec.Containers = []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "api", MountPath: "/api"}}}}
 }
 
 // tokensOf are what volume asks for, for the pod that withTokens made.

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sextant-node/sextant/pkg/pod"
 )
 
 // restore takes up the journal and what is on disk beside it.
@@ -51,6 +53,7 @@ func (k *maker) restored(uid types.UID, i intent) (*podWork, error) {
 		if err := p.Unmarshal(i.Pod); err != nil {
 			return nil, err
 		}
+		p.Spec.Volumes = pod.UsedVolumes(p) // version 0.1 kept all
 		w.declared(p)
 		w.volumes = k.standing(p)
 	}

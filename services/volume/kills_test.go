@@ -100,7 +100,7 @@ func (r *rig) insist(what string, call func(context.Context) error) {
 
 // insistOn declares a pod, insistOff withdraws it.
 func (r *rig) insistOn(p *v1.Pod) {
-	data, err := p.Marshal()
+	data, err := used(p).Marshal()
 	if err != nil {
 		r.Error(err)
 	}

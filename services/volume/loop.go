@@ -49,8 +49,9 @@ func (s *Service) declare(ctx context.Context, p *v1.Pod) (feed.Revision, error)
 		s.pods.mu.Unlock()
 		s.pods.wake.Send()
 	}
-	if !known {
-		// Listed from this revision on, even if nothing has been done yet.
+	if !same {
+		// From this revision on the pod is listed with its volumes, even if nothing has been
+		// done yet: an ephemeral container may be the first to mount one.
 		s.pods.publish(ctx, w)
 	}
 	revision, _, _ := s.pods.owned.State()

@@ -212,7 +212,9 @@ func TestDiskOfClaim(t *testing.T) {
 	}
 	r.volumeOf("raw", "pv-raw", v1.PersistentVolumeSpec{VolumeMode: &block, PersistentVolumeSource: source(0)})
 	r.volumeOf("files", "pv-files", v1.PersistentVolumeSpec{MountOptions: []string{"noatime"}, PersistentVolumeSource: source(1)})
-	r.declare(of(t, "raw", `- {name: d, persistentVolumeClaim: {claimName: raw}}`))
+	raw := of(t, "raw", `- {name: d, persistentVolumeClaim: {claimName: raw}}`)
+	raw.Spec.Containers = []v1.Container{{Name: "c", VolumeDevices: []v1.VolumeDevice{{Name: "d", DevicePath: "/dev/d"}}}}
+	r.declare(raw)
 	r.ready("raw")
 	r.declare(of(t, "files", `- {name: d, persistentVolumeClaim: {claimName: files}}`))
 	r.ready("files")

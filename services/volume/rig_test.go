@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/service"
 	configv1 "github.com/sextant-node/sextant/proto/sextant/config/v1"
@@ -192,7 +194,10 @@ func indent(text string) string {
 	return b.String() + "\n"
 }
 
-func (r *rig) declare(p *v1.Pod) feed.Revision {
+// declare declares a pod, all of whose volumes are used.
+func (r *rig) declare(p *v1.Pod) feed.Revision { return r.declareAsIs(used(p)) }
+
+func (r *rig) declareAsIs(p *v1.Pod) feed.Revision {
 	r.Helper()
 	data, err := p.Marshal()
 	if err != nil {
@@ -201,6 +206,21 @@ func (r *rig) declare(p *v1.Pod) feed.Revision {
 	return standin.Commanded(r.House, r.pods, func() (standin.Answer, error) {
 		return r.client.Declare(r.Context(), &volumev1.DeclareRequest{Pod: data})
 	})
+}
+
+// used has the first container of a pod, which may have none, mount the volumes that none uses.
+func used(p *v1.Pod) *v1.Pod {
+	p = p.DeepCopy()
+	if len(p.Spec.Containers) == 0 {
+		p.Spec.Containers = []v1.Container{{Name: "c"}}
+	}
+	c, have := &p.Spec.Containers[0], pod.UsedVolumes(p)
+	for _, v := range p.Spec.Volumes {
+		if !slices.ContainsFunc(have, func(u v1.Volume) bool { return u.Name == v.Name }) {
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name})
+		}
+	}
+	return p
 }
 
 func (r *rig) withdraw(uid string) {

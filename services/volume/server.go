@@ -29,6 +29,7 @@ func (s *Service) Declare(ctx context.Context, req *volumev1.DeclareRequest) (*v
 		}
 	}
 	// What no volume is made of must not make a new declaration.
+	p.Spec.Volumes = pod.UsedVolumes(p)
 	p.Status, p.ManagedFields, p.ResourceVersion = v1.PodStatus{}, nil, ""
 	revision, err := s.declare(ctx, p)
 	if err != nil {

@@ -90,19 +90,13 @@ func (m *maker) pod(name string) *corev1.Pod {
 	m.volumes(p)
 	for i := range m.IntN(3) {
 		c := m.container(fmt.Sprintf("init-%d", i), s)
-		if c.Image != locked && c.Image != nowhere && m.one(2) {
-			c.Image, c.ImagePullPolicy = task, corev1.PullIfNotPresent
-		}
-		if c.Image != task && m.one(3) {
+		if m.one(3) {
 			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		} else {
-			c.Lifecycle = nil
-			if len(c.Command) == 0 {
+		} else { // it ends, if it has an image
+			c.Lifecycle, c.Command = nil, nil
+			if c.Image != locked && c.Image != nowhere {
 				c.Image, c.ImagePullPolicy = task, corev1.PullIfNotPresent
 			}
-		}
-		if c.RestartPolicy == nil {
-			c.Command = nil
 		}
 		s.InitContainers = append(s.InitContainers, c)
 	}

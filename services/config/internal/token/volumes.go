@@ -8,11 +8,11 @@ import (
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
-// OfVolumes are the requests for the tokens of a pod's projected volumes, as the service that
+// OfVolumes are the requests for the tokens of the projected volumes that a pod uses, as the service that
 // makes those asks for them.
 func OfVolumes(p *v1.Pod) []Request {
 	var all []Request
-	for _, v := range p.Spec.Volumes {
+	for _, v := range pod.UsedVolumes(p) {
 		if v.Projected == nil {
 			continue
 		}

@@ -191,6 +191,9 @@ func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *San
 	case !p.in.Volumes.Ready:
 		p.waiting(c)
 		p.wait("volume", "mount", p.in.Volumes.Waiting)
+	case kind == pod.Ephemeral && p.undeclared(): // it may be the first to mount a volume
+		p.waiting(c)
+		p.wait("volume", "declare", "volume has not been told yet which volumes container "+c.Name+" mounts")
 	case waiting:
 		p.coming(c, "start", "")
 	case !p.in.ServicesKnown && !pod.IsStatic(p.pod):

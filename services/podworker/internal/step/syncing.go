@@ -92,8 +92,7 @@ func (p *planner) unfit(running bool) bool {
 // declare tells volume about the pod, again when it has changed.
 func (p *planner) declare() {
 	key := Action{Kind: Declare}.Key()
-	stale := p.in.Desired != nil && p.f.Declared != p.in.Desired.Fingerprint
-	if (stale || p.in.Volumes.Gone) && !p.flying(key) && !p.backedOff(key) {
+	if (p.undeclared() || p.in.Volumes.Gone) && !p.flying(key) && !p.backedOff(key) {
 		p.start(Action{Kind: Declare})
 	}
 	if f, ok := p.f.Failures[key]; ok && !p.in.Volumes.Ready {

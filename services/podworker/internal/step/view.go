@@ -294,3 +294,8 @@ func (v view) shutdownOutcome() *Outcome {
 	}
 	return &Outcome{Kind: "Shutdown", Reason: reasonShutdown, Message: shutdownMessage, Disruption: true, At: v.in.Now}
 }
+
+// undeclared reports whether the pod has changed since volume was told of it.
+func (v view) undeclared() bool {
+	return v.in.Desired != nil && v.f.Declared != v.in.Desired.Fingerprint
+}
