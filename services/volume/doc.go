@@ -3,7 +3,8 @@
 // Package volume mounts the volumes of pods.
 //
 // It owns the mounts of each pod (feed volume.pods) below
-// <root>/pods/<uid>/volumes, and what is written into them. podworker declares a
+// <root>/pods/<uid>/volumes, and what is written into them. Volumes that no container of the
+// pod mounts or has as a device are not made. podworker declares a
 // pod and later withdraws it; nothing else makes or removes a volume, and a
 // volume is never unmounted while its pod is declared.
 //

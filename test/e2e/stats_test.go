@@ -120,6 +120,7 @@ func measurements(e *env) {
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("10m"), "memory": resource.MustParse("10Mi")}
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "idle", Image: images.Hello, Args: []string{"--http=:8081"}})
 	pod.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 	e.create(pod)
 	pod = e.awaitRunning("busy", usual)
 	e.post(pod, "/hold?bytes="+strconv.Itoa(holding))

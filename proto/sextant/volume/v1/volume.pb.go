@@ -421,7 +421,7 @@ func (x *DeclareRequest) GetPod() []byte {
 
 type DeclareResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision of volume.pods from which on this pod is listed.
+	// The revision of volume.pods from which on this pod is listed with these volumes.
 	Revision      *v1.Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -36,8 +36,8 @@ const (
 //
 // VolumeService is called by podworker, and by nodeapi for what is used.
 type VolumeServiceClient interface {
-	// Declare says that a pod is to have its volumes mounted. Idempotent; an
-	// updated pod replaces the former. Progress appears in volume.pods.
+	// Declare says that a pod is to have the volumes mounted that its containers use.
+	// Idempotent; an updated pod replaces the former. Progress appears in volume.pods.
 	Declare(ctx context.Context, in *DeclareRequest, opts ...grpc.CallOption) (*DeclareResponse, error)
 	// Withdraw says that the pod's containers are gone for good: unmount, and
 	// remove the pod's directory. Idempotent. When done, the item leaves the feed.
@@ -106,8 +106,8 @@ func (c *volumeServiceClient) Stats(ctx context.Context, in *StatsRequest, opts 
 //
 // VolumeService is called by podworker, and by nodeapi for what is used.
 type VolumeServiceServer interface {
-	// Declare says that a pod is to have its volumes mounted. Idempotent; an
-	// updated pod replaces the former. Progress appears in volume.pods.
+	// Declare says that a pod is to have the volumes mounted that its containers use.
+	// Idempotent; an updated pod replaces the former. Progress appears in volume.pods.
 	Declare(context.Context, *DeclareRequest) (*DeclareResponse, error)
 	// Withdraw says that the pod's containers are gone for good: unmount, and
 	// remove the pod's directory. Idempotent. When done, the item leaves the feed.
