@@ -4,6 +4,7 @@ package pod
 
 import (
 	"iter"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -57,21 +58,21 @@ func Containers(p *v1.Pod) iter.Seq2[ContainerKind, *v1.Container] {
 	}
 }
 
-// UsedVolumes are the pod's volumes that a container mounts or has as a device. The others are
-// not made, as by a kubelet: a pod starts though one of them cannot be.
-func UsedVolumes(p *v1.Pod) []v1.Volume {
-	used := map[string]bool{}
+// Uses reports whether a container of the pod mounts a volume, and whether one has it as a
+// device.
+func Uses(p *v1.Pod, volume string) (mounts, devices bool) {
 	for _, c := range Containers(p) {
-		for _, m := range c.VolumeMounts {
-			used[m.Name] = true
-		}
-		for _, d := range c.VolumeDevices {
-			used[d.Name] = true
-		}
+		mounts = mounts || slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
+		devices = devices || slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume })
 	}
-	var all []v1.Volume
+	return mounts, devices
+}
+
+// UsedVolumes are the pod's volumes that a container uses. The others are not made, as by a
+// kubelet: a pod starts though one of them cannot be.
+func UsedVolumes(p *v1.Pod) (all []v1.Volume) {
 	for _, v := range p.Spec.Volumes {
-		if used[v.Name] {
+		if mounts, devices := Uses(p, v.Name); mounts || devices {
 			all = append(all, v)
 		}
 	}

@@ -431,7 +431,7 @@ func (s *side) facts(t *testing.T, name string, come progress) []string {
 	if come == stuck {
 		for _, list := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
 			for i := range list {
-				list[i].State = corev1.ContainerState{} // whether its image is known is told or not
+				list[i].State = corev1.ContainerState{} // Sextant may show an error of the image already
 			}
 		}
 		status.PodIP, status.PodIPs = "", nil

@@ -18,6 +18,7 @@ import (
 	storage "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/volumetype"
 )
 
@@ -135,7 +136,7 @@ func volume(c *v1.PersistentVolumeClaim, objects Objects) (*v1.PersistentVolume,
 
 // used makes sure that containers take the volume as what it is.
 func used(p *v1.Pod, name string, mode v1.PersistentVolumeMode) error {
-	mounts, devices := uses(p, name)
+	mounts, devices := pod.Uses(p, name)
 	if mounts && mode != v1.PersistentVolumeFilesystem {
 		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", name, mode)
 	}
@@ -143,28 +144,6 @@ func used(p *v1.Pod, name string, mode v1.PersistentVolumeMode) error {
 		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", name, mode)
 	}
 	return nil
-}
-
-// uses reports whether any container mounts a volume, and whether any has it as a
-// device.
-func uses(p *v1.Pod, name string) (mounts, devices bool) {
-	look := func(c *v1.EphemeralContainerCommon) {
-		for i := range c.VolumeMounts {
-			mounts = mounts || c.VolumeMounts[i].Name == name
-		}
-		for i := range c.VolumeDevices {
-			devices = devices || c.VolumeDevices[i].Name == name
-		}
-	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			look((*v1.EphemeralContainerCommon)(&list[i]))
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		look(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-	}
-	return mounts, devices
 }
 
 // here makes sure that the volume is to be had on this node.
