@@ -119,6 +119,7 @@ func (w *worker) state(ctx context.Context, plan *step.Plan) *podworkerv1.PodSta
 			n := w.fresh.seen(f.Containers[c.Name])
 			facts := &podworkerv1.ContainerFacts{
 				Container: c.Name, RestartCount: int32(max(n-1, 0)), Unstarted: n == 0, Replaced: f.Containers[c.Name].Replaced,
+				ResetCount: int32(f.Containers[c.Name].Reset),
 			}
 			if w.lives.sized {
 				facts.Size = sizeOf(f.Containers[c.Name].Size)

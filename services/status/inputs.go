@@ -270,7 +270,7 @@ func containerFacts(m *podworkerv1.PodState) map[string]podstatus.ContainerFacts
 	out := make(map[string]podstatus.ContainerFacts, len(m.GetContainers()))
 	for _, c := range m.GetContainers() {
 		facts := podstatus.ContainerFacts{
-			RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted(), Replaced: c.GetReplaced(),
+			RestartCount: c.GetRestartCount(), Unstarted: c.GetUnstarted(), Replaced: c.GetReplaced(), ResetCount: c.GetResetCount(),
 		}
 		if s := c.GetSize(); s != nil {
 			facts.Given = &pod.Size{

@@ -74,6 +74,10 @@ func (r *renderer) container(kind pod.ContainerKind, c *v1.Container, olds []v1.
 	if old != nil && r.illegal(kind, c, old, &s) {
 		s = *old.DeepCopy()
 	}
+	if end, last := s.State.Terminated, s.LastTerminationState.Terminated; s.RestartCount == 0 && end != nil && last != nil &&
+		end.ContainerID != "" && end.ContainerID == last.ContainerID {
+		s.LastTerminationState.Terminated = nil // none was before it: it was to start again, and does not
+	}
 	r.probed(kind, c, old, &s)
 	return s
 }
@@ -113,6 +117,9 @@ func (r *renderer) observed(c *v1.Container, i *instance, old *v1.ContainerStatu
 		} else {
 			s.LastTerminationState.Terminated = old.LastTerminationState.Terminated.DeepCopy()
 		}
+	}
+	if reset := r.Facts.Containers[c.Name].ResetCount; reset > 0 && i.restartCount == reset {
+		s.LastTerminationState.Terminated = removedForRestart() // the one before it, seen without containers or not
 	}
 	switch i.State {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
@@ -216,9 +223,7 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 			}
 		case r.Facts.AllContainersRestarting:
 			s.State.Waiting = &v1.ContainerStateWaiting{Reason: reason.RestartingAllContainers, Message: messageRemovedForRestart}
-			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
-				ExitCode: exitCodeUnknown, Reason: reason.RestartingAllContainers, Message: messageRemovedForRestart,
-			}
+			s.LastTerminationState.Terminated = removedForRestart()
 			s.RestartCount++
 			return s
 		case old.State.Running != nil && s.LastTerminationState.Terminated == nil:
@@ -237,6 +242,11 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 	return s
 }
 
+// removedForRestart is the end of a container that was removed to restart all.
+func removedForRestart() *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{ExitCode: exitCodeUnknown, Reason: reason.RestartingAllContainers, Message: messageRemovedForRestart}
+}
+
 // waiting overlays why a container that should run does not. podworker gives a reason
 // only for containers it wants to start. An init container that succeeded is not one,
 // unless it is gone and has to run once more in a new sandbox.
@@ -251,7 +261,7 @@ func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts Contai
 		}
 	}
 	replaced := r.replaced(c.Name, s.State.Terminated)
-	if end := s.State.Terminated; kind == pod.Regular && end != nil && !replaced && !restart.MayRestartAll(r.Pod) && !restartable(r.Pod, c, end) {
+	if end := s.State.Terminated; end != nil && !replaced && !restart.MayRestartAll(r.Pod) && !restartable(r.Pod, c, end) {
 		return // it will not run again: podworker's word is from before its end
 	}
 	wait := explain(r.Pod, c, facts)
@@ -261,7 +271,10 @@ func (r *renderer) waiting(kind pod.ContainerKind, c *v1.Container, facts Contai
 	if wait == nil {
 		return
 	}
-	if s.State.Terminated != nil {
+	switch {
+	case wait.Reason == reason.RestartingAllContainers:
+		s.LastTerminationState.Terminated, wait.Message = removedForRestart(), messageRemovedForRestart // it is about to be
+	case s.State.Terminated != nil:
 		s.LastTerminationState = s.State
 	}
 	s.State = v1.ContainerState{Waiting: wait}

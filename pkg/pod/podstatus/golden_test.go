@@ -51,6 +51,7 @@ type containerInput struct {
 	RestartCount int32    `json:"restartCount"`
 	Unstarted    bool     `json:"unstarted"`
 	Replaced     string   `json:"replaced"`
+	ResetCount   int32    `json:"resetCount"`
 	// Given is what podworker gave to the newest instance.
 	Given *pod.Size `json:"given"`
 }
@@ -104,7 +105,9 @@ func (s situation) input(t *testing.T, p *v1.Pod, old *v1.PodStatus) Input {
 		in.Facts.StartTime = at(s.Start)
 	}
 	for name, f := range s.Facts {
-		cf := ContainerFacts{Waiting: f.Waiting, RestartCount: f.RestartCount, Unstarted: f.Unstarted, Replaced: f.Replaced, Given: f.Given}
+		cf := ContainerFacts{
+			Waiting: f.Waiting, RestartCount: f.RestartCount, Unstarted: f.Unstarted, Replaced: f.Replaced, ResetCount: f.ResetCount, Given: f.Given,
+		}
 		if f.Backoff != "" {
 			delay, err := time.ParseDuration(f.Delay)
 			if err != nil {

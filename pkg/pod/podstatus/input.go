@@ -143,6 +143,9 @@ type ContainerFacts struct {
 	// Replaced is the bare ID of an instance that another takes the place of, whatever
 	// its exit code: it is never reported as ended for good.
 	Replaced string
+	// ResetCount is the restart count of the first instance after all containers of the pod were
+	// restarted last (RestartAllContainers); 0 if they never were.
+	ResetCount int32
 	// Given is what the newest instance was given; nil when that is not known.
 	Given *pod.Size
 }

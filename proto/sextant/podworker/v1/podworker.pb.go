@@ -544,7 +544,10 @@ type ContainerFacts struct {
 	Size *ContainerSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
 	// ID of the instance that is killed for another to take its place, whatever its
 	// exit code and the policy say; that of the last one that was, later on.
-	Replaced      string `protobuf:"bytes,5,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	Replaced string `protobuf:"bytes,5,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// Restart count of the first instance after all containers of the pod were restarted
+	// last (RestartAllContainers, KEP-5532); 0 if they never were.
+	ResetCount    int32 `protobuf:"varint,6,opt,name=reset_count,json=resetCount,proto3" json:"reset_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,6 +615,13 @@ func (x *ContainerFacts) GetReplaced() string {
 		return x.Replaced
 	}
 	return ""
+}
+
+func (x *ContainerFacts) GetResetCount() int32 {
+	if x != nil {
+		return x.ResetCount
+	}
+	return 0
 }
 
 // ContainerSize is what of a container's resources can change while it runs; 0
@@ -1593,13 +1603,15 @@ const file_sextant_podworker_v1_podworker_proto_rawDesc = "" +
 	"\n" +
 	"disruption\x18\x02 \x01(\bR\n" +
 	"disruption\x12.\n" +
-	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xc6\x01\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xe7\x01\n" +
 	"\x0eContainerFacts\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12#\n" +
 	"\rrestart_count\x18\x02 \x01(\x05R\frestartCount\x12\x1c\n" +
 	"\tunstarted\x18\x03 \x01(\bR\tunstarted\x127\n" +
 	"\x04size\x18\x04 \x01(\v2#.sextant.podworker.v1.ContainerSizeR\x04size\x12\x1a\n" +
-	"\breplaced\x18\x05 \x01(\tR\breplaced\"\x97\x01\n" +
+	"\breplaced\x18\x05 \x01(\tR\breplaced\x12\x1f\n" +
+	"\vreset_count\x18\x06 \x01(\x05R\n" +
+	"resetCount\"\x97\x01\n" +
 	"\rContainerSize\x12\x1f\n" +
 	"\vcpu_request\x18\x01 \x01(\x03R\n" +
 	"cpuRequest\x12\x1b\n" +

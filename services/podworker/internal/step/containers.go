@@ -150,7 +150,22 @@ func (p *containers) reached(inits []v1.Container, last int, sandbox string, ini
 	if p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
 		return false // its postStart hook runs
 	}
-	return c.StartupProbe == nil || p.in.Verdicts[p.newest(c.Name, sandbox).ID].Started
+	o := p.newest(c.Name, sandbox)
+	if c.StartupProbe != nil {
+		return p.in.Verdicts[o.ID].Started
+	}
+	return p.settled(o)
+}
+
+// settled reports whether a sidecar without a startup probe has run for long enough to count
+// as started.
+func (p *containers) settled(o *Instance) bool {
+	age := p.in.Now.Sub(o.CreatedAt)
+	if age < 0 || age >= sidecarSettles { // before it: the clock was set back
+		return true
+	}
+	p.wake(o.CreatedAt.Add(sidecarSettles))
+	return false
 }
 
 // queue keeps containers in the order of the spec: while one is on its way, the

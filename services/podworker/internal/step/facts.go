@@ -52,6 +52,8 @@ type Facts struct {
 	Kills map[string]Kill `json:"kills,omitempty"`
 	// RestartAll is set while a RestartAllContainers rule is carried out.
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
+	// RestartedAll is when the last such rule began to be carried out.
+	RestartedAll time.Time `json:"restartedAll,omitzero"`
 	// Boot is the boot of the machine that the back-offs are of.
 	Boot string `json:"boot,omitempty"`
 	// Updated is the allocation that containers were given last, until resource
@@ -144,6 +146,9 @@ type Container struct {
 	CrashKey string          `json:"crashKey,omitempty"`
 	// Size is what the newest instance was given; nil when it is not known.
 	Size *pod.Size `json:"size,omitempty"`
+	// Reset is the restart count of the first instance after all containers were restarted
+	// last; 0 if they never were.
+	Reset int `json:"reset,omitempty"`
 }
 
 // PullFacts is the back-off of an image's pulls; a success ends it, but a

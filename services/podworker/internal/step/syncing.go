@@ -100,29 +100,38 @@ func (p *planner) declare() {
 	}
 }
 
-// restartAll carries out a RestartAllContainers rule (KEP-5532): all containers
-// are stopped without grace and removed, then start afresh in the same sandbox.
-// True while it is busy.
+// restartAll carries out a RestartAllContainers rule (KEP-5532): all containers but the
+// ephemeral ones are stopped without grace and removed, then start afresh in the same
+// sandbox. True while it is busy.
 func (p *planner) restartAll() bool {
 	if p.f.RestartAll == nil {
 		sources := p.restartSources()
 		if len(sources) == 0 {
 			return false
 		}
-		p.f.RestartAll = &RestartAll{At: p.in.Now, Sources: sources}
+		if due := p.f.RestartedAll.Add(restartAllPause); p.in.Now.Before(due) {
+			p.wake(due)
+			p.waitFor("runtime", "restart-all", "all containers were restarted just now, and are to be once more", due)
+			return true
+		}
+		p.f.RestartAll, p.f.RestartedAll = &RestartAll{At: p.in.Now, Sources: sources}, p.in.Now
 	}
 	p.abort(Pull, Look, Start)
+	alive := false
 	for i := range p.in.Observed.Containers {
-		if o := &p.in.Observed.Containers[i]; p.live(o) {
+		if o := &p.in.Observed.Containers[i]; p.live(o) && !p.isEphemeral(o.Name) {
 			p.kill(o, p.in.Now, "killing", false) // the kubelet's word
+			alive = true
 		}
 	}
 	p.carryOut()
-	for _, c := range pod.Containers(p.pod) {
-		p.show(ContainerWait{Container: c.Name, Reason: reason.RestartingAllContainers})
+	for kind, c := range pod.Containers(p.pod) {
+		if kind != pod.Ephemeral {
+			p.show(ContainerWait{Container: c.Name, Reason: reason.RestartingAllContainers})
+		}
 	}
 	p.wait("runtime", "restart-all", "all containers are being restarted")
-	if p.aliveContainers() || p.flyingKind(Start, Stop, Remove) {
+	if alive || p.flyingKind(Start, Stop, Remove) {
 		return true
 	}
 	if !p.in.Observed.Verified {
@@ -135,9 +144,13 @@ func (p *planner) restartAll() bool {
 		}
 		return true
 	}
-	for name, c := range p.f.Containers {
-		c.Last, c.ByProbe = nil, ""
-		p.f.Containers[name] = c
+	for kind, c := range pod.Containers(p.pod) {
+		if kind == pod.Ephemeral {
+			continue
+		}
+		facts := p.f.Containers[c.Name]
+		facts.Last, facts.ByProbe, facts.Reset = nil, "", p.attempt(c.Name)
+		p.f.Containers[c.Name] = facts
 	}
 	p.f.RestartAll = nil
 	p.waits, p.plan.Wait = map[string]ContainerWait{}, nil

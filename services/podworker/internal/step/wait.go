@@ -29,6 +29,14 @@ const (
 	// kubelet does at each try to start the pod, which it puts off by this much. So
 	// often, too, the runtime is asked what it has of a pod that cannot be released.
 	lookAgain = 10 * time.Second
+	// sidecarSettles is how long a sidecar without a startup probe runs before those after it
+	// start: one that ends at once keeps them from starting. A kubelet goes by whether it
+	// runs at the relist after its start, which comes within a second.
+	sidecarSettles = 500 * time.Millisecond
+	// restartAllPause is the least time from one restart of all containers to the next: the
+	// period of a kubelet's relist, which finds the exit that asks for it. No back-off of
+	// a container bounds what is removed and made afresh.
+	restartAllPause = time.Second
 	// killedExitCode is that of an instance that was killed, and stands in for that of
 	// one that is gone.
 	killedExitCode = 137
