@@ -5,6 +5,8 @@ package status
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 	"github.com/sextant-node/sextant/services/status/internal/gather"
@@ -24,6 +26,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired, known 
 		Mirror:      report.ObjectOf(m),
 		MirrorKnown: mirrorKnown,
 		Ending:      l.ending(name, want),
+		Last:        l.last(name, want, m),
 		Node:        l.node.Owner(),
 	}
 	if want == nil && m == nil && s.MirrorKnown && l.desk.Object(name) == nil {
@@ -67,6 +70,23 @@ func (l *podLoop) ending(name string, want *desired) bool {
 		}
 	}
 	return false
+}
+
+// last is the status of the version that a mirror shows, if podworker has it still and it is
+// not the one wanted.
+func (l *podLoop) last(name string, want *desired, m *v1.Pod) *v1.PodStatus {
+	if m == nil {
+		return nil
+	}
+	for uid, w := range l.in.workers.Items() {
+		if staticName(w) != name || want != nil && uid == string(want.pod.UID) || w.Pod == nil || plan.Hash(w.Pod) != report.ObjectOf(m).Mirror {
+			continue
+		}
+		if e := l.pods[uid]; e != nil {
+			return e.status
+		}
+	}
+	return nil
 }
 
 // takenUp reports whether podworker has begun with a static pod, for which it waits until no

@@ -45,7 +45,7 @@ func (p *Prober) exec(ctx context.Context, action *v1.ExecAction, s Subject, tim
 	case status.Code(err) == codes.Unavailable:
 		return Outcome{Result: schedule.Unknown, Message: status.Convert(err).Message()} // the runtime or the broker is away
 	case err != nil:
-		return errored(err)
+		return errored(status.Convert(err).Err()) // with its code, as a kubelet's event has it
 	}
 	output := resp.GetStdout()
 	output = append(output, resp.GetStderr()...)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/services/prober/internal/probe"
 	"github.com/sextant-node/sextant/services/prober/internal/schedule"
 	"github.com/sextant-node/sextant/test/fakecri"
@@ -290,7 +291,12 @@ func TestExec(t *testing.T) {
 	if _, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
-	p := &probe.Prober{Runtime: client}
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: rt.Socket(), Timeout: time.Hour}) // as prober does
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // the test is over
+	p := &probe.Prober{Runtime: runtimeapi.NewRuntimeServiceClient(conn)}
 	subject := probe.Subject{ContainerID: c.GetContainerId()}
 	exec := func(command ...string) v1.ProbeHandler {
 		return v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}
@@ -302,7 +308,7 @@ func TestExec(t *testing.T) {
 	rt.Fail(fakecri.Match{Method: "ExecSync"}, 2, status.Error(codes.Unknown, "no such process"))
 	check(t, p, exec("true"), subject, schedule.Success, "") // at the third try
 	rt.Fail(fakecri.Match{Method: "ExecSync"}, 3, status.Error(codes.Unknown, "no such process"))
-	check(t, p, exec("true"), subject, schedule.Unknown, "no such process")
+	check(t, p, exec("true"), subject, schedule.Unknown, "rpc error: code = Unknown desc = no such process") // a kubelet's words
 	rt.Fail(fakecri.Match{Method: "ExecSync"}, 1, status.Error(codes.Unavailable, "runtime restarts"))
 	check(t, p, exec("true"), subject, schedule.Unknown, "runtime restarts")
 	stall := rt.Stall(fakecri.Match{Method: "ExecSync"})

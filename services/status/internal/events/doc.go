@@ -9,6 +9,7 @@
 // What it promises: an item is recorded once. How far each feed was recorded is
 // remembered; an item that is met again after a crash makes the same name, which the
 // API server has already. An API server that is away is waited for; what is waiting
-// is bounded, and the oldest is dropped. An event that the API server fails at is set
-// aside and tried again while others are recorded; it is given up after 12 tries.
+// is bounded: of the object that has the most, the oldest is dropped. An event that the
+// API server fails at is set aside and tried again while others are recorded; it is given
+// up after 12 tries.
 package events

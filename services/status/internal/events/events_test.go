@@ -332,8 +332,58 @@ func TestQueueIsBounded(t *testing.T) {
 	for i := range maxQueue + 10 {
 		r.Add("f", feed.Revision{Epoch: "e", N: uint64(i)}, []string{fmt.Sprint(i)}, []*eventv1.Event{{}})
 	}
-	if len(r.queue) != maxQueue || r.queue[len(r.queue)-1].revision.N != maxQueue+9 {
+	if len(r.queue) > maxQueue || len(r.queue) < thinned || r.queue[len(r.queue)-1].revision.N != maxQueue+9 {
 		t.Errorf("%d wait, the last is %v", len(r.queue), r.queue[len(r.queue)-1])
+	}
+}
+
+// TestALoudObjectCostsNoOther: of a pod that has an event each moment what is too much is
+// dropped, the oldest first; all others keep theirs.
+func TestALoudObjectCostsNoOther(t *testing.T) {
+	r := New(Deps{})
+	add := func(pod, reason string) {
+		r.Add("podworker.events", feed.Revision{}, []string{"key"}, []*eventv1.Event{event(pod, reason, "")})
+	}
+	add("quiet", "First")
+	for i := range maxQueue {
+		add("loud", fmt.Sprint(i))
+	}
+	add("quiet", "Last")
+	quiet, loud := "", []string{}
+	for _, q := range r.queue {
+		switch q.event.GetObject().GetName() {
+		case "quiet":
+			quiet += q.event.GetReason() + " "
+		case "loud":
+			loud = append(loud, q.event.GetReason())
+		}
+	}
+	if quiet != "First Last " || len(r.queue) > maxQueue || len(r.queue) < thinned || loud[len(loud)-1] != fmt.Sprint(maxQueue-1) || loud[0] == "0" {
+		t.Errorf("%d wait; of quiet %q, of loud %d from %s to %s", len(r.queue), quiet, len(loud), loud[0], loud[len(loud)-1])
+	}
+}
+
+// TestRepeatsAreDroppedFirst: pods that all tell the same again and again, faster than the API
+// server takes it, lose nothing that they tell once.
+func TestRepeatsAreDroppedFirst(t *testing.T) {
+	r := New(Deps{})
+	for i := range maxQueue {
+		pod := fmt.Sprint("pod-", i%100)
+		all := []*eventv1.Event{event(pod, "Started", ""), event(pod, "BackOff", "")}
+		if i < 100 {
+			all = append(all, event(pod, "Once", ""))
+		}
+		r.Add("podworker.events", feed.Revision{N: uint64(i)}, []string{"a", "b", "c"}, all)
+	}
+	tells, marks := map[string]int{}, uint64(0)
+	for _, q := range r.queue {
+		if q.event == nil {
+			marks = q.revision.N
+		}
+		tells[q.event.GetReason()]++
+	}
+	if tells["Once"] != 100 || tells["Started"] < 100 || tells["BackOff"] < 100 || len(r.queue) > maxQueue || marks != maxQueue-1 {
+		t.Errorf("%d wait: %v, marked up to %d", len(r.queue), tells, marks)
 	}
 }
 

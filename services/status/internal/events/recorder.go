@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,8 +49,8 @@ const (
 )
 
 const (
-	// maxQueue bounds what waits for the API server.
-	maxQueue = 5000
+	// maxQueue bounds what waits for the API server; when there is more, thinned is left.
+	maxQueue, thinned = 5000, 4500
 	// maxTries bounds how often an event is offered to an API server that answers.
 	maxTries = 12
 	// timeout of one try. What comes later of it is the same event, by its name.
@@ -105,12 +106,66 @@ func (r *Recorder) Add(name string, revision feed.Revision, keys []string, event
 		r.queue = append(r.queue, queued{id: id, event: e})
 	}
 	r.queue = append(r.queue, queued{id: ID{Feed: name}, revision: revision})
-	if over := len(r.queue) - maxQueue; over > 0 {
-		r.queue = append([]queued(nil), r.queue[over:]...)
-		r.dropped += over
+	if before := len(r.queue); before > maxQueue {
+		r.queue = thin(r.queue, thinned)
+		r.dropped += before - len(r.queue)
 	}
 	r.mu.Unlock()
 	r.Look()
+}
+
+// object is what an event is about.
+type object struct{ kind, namespace, name string }
+
+// telling is what an event tells: those that tell the same become one with a count.
+type telling struct {
+	object
+	path, kind, reason, message string
+}
+
+func tellingOf(e *eventv1.Event) telling {
+	o := e.GetObject()
+	return telling{object{o.GetKind(), o.GetNamespace(), o.GetName()}, o.GetFieldPath(), e.GetType(), e.GetReason(), e.GetMessage()}
+}
+
+// thin makes a queue of most at the most. It drops events that one behind them repeats, so that
+// only a count is too low. If that is too little it drops, each time, the oldest of the object of
+// which the most is queued: one that has an event each moment costs no other its own. Marks
+// are as the events of one object, and those that another follows are superseded.
+func thin(queue []queued, most int) []queued {
+	again := map[telling]int{}
+	for _, q := range queue {
+		again[tellingOf(q.event)]++
+	}
+	var objects []object // by age
+	waiting := map[object]int{}
+	left := make([]queued, 0, len(queue))
+	for _, q := range queue {
+		tells := tellingOf(q.event)
+		if again[tells]--; again[tells] > 0 && q.event != nil {
+			continue
+		}
+		if waiting[tells.object] == 0 {
+			objects = append(objects, tells.object)
+		}
+		waiting[tells.object]++
+		left = append(left, q)
+	}
+	drop := map[object]int{}
+	for range len(left) - most {
+		loudest := objects[0]
+		for _, o := range objects {
+			if waiting[o]-drop[o] > waiting[loudest]-drop[loudest] {
+				loudest = o
+			}
+		}
+		drop[loudest]++
+	}
+	return slices.DeleteFunc(left, func(q queued) bool {
+		o := tellingOf(q.event).object
+		drop[o]--
+		return drop[o] >= 0
+	})
 }
 
 // Emit queues one event of this process itself.
@@ -197,7 +252,7 @@ func (r *Recorder) pop() (queued, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dropped > 0 {
-		r.deps.Log.Warn("events dropped: the API server is away for long", "events", r.dropped)
+		r.deps.Log.Warn("events dropped: the API server is away for long, or they come faster than it takes them", "events", r.dropped)
 		r.dropped = 0
 	}
 	if len(r.queue) == 0 {

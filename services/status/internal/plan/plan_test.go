@@ -12,6 +12,7 @@ import (
 
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/podstatus"
+	"github.com/sextant-node/sextant/services/status/internal/gather"
 )
 
 func st(phase v1.PodPhase, ready v1.ConditionStatus) *v1.PodStatus {
@@ -129,6 +130,11 @@ func TestStaticNext(t *testing.T) {
 	mirror := func(hash string) *Object {
 		return &Object{Namespace: "kube-system", Name: "etcd-n1", UID: "m1", Version: 3, Mirror: hash, Status: &v1.PodStatus{Phase: v1.PodPending}}
 	}
+	ended := func(hash string) *Object {
+		m := mirror(hash)
+		m.Status = gather.Merge(st(v1.PodFailed, "False"), m.Status)
+		return m
+	}
 	node := Node{Name: "n1", UID: "node-uid"}
 	tests := []struct {
 		name string
@@ -145,6 +151,13 @@ func TestStaticNext(t *testing.T) {
 		{"of another version, which is being ended", Static{Pod: static("h2"), Mirror: mirror("h1"), Status: st(v1.PodPending, "False"), Ending: true, Node: node}, None},
 		{"somebody deletes it while it is being ended", Static{Pod: static("h2"), Mirror: deleting(mirror("h1")), Ending: true, Node: node}, DeleteMirror},
 		{"the manifest went, the pod is being ended", Static{Mirror: mirror("h1"), Known: true, Ending: true}, None},
+		{"it says how it ends meanwhile", Static{Mirror: mirror("h1"), Known: true, Ending: true, Last: st(v1.PodRunning, "False")}, Patch},
+		{"and how it has ended, before it goes", Static{Mirror: mirror("h1"), Known: true, Last: st(v1.PodFailed, "False")}, Patch},
+		{"which the API server has", Static{Mirror: ended("h1"), Known: true, Last: st(v1.PodFailed, "False")}, DeleteMirror},
+		{"which the API server does not take as it is", Static{
+			Mirror: mirror("h1"), Known: true, Last: st(v1.PodFailed, "False"), Ignored: st(v1.PodFailed, "False"),
+		}, DeleteMirror},
+		{"another version has ended, and says how", Static{Pod: static("h2"), Mirror: mirror("h1"), Last: st(v1.PodFailed, "False"), Node: node}, Patch},
 		{"somebody deletes it", Static{Pod: static("h1"), Mirror: deleting(mirror("h1")), Node: node}, DeleteMirror},
 		{"the manifest went", Static{Mirror: mirror("h1"), Known: true}, DeleteMirror},
 		{"manifests not read yet", Static{Mirror: mirror("h1")}, None},

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sextant-node/sextant/pkg/pod"
+	"github.com/sextant-node/sextant/pkg/pod/podstatus"
 )
 
 // Node is the Node object that owns mirror pods.
@@ -29,6 +30,9 @@ type Static struct {
 	Status *v1.PodStatus
 	// Mirror is the pod of that name at the API server.
 	Mirror *Object
+	// Last is the status of the version that Mirror shows, as rendered, while podworker ends a
+	// pod that is not Pod; nil for none. Ignored is as with Pod.
+	Last, Ignored *v1.PodStatus
 	// MirrorKnown: "no Mirror" means that the API server has none.
 	MirrorKnown bool
 	// Ending: another version of the pod, or the pod that is not wanted any more,
@@ -41,7 +45,7 @@ type Static struct {
 //
 // A mirror that is deleted at the API server is let go at once, and made again, which does not
 // touch the pod that runs. A mirror of another version, or of a pod that is not
-// wanted any more, stays until that has ended. A mirror that shows an end is
+// wanted any more, stays until that has ended, and says how. A mirror that shows an end is
 // replaced when its pod has started over: the API server lets no container leave an end
 // that its restart policy makes final, and those that wait for an end have seen it.
 func (s Static) Next() Action {
@@ -57,10 +61,15 @@ func (s Static) Next() Action {
 	}
 	orphan := s.Pod == nil && s.Known
 	stale := s.Pod != nil && m.Mirror != Hash(s.Pod)
-	if m.Deleting && s.Pod != nil || (orphan || stale) && !s.Ending {
+	last := status(m, s.Last)
+	switch ends := orphan || stale; {
+	case m.Deleting && s.Pod != nil:
 		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
-	}
-	if s.Pod == nil || stale {
+	case ends && last.Kind != None && !(s.Ignored != nil && podstatus.Equal(s.Ignored, last.Status)):
+		return last
+	case ends && !s.Ending:
+		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+	case s.Pod == nil || stale:
 		return Action{}
 	}
 	if m.Status != nil && s.Status != nil && pod.IsTerminalPhase(m.Status.Phase) && !pod.IsTerminalPhase(s.Status.Phase) {

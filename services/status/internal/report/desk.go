@@ -230,7 +230,7 @@ func (d *Desk) evaluate(e *entry) {
 	before := e.action
 	if e.static != nil {
 		s := *e.static
-		s.Mirror = e.object
+		s.Mirror, s.Ignored = e.object, e.undone.status
 		// A mirror that config has not listed yet is not to be made twice.
 		e.action = s.Next()
 	} else {
