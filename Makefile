@@ -156,7 +156,7 @@ REQUESTS ?=
 
 .PHONY: requests
 requests: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
-requests: test-setup build ## What the reference kubelet and Sextant ask their runtimes for, of the same random pods (root, five minutes; REQUESTS='-pods=2000 -seed=7')
+requests: test-setup build ## What the reference kubelet and Sextant ask their runtimes for and what becomes of the same random pods (root, half an hour; REQUESTS='-run=Lives -wave=30 -seed=7')
 	@test/env/install.sh runtime etcd kubernetes kubelet
 	@cd test/e2e && go test ./requests -v -count=1 -timeout=4h $(REQUESTS)
 
@@ -209,7 +209,7 @@ e2e: build ## End-to-end tests on real runtimes and a real API server (root)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target crisuite-oldest crisuite-newest
 	@# Two packages at a time: that of identity waits, and kubeadm has a machine of its own.
 	@cd test/e2e && ../env/tests.sh --packages="./identity . ./kubeadm ./harness ./bench/figures ./compare ./killmatrix/judge" -- -timeout=45m -count=1 -p=2 -short -skip='^(TestDeadFileSystem|TestVolumeCost|TestUpgrade|TestInstaller|TestRPM)$$'
-	@cd test/e2e && $(TESTSUM) -- ./requests -short -timeout=20m -count=1
+	@cd test/e2e && $(TESTSUM) -- ./requests -run='^TestRequests$$' -short -timeout=20m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./volumekills -timeout=40m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./killmatrix -short -timeout=30m -count=1
 	@cd test/e2e && $(TESTSUM) -- ./devices -run='^(TestPlugins|TestTakeOver)$$' -timeout=20m -count=1

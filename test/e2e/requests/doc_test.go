@@ -12,4 +12,8 @@
 // images that were pulled, and with which credentials; what the mounts of a container hold,
 // with owners and modes; and what the API server has of the pod's status. testdata/requests.txt
 // lists what may differ, and why.
+//
+// TestLives does the same with pods whose containers end, fail, are probed and are restarted, static
+// ones among them. Compared are what becomes of each pod at rest, with another image and at its end,
+// its events, and in which order the runtime was asked for what; testdata/lives.txt is its list.
 package requests_test

@@ -3,6 +3,7 @@
 package requests_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -42,7 +43,7 @@ var (
 	count = flag.Int("pods", 300, "how many random pods")
 	seed  = flag.Uint64("seed", 1, "what the random pods depend on")
 	only  = flag.Int("only", -1, "the one pod to look at; -1 for all")
-	wave  = flag.Int("wave", 100, "how many pods are on the nodes at a time")
+	wave  = flag.Int("wave", 0, "how many pods are on the nodes at a time; 0 for as many as the test has by itself")
 )
 
 // random finds what an agent makes up: the name of a file with the last words of a container, and
@@ -66,6 +67,8 @@ type side struct {
 	place           *harness.Place
 	rt              *fakecri.Runtime
 	cp              *harness.ControlPlane
+	seen            *seen    // by TestLives
+	static          []string // pods, of TestLives
 }
 
 // TestRequests gives both agents the same random pods. What they ask their runtimes for, what
@@ -86,27 +89,12 @@ func TestRequests(t *testing.T) {
 	furnishCluster(t, cp)
 	var sides []*side
 	for _, agent := range []string{"kubelet", "sextant"} {
-		sides = append(sides, newSide(t, agent, cp))
+		sides = append(sides, newSide(t, agent, cp, nil))
 	}
-	numbers := []int{*only}
-	if *only < 0 {
-		numbers = numbers[:0]
-		if testing.Short() {
-			*count = min(*count, 80)
-		}
-		for i := range *count {
-			numbers = append(numbers, i)
-		}
-	}
-	var all []compare.Difference
-	refused, sized, debugged, told := 0, 0, 0, map[string][]string{}
-	note := func(name string, reference, sextant []string) {
-		for _, d := range compare.Diff(reference, sextant) {
-			all = append(all, d)
-			told[d.String()] = append(told[d.String()], name)
-		}
-	}
-	for part := range slices.Chunk(numbers, *wave) {
+	numbers := wanted()
+	j := &judge{table: table, told: map[string][]string{}}
+	refused, sized, debugged := 0, 0, 0
+	for part := range slices.Chunk(numbers, cmp.Or(*wave, 100)) {
 		var names []string
 		for _, n := range part {
 			name := fmt.Sprintf("random-%d", n)
@@ -130,19 +118,19 @@ func TestRequests(t *testing.T) {
 		}
 		debugged += debug(t, sides, part, come)
 		for _, name := range names {
-			note(name, sides[0].facts(t, name, come[name]), sides[1].facts(t, name, come[name]))
+			j.note(name, sides[0].facts(t, name, come[name]), sides[1].facts(t, name, come[name]))
 		}
 		resized := resize(t, sides, part, names, come)
 		sized += len(resized)
 		for _, name := range resized {
-			note(name, sides[0].sizes(t, name), sides[1].sizes(t, name))
+			j.note(name, sides[0].sizes(t, name), sides[1].sizes(t, name))
 		}
 		ends := map[*side]map[string][]string{}
 		for _, s := range sides {
 			ends[s] = s.end(t)
 		}
 		for _, name := range names {
-			note(name, ends[sides[0]][name], ends[sides[1]][name])
+			j.note(name, ends[sides[0]][name], ends[sides[1]][name])
 		}
 		if t.Failed() {
 			return
@@ -152,23 +140,58 @@ func TestRequests(t *testing.T) {
 	if *only < 0 && (refused > len(numbers)/2 || sized == 0 || debugged == 0) {
 		t.Error("too few pods to say anything")
 	}
-	report := table.Judge(all)
+	j.report(t, "testdata/requests.txt")
+}
+
+// wanted are the numbers of the pods to look at.
+func wanted() (numbers []int) {
+	if *only >= 0 {
+		return []int{*only}
+	}
+	if testing.Short() {
+		*count = min(*count, 80)
+	}
+	for i := range *count {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+// judge gathers in what the agents differ.
+type judge struct {
+	table compare.Table
+	all   []compare.Difference
+	told  map[string][]string // by difference: the pods
+}
+
+func (j *judge) note(name string, reference, sextant []string) {
+	for _, d := range compare.Diff(reference, sextant) {
+		j.all = append(j.all, d)
+		j.told[d.String()] = append(j.told[d.String()], name)
+	}
+}
+
+// report fails the test where the agents differ otherwise than the table in file says.
+func (j *judge) report(t *testing.T, file string) {
+	t.Helper()
+	report := j.table.Judge(j.all)
 	if *only >= 0 {
 		report.Stale = nil
 	}
-	if !report.OK() {
-		t.Errorf("the agents differ otherwise than testdata/requests.txt says:\n%s", report)
-		for _, d := range all {
-			if names := told[d.String()]; len(names) > 0 {
-				t.Logf("%s: %d pods, %s", d, len(names), strings.Join(names[:min(3, len(names))], " "))
-				delete(told, d.String())
-			}
+	if report.OK() {
+		return
+	}
+	t.Errorf("the agents differ otherwise than %s says:\n%s", file, report)
+	for _, d := range j.all {
+		if names := j.told[d.String()]; len(names) > 0 {
+			t.Logf("%s: %d pods, %s", d, len(names), strings.Join(names[:min(3, len(names))], " "))
+			delete(j.told, d.String())
 		}
 	}
 }
 
 // newSide starts an agent's node on a runtime of no time.
-func newSide(t *testing.T, agent string, cp *harness.ControlPlane) *side {
+func newSide(t *testing.T, agent string, cp *harness.ControlPlane, configure func(*kubeletv1beta1.KubeletConfiguration)) *side {
 	t.Helper()
 	rt := fakecri.Start(t, fakecri.Config{
 		CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, Handlers: []string{"plain", "heavy"},
@@ -188,6 +211,9 @@ func newSide(t *testing.T, agent string, cp *harness.ControlPlane) *side {
 		c.RegistryPullQPS = new(int32(0)) // else which pod fails first is chance
 		c.EventRecordQPS, c.EventBurst = new(int32(500)), 1000
 		c.AllowedUnsafeSysctls = []string{"net.core.somaxconn"}
+		if configure != nil {
+			configure(c)
+		}
 	}}
 	s.furnish(t)
 	if agent == "kubelet" {
