@@ -238,7 +238,7 @@ func (d *Desk) evaluate(e *entry) {
 		p.Object, p.Ignored = e.object, e.undone.status
 		e.action = p.Next()
 	}
-	if e.action.Kind != plan.Delete && !e.stays(e.undone.status) {
+	if e.action.Kind != plan.Delete && e.action.Kind != plan.DeleteMirror && !e.stays(e.undone.status) {
 		e.undone = undone{}
 	}
 	if e.action.Kind == plan.None {

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/status/internal/plan"
 	"github.com/sextant-node/sextant/test/fakeapi"
 )
@@ -168,21 +169,30 @@ func TestNotShownAndDeleted(t *testing.T) {
 		r.pass(100 * time.Millisecond)
 		r.requests("patch pods/status default/a", "delete pods default/a")
 	})
-	run(t, func(r *rig) {
-		r.api = forgetful{r.cluster}
-		r.cluster.Hook(func(_ context.Context, q fakeapi.Request) error {
-			if q.Verb == "delete" && len(r.cluster.Requests("delete", "")) < 4 {
-				return answers["a webhook that is away"]
-			}
-			return nil
+	for name, set := range map[string]func(r *rig, p *v1.Pod, end *v1.PodStatus){
+		"a pod": func(r *rig, p *v1.Pod, end *v1.PodStatus) {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			r.desk.SetPod("a", plan.Pod{Object: ObjectOf(r.cluster.Put(p)), Status: end, Released: true})
+		},
+		"a mirror pod whose manifest went": func(r *rig, p *v1.Pod, end *v1.PodStatus) {
+			p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h1"}
+			r.desk.SetStatic("default/a", plan.Static{Known: true, Mirror: ObjectOf(r.cluster.Put(p)), MirrorKnown: true, Last: end})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				r.api = forgetful{r.cluster}
+				r.cluster.Hook(func(_ context.Context, q fakeapi.Request) error {
+					if q.Verb == "delete" && len(r.cluster.Requests("delete", "")) < 4 {
+						return answers["a webhook that is away"]
+					}
+					return nil
+				})
+				r.start()
+				set(r, r.pod("a"), status(v1.PodSucceeded, "False", "not known there"))
+				r.pass(time.Minute)
+				r.requests("patch pods/status default/a", "delete pods default/a", "delete pods default/a", "delete pods default/a", "delete pods default/a")
+			})
 		})
-		r.start()
-		p := r.pod("a")
-		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		p = r.cluster.Put(p)
-		end := status(v1.PodSucceeded, "False", "not known there")
-		r.desk.SetPod("a", plan.Pod{Object: ObjectOf(p), Status: end, Released: true})
-		r.pass(time.Minute)
-		r.requests("patch pods/status default/a", "delete pods default/a", "delete pods default/a", "delete pods default/a", "delete pods default/a")
-	})
+	}
 }
