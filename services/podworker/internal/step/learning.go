@@ -31,6 +31,7 @@ func (p *learning) setBack() {
 		pull.Backoff.Updated, pull.Looked = earlier(pull.Backoff.Updated, now), earlier(pull.Looked, now)
 		p.f.Pulls[key] = pull
 	}
+	p.f.RestartedAll = earlier(p.f.RestartedAll, now)
 	for id, k := range p.f.Kills {
 		if k.Grace > 0 {
 			k.Deadline = earlier(k.Deadline, now.Add(k.Grace))
