@@ -249,7 +249,7 @@ func TestSandboxDies(t *testing.T) {
 	n.desire(p)
 	n.until("running", func() bool { return n.settled(p.UID) })
 	n.rt.KillSandbox(n.rt.Sandboxes()[0].GetId())
-	n.until("a new one", func() bool {
+	n.pass("a new one", time.Second, func() bool {
 		c := n.rt.Container("a", "web")
 		return n.running("a") && c.GetMetadata().GetAttempt() == 1 && n.settled(p.UID)
 	})

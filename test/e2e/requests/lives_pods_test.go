@@ -104,7 +104,7 @@ func (m *maker) mainLife(name string) corev1.Container {
 	case m.one(4):
 		script = m.begins(pick(m, serves, serves, "exit 0", "exit 3"))
 		begins = true
-	case m.one(4):
+	case m.one(3):
 		script = m.told()
 	}
 	c := living(name, script)
@@ -112,7 +112,7 @@ func (m *maker) mainLife(name string) corev1.Container {
 	switch {
 	case m.one(30):
 		c.Command = []string{"/no/such/program"}
-	case m.one(30):
+	case m.one(29):
 		c.Image = nowhere
 	case m.one(40):
 		c.SecurityContext = &corev1.SecurityContext{RunAsNonRoot: new(true)}
@@ -156,7 +156,7 @@ func (m *maker) probe(scripts ...string) *corev1.Probe {
 	switch {
 	case m.one(12):
 		p.ProbeHandler = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1), Host: "127.0.0.1"}} // nobody listens
-	case m.one(12):
+	case m.one(11):
 		p.ProbeHandler = corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(1), Host: "127.0.0.1", Path: "/"}}
 	}
 	return p

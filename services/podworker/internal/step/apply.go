@@ -70,6 +70,9 @@ func Apply(facts Facts, uid types.UID, a Action, r Result, now time.Time) (Facts
 		return f, nil
 	}
 	succeed(&f, a)
+	if a.Kind == RunSandbox {
+		f.Sandboxed = now
+	}
 	switch a.Kind {
 	case Admit:
 		return admitted(f, a, r.Admission, now)

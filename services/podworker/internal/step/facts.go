@@ -214,6 +214,8 @@ type Memory struct {
 	Stopped, Dead, Removed map[string]bool
 	// Pinned are the CPUs that containers were given last, by ID.
 	Pinned map[string]string
+	// Sandboxed is when the last sandbox was made.
+	Sandboxed time.Time
 	// LookedAgain is when another record was asked for because the pod could not be
 	// released.
 	LookedAgain time.Time

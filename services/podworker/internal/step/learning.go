@@ -31,7 +31,7 @@ func (p *learning) setBack() {
 		pull.Backoff.Updated, pull.Looked = earlier(pull.Backoff.Updated, now), earlier(pull.Looked, now)
 		p.f.Pulls[key] = pull
 	}
-	p.f.RestartedAll = earlier(p.f.RestartedAll, now)
+	p.f.RestartedAll, p.f.Sandboxed = earlier(p.f.RestartedAll, now), earlier(p.f.Sandboxed, now)
 	for id, k := range p.f.Kills {
 		if k.Grace > 0 {
 			k.Deadline = earlier(k.Deadline, now.Add(k.Grace))

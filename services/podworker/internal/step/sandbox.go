@@ -80,6 +80,10 @@ func (p *sandboxes) create(attempt int) {
 		p.waitFor("runtime", "sandbox", f.Message, f.Retry)
 	case !p.in.Observed.Verified:
 		p.refresh()
+	case p.in.Now.Before(p.f.Sandboxed.Add(sandboxPause)):
+		due := p.f.Sandboxed.Add(sandboxPause)
+		p.wake(due)
+		p.waitFor("runtime", "sandbox", "the sandbox was made just now, and cannot be used", due)
 	default:
 		p.start(a)
 		p.wait("runtime", "sandbox", "sandbox is being created")

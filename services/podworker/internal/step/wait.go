@@ -29,6 +29,9 @@ const (
 	// kubelet does at each try to start the pod, which it puts off by this much. So
 	// often, too, the runtime is asked what it has of a pod that cannot be released.
 	lookAgain = 10 * time.Second
+	// sandboxPause is the least time from one sandbox of a pod to the next: the period of a
+	// kubelet's relist, which finds that one has died or has no address.
+	sandboxPause = time.Second
 	// sidecarSettles is how long a sidecar without a startup probe runs before those after it
 	// start: one that ends at once keeps them from starting. A kubelet goes by whether it
 	// runs at the relist after its start, which comes within a second.
