@@ -26,7 +26,7 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired, known 
 		Mirror:      report.ObjectOf(m),
 		MirrorKnown: mirrorKnown,
 		Ending:      l.ending(name, want),
-		Last:        l.last(name, want, m),
+		Last:        l.last(name, want, report.ObjectOf(m)),
 		Node:        l.node.Owner(),
 	}
 	if want == nil && m == nil && s.MirrorKnown && l.desk.Object(name) == nil {
@@ -74,12 +74,12 @@ func (l *podLoop) ending(name string, want *desired) bool {
 
 // last is the status of the version that a mirror shows, if podworker has it still and it is
 // not the one wanted.
-func (l *podLoop) last(name string, want *desired, m *v1.Pod) *v1.PodStatus {
-	if m == nil {
+func (l *podLoop) last(name string, want *desired, mirror *plan.Object) *v1.PodStatus {
+	if mirror == nil {
 		return nil
 	}
 	for uid, w := range l.in.workers.Items() {
-		if staticName(w) != name || want != nil && uid == string(want.pod.UID) || w.Pod == nil || plan.Hash(w.Pod) != report.ObjectOf(m).Mirror {
+		if staticName(w) != name || want != nil && uid == string(want.pod.UID) || w.Pod == nil || plan.Hash(w.Pod) != mirror.Mirror {
 			continue
 		}
 		if e := l.pods[uid]; e != nil {

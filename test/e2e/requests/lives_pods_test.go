@@ -155,7 +155,7 @@ func (m *maker) probe(scripts ...string) *corev1.Probe {
 	p := &corev1.Probe{ProbeHandler: shell(pick(m, scripts...)), PeriodSeconds: 1, FailureThreshold: int32(m.IntN(2) + 1), InitialDelaySeconds: int32(m.IntN(2))}
 	switch {
 	case m.one(12):
-		p.ProbeHandler = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1), Host: "127.0.0.1"}} // nobody listens
+		p.ProbeHandler = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1), Host: "127.0.0.1"}} // refuses connections
 	case m.one(11):
 		p.ProbeHandler = corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(1), Host: "127.0.0.1", Path: "/"}}
 	}

@@ -166,9 +166,9 @@ func TestPullSecrets(t *testing.T) {
 	if got := strings.Join(users, " "); got != "b a" {
 		t.Errorf("pulled as %q, want the longer path first, then the other", got)
 	}
-	n.rt.Fail(fakecri.Match{Method: "PullImage"}, 2, status.Error(codes.Unknown, "nobody may"))
+	n.rt.Fail(fakecri.Match{Method: "PullImage"}, 2, status.Error(codes.Unknown, "access denied"))
 	_, err := n.EnsureImage(n.ctx(), ImageSpec{Pod: p, Container: "web", Image: "r.example/team/app:2", Policy: v1.PullAlways})
-	wantReason(t, err, reason.ErrImagePull, "nobody may") // two equal errors are shown as one
+	wantReason(t, err, reason.ErrImagePull, "access denied") // two equal errors are shown as one
 	const missing = "W FailedToRetrieveImagePullSecret Pod: Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed."
 	if got := n.events.take()[0]; got != missing {
 		t.Errorf("event %s", got)

@@ -193,7 +193,6 @@ type Kill struct {
 
 // RestartAll is a RestartAllContainers rule being carried out.
 type RestartAll struct {
-	At time.Time `json:"at"`
 	// Sources are the containers whose exit asked for it.
 	Sources []string `json:"sources"`
 }

@@ -114,12 +114,13 @@ func (p *planner) restartAll() bool {
 			p.waitFor("runtime", "restart-all", "all containers were restarted just now, and are to be once more", due)
 			return true
 		}
-		p.f.RestartAll, p.f.RestartedAll = &RestartAll{At: p.in.Now, Sources: sources}, p.in.Now
+		p.f.RestartAll, p.f.RestartedAll = &RestartAll{Sources: sources}, p.in.Now
 	}
 	p.abort(Pull, Look, Start)
 	alive := false
 	for i := range p.in.Observed.Containers {
-		if o := &p.in.Observed.Containers[i]; p.live(o) && !p.isEphemeral(o.Name) {
+		o := &p.in.Observed.Containers[i]
+		if _, kind := pod.FindContainer(p.pod, o.Name); p.live(o) && kind != pod.Ephemeral {
 			p.kill(o, p.in.Now, "killing", false) // the kubelet's word
 			alive = true
 		}

@@ -59,11 +59,6 @@ func (v view) running(id string) bool {
 	return o != nil && v.live(o)
 }
 
-// isEphemeral reports whether a container is one that was added to the running pod.
-func (v view) isEphemeral(name string) bool {
-	return slices.ContainsFunc(v.pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
-}
-
 func (v view) aliveContainers() bool {
 	for i := range v.in.Observed.Containers {
 		if v.live(&v.in.Observed.Containers[i]) {

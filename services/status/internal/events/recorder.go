@@ -128,10 +128,10 @@ func tellingOf(e *eventv1.Event) telling {
 	return telling{object{o.GetKind(), o.GetNamespace(), o.GetName()}, o.GetFieldPath(), e.GetType(), e.GetReason(), e.GetMessage()}
 }
 
-// thin makes a queue of most at the most. It drops events that one behind them repeats, so that
-// only a count is too low. If that is too little it drops, each time, the oldest of the object of
-// which the most is queued: one that has an event each moment costs no other its own. Marks
-// are as the events of one object, and those that another follows are superseded.
+// thin shortens a queue to most entries. Events that a later one repeats are dropped first: only
+// the count becomes too low. If that is not enough, it drops, one by one, the oldest event of the
+// object with the most events, so that no object loses events because of another. Marks count
+// as the events of one object; the next mark of a feed replaces one that was dropped.
 func thin(queue []queued, most int) []queued {
 	again := map[telling]int{}
 	for _, q := range queue {
