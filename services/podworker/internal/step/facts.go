@@ -193,6 +193,8 @@ type Kill struct {
 
 // RestartAll is a RestartAllContainers rule being carried out.
 type RestartAll struct {
+	// At is read by version 0.1.0 alone, should the node go back to it.
+	At time.Time `json:"at"`
 	// Sources are the containers whose exit asked for it.
 	Sources []string `json:"sources"`
 }

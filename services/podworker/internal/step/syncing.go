@@ -114,7 +114,7 @@ func (p *planner) restartAll() bool {
 			p.waitFor("runtime", "restart-all", "all containers were restarted just now, and are to be once more", due)
 			return true
 		}
-		p.f.RestartAll, p.f.RestartedAll = &RestartAll{Sources: sources}, p.in.Now
+		p.f.RestartAll, p.f.RestartedAll = &RestartAll{At: p.in.Now, Sources: sources}, p.in.Now
 	}
 	p.abort(Pull, Look, Start)
 	alive := false
