@@ -171,6 +171,41 @@ func TestPurgeOfHangingSandboxes(t *testing.T) {
 	}
 }
 
+// TestPurgeOfASandboxWithATask: a sandbox that the runtime refuses to remove, as one of its
+// containers has a task of which the CRI does not know, is removed.
+func TestPurgeOfASandboxWithATask(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	client := runtimeapi.NewRuntimeServiceClient(rt.Conn(t))
+	const uid = "4be03a5a-6e7c-4a3c-8e21-8a2b5b2f5f4e"
+	sandbox, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: uid},
+		Labels:   map[string]string{pod.PodUIDLabel: uid},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt.Preload(fakecri.Image{Ref: "example/app:v1"})
+	for _, name := range []string{"first", "second"} {
+		c, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+			PodSandboxId: sandbox.GetPodSandboxId(),
+			Config: &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: "example/app:v1"},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt.LeaveTask(c.GetContainerId())
+	}
+	left, err := removePods(t.Context(), rt.Endpoint(), []string{uid}, removal{try: 20 * time.Second, pause: time.Millisecond, limit: 20 * time.Second})
+	if err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+	if all := rt.Sandboxes(); len(all) > 0 {
+		t.Errorf("in the runtime: %v", all)
+	}
+}
+
 // TestPurgeOfFiles: of the root directory all goes that the node made, and what is the
 // kubelet's or a driver's stays.
 func TestPurgeOfFiles(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/containerd"
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/house"
 	"github.com/sextant-node/sextant/pkg/pattern"
@@ -84,7 +85,7 @@ func removePods(ctx context.Context, endpoint string, uids []string, each remova
 			continue
 		}
 		removals.Go(func() error {
-			if err := each.remove(ctx, runtime, s.GetId()); err != nil {
+			if err := each.remove(ctx, conn, s.GetId()); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				left, all = append(left, uid), append(all, err)
@@ -109,13 +110,13 @@ type removal struct{ try, limit, pause time.Duration }
 // on in the runtime, and containerd 1.6 fails one whose container ends in that moment. A
 // call that does not return is made again: containerd 2.4 has been seen to wait for the end
 // of a killed container until its caller gave up, and to remove it at the next call.
-func (r removal) remove(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
+func (r removal) remove(ctx context.Context, conn *grpc.ClientConn, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	tick := time.NewTicker(r.pause)
 	defer tick.Stop()
 	for {
-		err := r.once(ctx, runtime, id)
+		err := r.once(ctx, conn, id)
 		if err == nil || status.Code(err) == codes.NotFound {
 			return nil
 		}
@@ -128,13 +129,31 @@ func (r removal) remove(ctx context.Context, runtime runtimeapi.RuntimeServiceCl
 }
 
 // once stops and removes the sandbox, in one try.
-func (r removal) once(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, id string) error {
+func (r removal) once(ctx context.Context, conn *grpc.ClientConn, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.try)
 	defer cancel()
-	_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	if err == nil {
-		_, err = runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	if _, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		return err
 	}
+	_, err := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	if status.Code(err) != codes.FailedPrecondition {
+		return err
+	}
+	// It cannot be removed for one of its containers.
+	list, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
+	if err != nil {
+		return err
+	}
+	for _, c := range list.GetContainers() {
+		_, err := containerd.Remove(ctx, c.GetId(), func(ctx context.Context, method string, request, reply any) error {
+			return conn.Invoke(ctx, method, request, reply)
+		})
+		if err != nil && status.Code(err) != codes.NotFound {
+			return err
+		}
+	}
+	_, err = runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return err
 }
 

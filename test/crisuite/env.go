@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -33,6 +34,7 @@ type env struct {
 	ctx     context.Context
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
+	tasks   tasks.TasksClient
 }
 
 func newEnv(t *testing.T, target Target) *env {
@@ -44,6 +46,7 @@ func newEnv(t *testing.T, target Target) *env {
 		T: t, target: target, ctx: ctx,
 		runtime: runtimeapi.NewRuntimeServiceClient(conn),
 		images:  runtimeapi.NewImageServiceClient(conn),
+		tasks:   tasks.NewTasksClient(conn),
 	}
 }
 

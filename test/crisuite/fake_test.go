@@ -32,6 +32,7 @@ func TestFake(t *testing.T) {
 						}
 					}, stall.Release
 				},
+				LeaveTask: func(_ testing.TB, id string) { rt.LeaveTask(id) },
 				Interrupt: func(_ testing.TB, during func()) { rt.Down(); during(); rt.Up() },
 			})
 		})

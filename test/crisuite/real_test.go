@@ -13,7 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/sextant-node/sextant/test/compat/seen"
 	"github.com/sextant-node/sextant/test/crisuite"
@@ -90,6 +94,7 @@ func TestReal(t *testing.T) {
 			Events: modern || version.Minor >= 7, WholeEvents: modern, EveryListener: modern, RuntimeConfig: modern, ImageID: modern, Streams: modern,
 		},
 		CgroupParent: root,
+		LeaveTask:    func(t testing.TB, id string) { leaveTask(t, strings.TrimPrefix(rt.Endpoint(), "unix://"), id) },
 		Interrupt: func(t testing.TB, during func()) {
 			if err := syscall.Kill(rt.PID(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -101,4 +106,29 @@ func TestReal(t *testing.T) {
 			}
 		},
 	})
+}
+
+// leaveTask makes a container's task with containerd's own API, as StartContainer does before
+// it starts it.
+func leaveTask(t testing.TB, socket, id string) {
+	t.Helper()
+	conn, err := localruntime.Dial(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "containerd-namespace", "k8s.io")
+	c, err := containers.NewContainersClient(conn).Get(ctx, &containers.GetContainerRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := snapshots.NewSnapshotsClient(conn).Mounts(ctx, &snapshots.MountsRequest{
+		Snapshotter: c.GetContainer().GetSnapshotter(), Key: c.GetContainer().GetSnapshotKey(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tasks.NewTasksClient(conn).Create(ctx, &tasks.CreateTaskRequest{ContainerID: id, Rootfs: root.GetMounts()}); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -4,9 +4,12 @@ package crisuite
 
 import (
 	"context"
+	"syscall"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -133,5 +136,30 @@ var removeTests = []test{
 		c.logged("here")
 		e.ok("RemoveContainer", c.remove())
 		c.logged("here")
+	}},
+	// containerd's own API, on the CRI's socket, ends what its CRI service does not know of.
+	{"is refused for one with a task that the CRI does not know, until that has been deleted", func(e *env) {
+		p := e.pod()
+		c := p.start("exit 0")
+		c.exited()
+		e.target.LeaveTask(e, c.id)
+		e.code("RemoveContainer", c.remove(), codes.FailedPrecondition)
+		e.ok("StopContainer", c.stop(0))
+		e.code("RemoveContainer of a stopped one", c.remove(), codes.FailedPrecondition)
+		_, err := e.runtime.StopPodSandbox(e.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id})
+		e.ok("StopPodSandbox", err)
+		_, err = e.runtime.RemovePodSandbox(e.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id})
+		e.code("RemovePodSandbox", err, codes.FailedPrecondition)
+		ctx := metadata.AppendToOutgoingContext(e.ctx, "containerd-namespace", "k8s.io")
+		_, err = e.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: c.id, Signal: uint32(syscall.SIGKILL), All: true})
+		e.ok("Kill", err)
+		// The CRI service sees the end of the task as well, and may delete it first.
+		_, err = e.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: c.id})
+		e.code("Wait", err, codes.OK, codes.NotFound)
+		_, err = e.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: c.id})
+		e.code("Delete", err, codes.OK, codes.NotFound)
+		_, err = e.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: c.id, Signal: uint32(syscall.SIGKILL), All: true})
+		e.code("Kill of a deleted one", err, codes.NotFound)
+		e.ok("RemoveContainer", c.remove())
 	}},
 }

@@ -25,6 +25,9 @@ type Target struct {
 	// waits until one is held. Nil for a runtime that cannot be told: then the tests
 	// cancel calls after some time and take what comes.
 	Linger func(t testing.TB, method, pod string) (caught, release func())
+	// LeaveTask gives a container that has ended a task of which the CRI does not know, as a
+	// StartContainer may leave one whose caller died.
+	LeaveTask func(t testing.TB, containerID string)
 	// Interrupt kills the runtime (not its containers), calls during, and
 	// starts it again. Nil leaves out the tests that need it.
 	Interrupt func(t testing.TB, during func())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,7 +29,9 @@ type container struct {
 	image   *imageRecord
 
 	state                      runtimeapi.ContainerState
-	starting                   bool // a start is under way, and a removal refused
+	starting                   bool          // a start is under way, and a removal refused
+	leftover                   bool          // it has a task of which the CRI does not know (LeaveTask)
+	task                       chan struct{} // closed when that has ended
 	created, started, finished time.Time
 	exitCode                   int32
 	reason, message            string
@@ -182,6 +185,9 @@ func (s *runtimeServer) RemoveContainer(_ context.Context, req *runtimeapi.Remov
 func removable(c *container) error {
 	if c.starting {
 		return failure("failed to set removing state for container %q: container is in starting state, can't be removed", c.id)
+	}
+	if c.leftover {
+		return status.Errorf(codes.FailedPrecondition, "failed to delete containerd container %q: cannot delete running task %s: failed precondition", c.id, c.id)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -116,6 +117,7 @@ func (r *Runtime) serve(ctx context.Context, gen uint64) error {
 	)
 	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r})
 	runtimeapi.RegisterImageServiceServer(srv, &imageServer{r: r})
+	tasks.RegisterTasksServer(srv, &tasksServer{r: r})
 
 	streams, err := r.serveStreams()
 	if err != nil {

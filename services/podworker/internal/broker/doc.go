@@ -11,7 +11,8 @@
 // (Deps.MayProbe), and gets as much of their output as a probe's message holds. Of
 // what commands say, 16 MiB are received of one, and of two at a time: a container
 // that says much takes time from others, but no memory. Podworker itself uses the
-// same connection through Runtime and Images.
+// same connection through Runtime and Images. A container that podworker removes is removed
+// although containerd's CRI service cannot (pkg/containerd).
 //
 // It promises to serve without anybody's help — no configuration, no bus, no
 // runtime. While the runtime is away every call fails at once with Unavailable,

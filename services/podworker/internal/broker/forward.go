@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/pkg/containerd"
 	"github.com/sextant-node/sextant/pkg/pod"
 )
 
@@ -114,6 +115,15 @@ func (b *Broker) inProcess(ctx context.Context, name string, req, reply any, con
 	defer func() { done(err) }()
 	if name == execSync {
 		return b.ownCommand(ctx, req, reply)
+	}
+	if removal, ok := req.(*runtimeapi.RemoveContainerRequest); ok {
+		refused, err := containerd.Remove(ctx, removal.GetContainerId(), func(ctx context.Context, name string, req, reply any) error {
+			return call(ctx, name, req, reply, conn, opts...)
+		})
+		if refused != nil {
+			b.log.Warn("ended a task of which the runtime's CRI service did not know", "container", removal.GetContainerId(), "refused", refused)
+		}
+		return err
 	}
 	return call(ctx, name, req, reply, conn, opts...)
 }
