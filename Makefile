@@ -156,7 +156,7 @@ REQUESTS ?=
 
 .PHONY: requests
 requests: export SEXTANT_BINARY := $(CURDIR)/bin/sextant
-requests: test-setup build ## What the reference kubelet and Sextant ask their runtimes for and what becomes of the same random pods (root, half an hour; REQUESTS='-run=Lives -wave=30 -seed=7')
+requests: test-setup build ## What the reference kubelet and Sextant ask their runtimes for and what becomes of the same random pods (root, an hour; REQUESTS='-run=Lives -wave=30 -seed=7')
 	@test/env/install.sh runtime etcd kubernetes kubelet
 	@cd test/e2e && go test ./requests -v -count=1 -timeout=4h $(REQUESTS)
 

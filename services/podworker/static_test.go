@@ -200,7 +200,7 @@ func TestAPodThatIsNotUnderstood(t *testing.T) {
 	}
 	n.forget("odd")
 	n.readManifests()
-	n.until("gone with its manifest", func() bool { return n.state("odd") == nil && n.sandboxesOf("a") == 0 })
+	n.pass("gone with its manifest", time.Second, func() bool { return n.state("odd") == nil && n.sandboxesOf("a") == 0 })
 }
 
 func TestOtherSourcesAreNotJudged(t *testing.T) {

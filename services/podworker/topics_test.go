@@ -39,7 +39,7 @@ func TestPredecessorSeenGoneLater(t *testing.T) {
 	defer release()
 	n.desire(static("two"))
 	n.forget("one")
-	n.until("the first gone", func() bool { return n.state("one") == nil && len(n.rt.Sandboxes()) == 0 })
+	n.pass("the first gone", time.Second, func() bool { return n.state("one") == nil && len(n.rt.Sandboxes()) == 0 })
 	n.until("the second waits", func() bool { return n.state("two").GetWait().GetStep() == "predecessor" })
 	n.rest()
 	release()

@@ -4,6 +4,7 @@ package status
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -21,12 +22,13 @@ func (l *podLoop) mirror(ctx context.Context, name string, want *desired, known 
 		return
 	}
 	m, _, mirrorKnown := l.in.mirrors.Lookup(name)
+	last := l.last(name, want, report.ObjectOf(m))
 	s := plan.Static{
 		Known:       known,
 		Mirror:      report.ObjectOf(m),
 		MirrorKnown: mirrorKnown,
-		Ending:      l.ending(name, want),
-		Last:        l.last(name, want, report.ObjectOf(m)),
+		Ending:      l.ending(name, want) || runs(last), // podworker may know of an end before pleg does
+		Last:        last,
 		Node:        l.node.Owner(),
 	}
 	if want == nil && m == nil && s.MirrorKnown && l.desk.Object(name) == nil {
@@ -70,6 +72,16 @@ func (l *podLoop) ending(name string, want *desired) bool {
 		}
 	}
 	return false
+}
+
+// runs reports whether some container runs by a status; nil for none.
+func runs(s *v1.PodStatus) bool {
+	if s == nil {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses), func(c v1.ContainerStatus) bool {
+		return c.State.Running != nil
+	})
 }
 
 // last is the status of the version that a mirror shows, if podworker has it still and it is

@@ -4,6 +4,7 @@ package status
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,32 @@ func TestEndedStaticPodBeginsAnew(t *testing.T) {
 				t.Errorf("%d mirrors were made", n)
 			}
 		})
+	}
+}
+
+// TestAMirrorSaysHowItsPodEnded: podworker has ended a static pod without a manifest before pleg has
+// read that, and is done with it as soon as it has. The mirror stays until then, and says how.
+func TestAMirrorSaysHowItsPodEnded(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, nil)
+	mirror := func() *v1.Pod { return h.cluster.Pod("default", "job-n1") }
+	p := h.manifest("v1")
+	h.up(p)
+	h.eventually("the mirror is ready", func() bool { return isReady(mirror()) })
+	h.mu.Lock()
+	clear(h.static)
+	h.mu.Unlock()
+	h.refresh(house.Config)
+	h.work(p, func(t *testPod) { t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED })
+	h.quiet()
+	if m := mirror(); m == nil || !isReady(m) {
+		t.Fatalf("the mirror of a pod that runs by all that is known: %+v", m)
+	}
+	h.ended(p, 0)
+	h.eventually("the mirror is gone", func() bool { return mirror() == nil })
+	told := h.cluster.Requests("patch", "pods/status")
+	if last := told[len(told)-1]; !strings.Contains(last.Body, `"phase":"Succeeded"`) {
+		t.Errorf("the last that was said of it: %s", last.Body)
 	}
 }
 

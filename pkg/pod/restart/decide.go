@@ -29,7 +29,7 @@ type Exit struct {
 	// Code is the exit code; 137 stands in where it is not known.
 	Code int32
 	// ByProbe is true when the instance was killed because a liveness or startup probe
-	// failed: restartPolicyRules do not apply then, the policies do.
+	// failed, and its pod ends with it: restartPolicyRules do not apply then, the policies do.
 	ByProbe bool
 }
 

@@ -16,4 +16,6 @@
 // TestLives does the same with pods whose containers end, fail, are probed and are restarted, static
 // ones among them. Compared are what becomes of each pod at rest, with another image and at its end,
 // its events, and in which order the runtime was asked for what; testdata/lives.txt is its list.
+// TestFaults does so with pods for which the runtimes fail: the first calls of some method, before they
+// have done anything or after they have done it all; testdata/faults.txt is its list beside that one.
 package requests_test

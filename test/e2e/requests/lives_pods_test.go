@@ -16,7 +16,7 @@ const serves = "trap 'exit 0' TERM; sleep infinity"
 
 // life is a random pod whose containers end, fail, are probed and killed. It refers to nothing,
 // so that it can be a static pod too.
-func (m *maker) life(name string) *corev1.Pod {
+func (m *maker) life(name string) (*corev1.Pod, []fault) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	s := &p.Spec
 	s.RestartPolicy = pick(m, corev1.RestartPolicyAlways, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
@@ -36,7 +36,20 @@ func (m *maker) life(name string) *corev1.Pod {
 			s.Containers[i] = living(s.Containers[i].Name, m.told())
 		}
 	}
-	return p
+	for i := range s.Containers {
+		// One that a probe ends is to fail: of one that succeeds, with a back-off in between, a kubelet
+		// forgets that it is to run again.
+		if c := &s.Containers[i]; c.LivenessProbe != nil || c.StartupProbe != nil {
+			last := len(c.Command) - 1
+			c.Command[last] = strings.Replace(c.Command[last], "exit 0' TERM", "exit 3' TERM", 1)
+		}
+	}
+	if restartsAll(p) { // else which instance is the one that fails its probe depends on the pace
+		for i := range s.Containers {
+			s.Containers[i].LivenessProbe = nil
+		}
+	}
+	return p, nil
 }
 
 // living is a container with a script, in which NAME stands for its own.

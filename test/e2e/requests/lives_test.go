@@ -37,17 +37,31 @@ var attempt = regexp.MustCompile(`/\d+\.log\b`)
 // one looks.
 const many = 6
 
+// calmFor is longer than the pause of a kubelet after an error, of 10 to 15 seconds.
+const calmFor = 17 * time.Second
+
 // TestLives gives both agents the same random pods, whose containers end, fail, are probed, killed
 // and restarted; then other images for some, and then their ends. What becomes of them is the
 // same, but for what testdata/lives.txt lists.
 func TestLives(t *testing.T) {
-	text, err := os.ReadFile("testdata/lives.txt")
-	if err != nil {
-		t.Fatal(err)
+	compareLives(t, (*maker).life, "testdata/lives.txt")
+}
+
+// compareLives is such a test with the pods of make, and with the faults that their runtimes are
+// to have. What may differ is in files.
+func compareLives(t *testing.T, make func(m *maker, name string) (*corev1.Pod, []fault), files ...string) {
+	t.Helper()
+	var text []byte
+	for _, file := range files {
+		part, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, part...), '\n')
 	}
 	table, err := compare.ParseTable(string(text))
 	if err != nil {
-		t.Fatalf("testdata/lives.txt: %v", err)
+		t.Fatalf("%s: %v", files, err)
 	}
 	cp := harness.StartControlPlane(t)
 	var sides []*side
@@ -67,12 +81,19 @@ func TestLives(t *testing.T) {
 		for _, n := range part {
 			name := fmt.Sprintf("life-%d", n)
 			m := newMaker(*seed, n, "")
-			p := m.life(name)
+			p, faults := make(m, name)
+			static := m.one(5) && p.Spec.ActiveDeadlineSeconds == nil
 			if *only >= 0 {
 				text, err := yaml.Marshal(p)
 				t.Logf("%s%v", text, err)
 			}
-			if m.one(5) && p.Spec.ActiveDeadlineSeconds == nil {
+			if len(faults) > 0 {
+				t.Logf("%s, static %v: %+v", name, static, faults)
+			}
+			for _, s := range sides {
+				s.fail(name, static, faults)
+			}
+			if static {
 				for _, s := range sides {
 					s.addStatic(t, p)
 				}
@@ -110,7 +131,7 @@ func TestLives(t *testing.T) {
 	if *only < 0 && (refused > len(numbers)/2 || changed == 0) {
 		t.Error("too few pods to say anything")
 	}
-	j.report(t, "testdata/lives.txt")
+	j.report(t, strings.Join(files, " and "))
 }
 
 // seen keeps the last that was seen of each pod of a side.
@@ -225,7 +246,7 @@ func (s *side) calm(t *testing.T, names []string) {
 			since = time.Now()
 			return fmt.Errorf("%s: these have just changed:%s", s.agent, moved)
 		}
-		if left := 15*time.Second - time.Since(since); left > 0 {
+		if left := calmFor - time.Since(since); left > 0 {
 			return fmt.Errorf("%s: %s are left of the time without a change", s.agent, left)
 		}
 		return nil

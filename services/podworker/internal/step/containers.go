@@ -105,7 +105,7 @@ func (p *containers) initialize(active *Sandbox, all map[string]assessment) (rea
 		if a.unread {
 			p.refresh()
 		}
-		p.stopIf(inits[i].Name, a)
+		p.stopIf(inits[i].Name, a, false)
 	}
 	line := &queue{}
 	for i := range inits {
@@ -144,21 +144,23 @@ func (p *containers) reached(inits []v1.Container, last int, sandbox string, ini
 	if !pod.IsSidecar(c) {
 		return all[c.Name].phase == done && p.succeeded(c, sandbox)
 	}
-	if all[c.Name].phase != up {
-		return false
-	}
 	if p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
 		return false // its postStart hook runs
 	}
-	o := p.newest(c.Name, sandbox)
-	if c.StartupProbe != nil {
+	o, replaced := p.newest(c.Name, sandbox), p.f.Containers[c.Name].Replaced
+	switch at := all[c.Name].phase; {
+	case at == stopping && o != nil && replaced == o.ID && c.StartupProbe == nil: // a probe failed while it ran
+		return true
+	case at != up:
+		return false
+	case c.StartupProbe != nil:
 		return p.in.Verdicts[o.ID].Started
 	}
-	return p.settled(o)
+	return replaced != "" || p.settled(o)
 }
 
 // settled reports whether a sidecar without a startup probe has run for long enough to count
-// as started.
+// as started. One that a probe has ended before did not end by itself.
 func (p *containers) settled(o *Instance) bool {
 	age := p.in.Now.Sub(o.CreatedAt)
 	if age < 0 || age >= sidecarSettles { // before it: the clock was set back

@@ -170,7 +170,7 @@ func (v view) closing(all map[string]assessment) bool {
 		switch all[c.Name].phase {
 		case done:
 		case stopping:
-			if !v.lastOf(c) {
+			if !v.lastOf(c, all[c.Name]) {
 				return false
 			}
 		default:

@@ -278,10 +278,18 @@ func (p *planner) depart() {
 	if p.in.Desired == nil && (p.pod == nil || ptr.Deref(p.pod.Spec.HostUsers, true)) {
 		until = p.f.departs(p.in.Now).Add(calmAtMost)
 	}
+	var kept time.Time
+	if p.in.Desired == nil && p.pod != nil && pod.IsStatic(p.pod) && len(p.in.Observed.Containers) > 0 {
+		kept = p.f.departs(p.in.Now).Add(endReadWithin)
+		p.wake(kept)
+	}
 	for _, c := range p.in.Observed.Containers {
 		a := Action{Kind: Remove, ID: c.ID, Container: c.Name, CalmUntil: until}
-		if p.in.Excess[c.ID] {
+		switch {
+		case p.in.Excess[c.ID]:
 			a.CalmUntil = time.Time{}
+		case p.in.Now.Before(kept):
+			continue
 		}
 		p.discard(a)
 	}

@@ -4,7 +4,10 @@ package step
 
 import (
 	"cmp"
+	"maps"
 	"math"
+	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -101,6 +104,8 @@ func (p *sandboxes) sweep() {
 		keep = math.MaxInt
 	}
 	dead := map[string]int{}
+	ended := map[string]time.Time{} // the newest dead instance
+	oldest := map[string]string{}   // of those to remove, by container
 	held := map[string]bool{}
 	for _, o := range p.in.Observed.Containers {
 		held[o.Sandbox] = true
@@ -111,9 +116,20 @@ func (p *sandboxes) sweep() {
 			p.wake(due)
 			continue
 		}
-		if dead[o.Name]++; dead[o.Name] > keep || p.in.Excess[o.ID] {
-			p.remove(Action{Kind: Remove, ID: o.ID, Container: o.Name})
+		if dead[o.Name]++; dead[o.Name] == 1 {
+			ended[o.Name] = earlier(o.FinishedAt, p.in.Now)
 		}
+		switch due := ended[o.Name].Add(deadReadWithin); {
+		case !p.in.Excess[o.ID] && dead[o.Name] <= keep:
+		case !p.in.Excess[o.ID] && p.in.Now.Before(due):
+			p.wake(due)
+		default:
+			oldest[o.Name] = o.ID
+		}
+	}
+	// One after the other: without one in between, an older one would be taken for the last state.
+	for _, name := range slices.Sorted(maps.Keys(oldest)) {
+		p.remove(Action{Kind: Remove, ID: oldest[name], Container: name})
 	}
 	for i, s := range p.in.Observed.Sandboxes {
 		if i == 0 || s.Ready || held[s.ID] {

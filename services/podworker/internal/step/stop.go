@@ -183,14 +183,15 @@ func (p *stops) stopStale(active *Sandbox) {
 	}
 }
 
-// stopIf has the newest instance of a container stopped if its assessment says so.
-func (p *stops) stopIf(name string, a assessment) {
+// stopIf has the newest instance of a container stopped if its assessment says so. last: no
+// regular container of the pod is to run on, or again.
+func (p *stops) stopIf(name string, a assessment, last bool) {
 	if a.stop == nil {
 		return
 	}
 	id := a.stop.instance.ID
 	facts := p.f.Containers[name]
-	if a.stop.byProbe {
+	if a.stop.byProbe && last {
 		facts.ByProbe = id
 	}
 	if a.stop.replaced {

@@ -44,13 +44,11 @@ func (p *planner) syncing() {
 		p.end(Finished, nil)
 		return
 	}
-	for i := range p.pod.Spec.Containers {
-		name := p.pod.Spec.Containers[i].Name
-		p.stopIf(name, all[name])
-	}
-	for i := range p.pod.Spec.EphemeralContainers {
-		name := p.pod.Spec.EphemeralContainers[i].Name
-		p.stopIf(name, all[name])
+	last := p.closing(all)
+	for kind, c := range pod.Containers(p.pod) {
+		if kind == pod.Regular || kind == pod.Ephemeral {
+			p.stopIf(c.Name, all[c.Name], last)
+		}
 	}
 	if active == nil {
 		p.sandbox()

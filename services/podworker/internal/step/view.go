@@ -116,7 +116,10 @@ func (v view) initialized(sandbox string) bool {
 
 // lastOf reports whether no other instance follows the one of a container that is
 // being stopped.
-func (v view) lastOf(c *v1.Container) bool {
+func (v view) lastOf(c *v1.Container, a assessment) bool {
+	if a.stop != nil {
+		return !a.stop.replaced
+	}
 	o := v.newest(c.Name, "")
 	if o == nil || v.outdated(o) || v.f.Containers[c.Name].Replaced == o.ID {
 		return false

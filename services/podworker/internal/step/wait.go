@@ -40,6 +40,12 @@ const (
 	// period of a kubelet's relist, which finds the exit that asks for it. No back-off of
 	// a container bounds what is removed and made afresh.
 	restartAllPause = time.Second
+	// deadReadWithin is how long an instance is kept beside the one that ended after it: status
+	// says how it ended (lastState), and may be restarting. A kubelet removes such each minute.
+	deadReadWithin = 10 * time.Second
+	// endReadWithin is how long what is left of a static pod without a manifest is kept at the
+	// least: status reads it for the mirror pod, which nobody else keeps from going.
+	endReadWithin = time.Second
 	// killedExitCode is that of an instance that was killed, and stands in for that of
 	// one that is gone.
 	killedExitCode = 137

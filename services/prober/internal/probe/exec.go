@@ -5,7 +5,7 @@ package probe
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -41,7 +41,7 @@ func (p *Prober) exec(ctx context.Context, action *v1.ExecAction, s Subject, tim
 		// It was our patience that ended, here or at the broker, which knows of it.
 		return Outcome{Result: schedule.Unknown, Message: "the runtime did not answer"}
 	case status.Code(err) == codes.DeadlineExceeded:
-		return failed("command timed out: %q timed out after %s", fmt.Sprint(command), timeout)
+		return failed("command timed out: %q timed out after %s", strings.Join(command, " "), timeout)
 	case status.Code(err) == codes.Unavailable:
 		return Outcome{Result: schedule.Unknown, Message: status.Convert(err).Message()} // the runtime or the broker is away
 	case err != nil:

@@ -303,7 +303,7 @@ func TestExec(t *testing.T) {
 	}
 	check(t, p, exec("true"), subject, schedule.Success, "")
 	check(t, p, exec("sh", "-c", "echo no; exit 1"), subject, schedule.Failure, "no")
-	checkIn(t, p, 1, exec("sleep", "1000"), subject, schedule.Failure, "timed out")
+	checkIn(t, p, 1, exec("sleep", "1000"), subject, schedule.Failure, `command timed out: "sleep 1000" timed out after 1s`)
 	check(t, p, exec("true"), probe.Subject{ContainerID: "gone"}, schedule.Unknown, "")
 	rt.Fail(fakecri.Match{Method: "ExecSync"}, 2, status.Error(codes.Unknown, "no such process"))
 	check(t, p, exec("true"), subject, schedule.Success, "") // at the third try

@@ -59,23 +59,33 @@ func (s Static) Next() Action {
 		}
 		return Action{Kind: CreateMirror, Class: Soon, Namespace: s.Pod.Namespace, Name: s.Pod.Name, Pod: Mirror(s.Pod, s.Node)}
 	}
-	orphan := s.Pod == nil && s.Known
-	stale := s.Pod != nil && m.Mirror != Hash(s.Pod)
 	last := status(m, s.Last)
-	switch ends := orphan || stale; {
+	switch ends := s.Ends(); {
 	case m.Deleting && s.Pod != nil:
 		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 	case ends && last.Kind != None && !(s.Ignored != nil && podstatus.Equal(s.Ignored, last.Status)):
 		return last
 	case ends && !s.Ending:
 		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
-	case s.Pod == nil || stale:
+	case s.Pod == nil || ends:
 		return Action{}
 	}
 	if m.Status != nil && s.Status != nil && pod.IsTerminalPhase(m.Status.Phase) && !pod.IsTerminalPhase(s.Status.Phase) {
 		return Action{Kind: DeleteMirror, Class: Soon, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 	}
 	return status(m, s.Status)
+}
+
+// Ends reports whether there is a mirror, of another version than the pod that is wanted or of
+// one that is not wanted any more.
+func (s Static) Ends() bool {
+	switch {
+	case s.Mirror == nil || s.Mirror.Gone:
+		return false
+	case s.Pod == nil:
+		return s.Known
+	}
+	return s.Mirror.Mirror != Hash(s.Pod)
 }
 
 // Hash is the identity of a static pod's version, as its mirror carries it.

@@ -61,6 +61,9 @@ type entry struct {
 	key    string
 	pod    plan.Pod
 	static *plan.Static
+	// ended: podworker has no more of the pod that static.Last is of. One try is made to write it
+	// before the mirror goes.
+	ended bool
 
 	object  *plan.Object
 	listed  history.Listed // of config
@@ -124,6 +127,10 @@ func (d *Desk) SetStatic(key string, s plan.Static) {
 		}
 	case s.MirrorKnown && (e.created.IsZero() || d.now().Sub(e.created) > echoLimit):
 		e.object, e.created = nil, time.Time{}
+	}
+	e.ended = false
+	if was := e.static; was != nil && was.Last != nil && s.Last == nil && s.Ends() && was.Mirror != nil && was.Mirror.UID == s.Mirror.UID {
+		s.Last, e.ended = was.Last, true
 	}
 	e.static = &s
 	d.evaluate(e)
@@ -386,10 +393,21 @@ func (d *Desk) fold(e *entry, job Job, object *plan.Object, outcome Outcome) {
 	case Refused:
 		e.asked, e.silent = time.Time{}, 0
 		e.backOff(d.now(), refusedRetries)
+		e.giveUp(job)
 	case Troubled:
 		e.backOff(d.now(), troubledRetries)
+		e.giveUp(job)
 	case Unreachable:
 		e.silent++
+	}
+}
+
+// giveUp has the mirror of a pod that podworker has done with go without its last status,
+// of which the try failed.
+func (e *entry) giveUp(job Job) {
+	if e.ended && job.Action.Kind == plan.Patch {
+		e.static.Last, e.ended = nil, false
+		e.settle()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
@@ -76,6 +77,55 @@ func TestMirror(t *testing.T) {
 		set(nil, true) // the manifest goes
 		want = append(want, "delete pods default/s")
 		r.requests(want...)
+	})
+}
+
+// TestMirrorSaysHowItsPodEnded: the manifest goes, and podworker has done with the pod before the
+// status of its end is written. A try that fails does not keep the mirror.
+func TestMirrorSaysHowItsPodEnded(t *testing.T) {
+	end := status(v1.PodSucceeded, "False", "")
+	for name, test := range map[string]struct {
+		answer error
+		want   []string
+	}{
+		"it is written":          {want: []string{"patch pods/status default/s", "delete pods default/s"}},
+		"it is refused":          {answer: apierrors.NewBadRequest("no"), want: []string{"patch pods/status default/s", "delete pods default/s"}},
+		"a webhook that is away": {answer: answers["a webhook that is away"], want: []string{"patch pods/status default/s", "delete pods default/s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				m := static("h1")
+				m.Annotations[pod.ConfigMirrorAnnotation] = "h1"
+				r.cluster.Put(m)
+				s := plan.Static{Known: true, Mirror: ObjectOf(r.cluster.Pod("default", "s")), MirrorKnown: true, Last: end, Node: plan.Node{Name: "n1", UID: "node-1"}}
+				r.desk.SetStatic("default/s", s) // before anything is written
+				s.Last = nil
+				r.desk.SetStatic("default/s", s)
+				if test.answer != nil {
+					r.hooked(test.answer, func(q fakeapi.Request) bool { return q.Verb == "patch" })
+				}
+				r.start()
+				r.pass(time.Second)
+				r.requests(test.want...)
+			})
+		})
+	}
+	t.Run("of another version", func(t *testing.T) {
+		run(t, func(r *rig) {
+			m := static("h1")
+			m.Annotations[pod.ConfigMirrorAnnotation] = "h1"
+			r.cluster.Put(m)
+			s := plan.Static{Known: true, Mirror: ObjectOf(r.cluster.Pod("default", "s")), MirrorKnown: true, Last: end, Node: plan.Node{Name: "n1", UID: "node-1"}}
+			r.desk.SetStatic("default/s", s)
+			s.Pod, s.Status, s.Last = static("h1"), ready, nil // its manifest is back
+			r.desk.SetStatic("default/s", s)
+			r.start()
+			r.pass(time.Second)
+			r.requests("patch pods/status default/s")
+			if got := r.cluster.Pod("default", "s").Status.Phase; got != v1.PodRunning {
+				t.Errorf("phase %s", got)
+			}
+		})
 	})
 }
 

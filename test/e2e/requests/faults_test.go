@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package requests_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sextant-node/sextant/test/fakecri"
+)
+
+// TestFaults is TestLives with runtimes that fail the first calls of some method for each pod,
+// before they have done anything or after they have done it all.
+func TestFaults(t *testing.T) {
+	compareLives(t, (*maker).faulty, "testdata/lives.txt", "testdata/faults.txt")
+}
+
+// fault is what fails for a pod: the first times calls of a method.
+type fault struct {
+	method string
+	image  string // of calls about an image: its reference
+	times  int
+	done   bool // it has been done when the answer is the error
+	code   codes.Code
+}
+
+// fail has the runtime of a side fail for a pod.
+func (s *side) fail(name string, static bool, faults []fault) {
+	if static {
+		name += "-" + s.node
+	}
+	for _, f := range faults {
+		match := fakecri.Match{Method: f.method, Name: name}
+		if f.image != "" {
+			match.Name = f.image
+			s.rt.Provide(fakecri.Image{Ref: f.image})
+		}
+		fail := s.rt.Fail
+		if f.done {
+			fail = s.rt.FailAfter
+		}
+		fail(match, f.times, status.Error(f.code, "the runtime is out of order"))
+	}
+}
+
+// faulty is a random pod and what fails for it.
+func (m *maker) faulty(name string) (*corev1.Pod, []fault) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	s := &p.Spec
+	s.RestartPolicy = pick(m, corev1.RestartPolicyAlways, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	s.TerminationGracePeriodSeconds = new(int64(m.IntN(3) + 1))
+	s.AutomountServiceAccountToken = new(false)
+	s.Volumes = []corev1.Volume{{Name: "state", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	if m.one(3) {
+		s.InitContainers = append(s.InitContainers, living("init-0", "sleep 0.1; exit 0"))
+	}
+	if m.one(4) {
+		c := living("init-1", serves)
+		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		s.InitContainers = append(s.InitContainers, c)
+	}
+	scripts := map[corev1.RestartPolicy][]string{ // none is restarted for ever
+		corev1.RestartPolicyAlways:    {serves, m.begins(serves)},
+		corev1.RestartPolicyOnFailure: {serves, m.begins(serves), m.begins("exit 0"), "sleep 0.3; exit 0"},
+		corev1.RestartPolicyNever:     {serves, "sleep 0.3; exit 0", "sleep 0.2; exit 3"},
+	}[s.RestartPolicy]
+	for i := range m.IntN(2) + 1 {
+		name := fmt.Sprintf("main-%d", i)
+		s.Containers = append(s.Containers, living(name, pick(m, scripts...)))
+	}
+	f := fault{times: m.IntN(2) + 1, code: pick(m, codes.Unknown, codes.Unknown, codes.DeadlineExceeded, codes.Unavailable)}
+	f.method = pick(m, "RunPodSandbox", "RunPodSandbox", "CreateContainer", "CreateContainer", "StartContainer", "StartContainer", "PullImage",
+		"ImageStatus", "ExecSync", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "PodSandboxStatus", "ContainerStatus")
+	c := &s.Containers[0]
+	switch f.method {
+	case "PullImage", "ImageStatus":
+		f.image = fmt.Sprintf("sextant.local/faulty-%d:v1", m.number)
+		c.Image = f.image
+	case "ExecSync":
+		c.Command = []string{"sh", "-c", serves}
+		what := m.one(2)
+		if what {
+			c.ReadinessProbe = m.probe("true")
+			c.ReadinessProbe.ProbeHandler = shell("true")
+		} else {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: shell("true").Exec}}
+		}
+	default:
+		f.done = m.one(3)
+	}
+	return p, []fault{f}
+}
