@@ -4,6 +4,7 @@ package fakecri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,6 +20,9 @@ const wellBehaved = "trap 'exit 0' TERM; sleep infinity"
 // launch starts the process of a container; an error is what runc would say.
 // The caller holds mu.
 func (r *Runtime) launch(c *container) error {
+	if r.over {
+		return errors.New("the runtime has ended")
+	}
 	script, args, err := program(c.image, c.config.GetCommand(), c.config.GetArgs())
 	if err != nil {
 		return err
@@ -47,14 +51,14 @@ func (r *Runtime) launch(c *container) error {
 	}
 	p.Args, p.Init, p.Signals = args, true, c.signals
 	r.busy++
-	go func() {
+	r.processes.Go(func() {
 		exit := p.Run(ctx, script)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.busy--
 		r.exited(c, exit)
 		r.notify()
-	}()
+	})
 	return nil
 }
 

@@ -28,14 +28,16 @@ type Runtime struct {
 	calls  // what was asked of it
 
 	// mu guards everything above and below.
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at every change
-	running bool          // Run has been called and has not returned
-	up      bool          // whether it shall serve
-	gen     uint64        // counts the servers, so that Restart makes a new one
-	server  *grpc.Server  // nil while not serving
-	streams *streams      // beside server
-	cycle   chan struct{} // tells Run that up or gen changed
+	mu        sync.Mutex
+	changed   chan struct{}  // closed and replaced at every change
+	running   bool           // Run has been called and has not returned
+	over      bool           // Run returns: a call under way starts nothing any more
+	processes sync.WaitGroup // of containers
+	up        bool           // whether it shall serve
+	gen       uint64         // counts the servers, so that Restart makes a new one
+	server    *grpc.Server   // nil while not serving
+	streams   *streams       // beside server
+	cycle     chan struct{}  // tells Run that up or gen changed
 }
 
 // New makes a Runtime that is not yet served. It fails for a bad Config.
@@ -145,17 +147,18 @@ func (r *Runtime) serve(ctx context.Context, gen uint64) error {
 // end kills what runs and removes what Run and New made.
 func (r *Runtime) end() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.server = nil
+	r.server, r.over = nil, true
 	for _, c := range r.containers {
 		if c.kill != nil {
 			c.kill()
 		}
 	}
+	r.notify()
+	r.mu.Unlock()
+	r.processes.Wait() // they write files
 	if r.ownDir != "" {
 		os.RemoveAll(r.ownDir) //nolint:errcheck // a leftover in the temporary directory harms nothing
 	}
-	r.notify()
 }
 
 // Down breaks all connections and refuses new ones. State and processes live

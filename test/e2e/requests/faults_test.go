@@ -83,8 +83,7 @@ func (m *maker) faulty(name string) (*corev1.Pod, []fault) {
 		c.Image = f.image
 	case "ExecSync":
 		c.Command = []string{"sh", "-c", serves}
-		what := m.one(2)
-		if what {
+		if m.one(2) {
 			c.ReadinessProbe = m.probe("true")
 			c.ReadinessProbe.ProbeHandler = shell("true")
 		} else {

@@ -156,11 +156,11 @@ func (p *containers) reached(inits []v1.Container, last int, sandbox string, ini
 	case c.StartupProbe != nil:
 		return p.in.Verdicts[o.ID].Started
 	}
-	return replaced != "" || p.settled(o)
+	return replaced != "" || p.settled(o) // one that was replaced before ran until it was told to end
 }
 
 // settled reports whether a sidecar without a startup probe has run for long enough to count
-// as started. One that a probe has ended before did not end by itself.
+// as started.
 func (p *containers) settled(o *Instance) bool {
 	age := p.in.Now.Sub(o.CreatedAt)
 	if age < 0 || age >= sidecarSettles { // before it: the clock was set back
