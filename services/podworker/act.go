@@ -131,7 +131,7 @@ func (w *worker) failed(a step.Action, err error, cancelled bool) *step.Failed {
 		w.l.metrics.failures.WithLabelValues(string(a.Kind)).Inc()
 		w.l.log.Info("action failed", "action", a.String(), service.KeyUID, string(w.uid), "reason", string(why), service.KeyError, message)
 	}
-	return &step.Failed{Reason: string(why), Message: message, Away: away(err)}
+	return &step.Failed{Reason: string(why), Message: message, Cause: actuate.CauseOf(err), Away: away(err)}
 }
 
 // unanswered reports whether a call ended without the runtime's answer: it may be

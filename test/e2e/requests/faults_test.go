@@ -3,21 +3,39 @@
 package requests_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
 
 // TestFaults is TestLives with runtimes that fail the first calls of some method for each pod,
-// before they have done anything or after they have done it all.
+// before they have done anything or after they have done it all, and that are away for some seconds.
 func TestFaults(t *testing.T) {
-	compareLives(t, (*maker).faulty, "testdata/lives.txt", "testdata/faults.txt")
+	compareLives(t, (*maker).faulty, away, "testdata/lives.txt", "testdata/faults.txt")
+}
+
+// away has the runtime of a side refuse connections for some seconds.
+func away(t *testing.T, s *side) {
+	t.Helper()
+	s.rt.Down()
+	harness.Rest(t, 8*time.Second)
+	s.rt.Up()
+	runtime := runtimeapi.NewRuntimeServiceClient(s.rt.Conn(t))
+	harness.Eventually(t, 10*time.Second, "the runtime to answer", func(ctx context.Context) error {
+		_, err := runtime.Version(ctx, &runtimeapi.VersionRequest{})
+		return err
+	})
+	s.open(t) // it is another socket
 }
 
 // fault is what fails for a pod: the first times calls of a method.

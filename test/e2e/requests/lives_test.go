@@ -44,12 +44,12 @@ const calmFor = 17 * time.Second
 // and restarted; then other images for some, and then their ends. What becomes of them is the
 // same, but for what testdata/lives.txt lists.
 func TestLives(t *testing.T) {
-	compareLives(t, (*maker).life, "testdata/lives.txt")
+	compareLives(t, (*maker).life, nil, "testdata/lives.txt")
 }
 
 // compareLives is such a test with the pods of make, and with the faults that their runtimes are
-// to have. What may differ is in files.
-func compareLives(t *testing.T, make func(m *maker, name string) (*corev1.Pod, []fault), files ...string) {
+// to have. harm is done to each side before the end; it may be nil. What may differ is in files.
+func compareLives(t *testing.T, make func(m *maker, name string) (*corev1.Pod, []fault), harm func(*testing.T, *side), files ...string) {
 	t.Helper()
 	var text []byte
 	for _, file := range files {
@@ -117,6 +117,12 @@ func compareLives(t *testing.T, make func(m *maker, name string) (*corev1.Pod, [
 		compared("at first")
 		changed += change(t, sides, part)
 		compared("with other images")
+		if harm != nil {
+			for _, s := range sides {
+				harm(t, s)
+			}
+			compared("after the harm")
+		}
 		for _, s := range sides {
 			s.finish(t)
 		}

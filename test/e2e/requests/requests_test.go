@@ -201,10 +201,8 @@ func newSide(t *testing.T, agent string, cp *harness.ControlPlane, configure fun
 	})
 	rt.Provide(fakecri.Image{Ref: locked, Login: &runtimeapi.AuthConfig{Username: "me", Password: "secret"}})
 	rt.Withhold(nowhere)
-	if err := errors.Join(os.Chmod(filepath.Dir(rt.Socket()), 0o755), os.Chmod(rt.Socket(), 0o666)); err != nil {
-		t.Fatal(err)
-	}
 	s := &side{agent: agent, node: "requests-" + agent, ns: cp.Namespace(t), rt: rt, cp: cp}
+	s.open(t)
 	o := harness.NodeOptions{ControlPlane: cp, Runtime: harness.StartUnsampled(t, harness.V2), Name: s.node, Configure: func(c *kubeletv1beta1.KubeletConfiguration) {
 		c.ClusterDNS, c.ClusterDomain, c.MaxPods = []string{"10.96.0.10"}, "cluster.local", 1000
 		c.ContainerRuntimeEndpoint = rt.Endpoint()
@@ -235,6 +233,14 @@ func newSide(t *testing.T, agent string, cp *harness.ControlPlane, configure fun
 		return errors.New("it is not")
 	})
 	return s
+}
+
+// open lets every user connect to the runtime of a side.
+func (s *side) open(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(os.Chmod(filepath.Dir(s.rt.Socket()), 0o755), os.Chmod(s.rt.Socket(), 0o666)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // furnishHost makes what volumes of the host refer to.

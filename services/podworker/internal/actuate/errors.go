@@ -36,6 +36,16 @@ func ReasonOf(err error) (Reason, string) {
 	return "", plain(err)
 }
 
+// CauseOf is the text of what an error of this package comes from, with its gRPC code if it
+// has one.
+func CauseOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) && e.Err != nil {
+		err = e.Err
+	}
+	return wire.Text(err.Error())
+}
+
 // Is makes errors.Is(err, actuate.ErrImagePull) work: a Reason is an error.
 func (e *Error) Is(target error) bool {
 	r, ok := target.(Reason)

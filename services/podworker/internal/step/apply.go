@@ -35,6 +35,8 @@ type Result struct {
 // Failed is an error in the words of a status.
 type Failed struct {
 	Reason, Message string
+	// Cause is the error of the call that failed, with its gRPC code; empty if there was none.
+	Cause string
 	// Away: who had to act was not there, so nothing was tried.
 	Away bool
 }
@@ -252,7 +254,7 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		count += was.Count
 	}
 	f.Failures[key] = Failure{
-		Reason: why.Reason, Message: why.Message, At: now, Count: count,
+		Reason: why.Reason, Message: why.Message, Cause: why.Cause, At: now, Count: count,
 		Retry: now.Add(retryAfter(uid, a, count)),
 	}
 }

@@ -147,16 +147,19 @@ func (p *containers) reached(inits []v1.Container, last int, sandbox string, ini
 	if p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
 		return false // its postStart hook runs
 	}
-	o, replaced := p.newest(c.Name, sandbox), p.f.Containers[c.Name].Replaced
+	o := p.newest(c.Name, sandbox)
+	// An instance that was replaced, because a probe failed, ran until it was told to end.
+	replaced := p.instanceByID(p.f.Containers[c.Name].Replaced)
+	ran := replaced != nil && replaced.Sandbox == sandbox
 	switch at := all[c.Name].phase; {
-	case at == stopping && o != nil && replaced == o.ID && c.StartupProbe == nil: // a probe failed while it ran
-		return true
+	case at == stopping && o == replaced && c.StartupProbe == nil:
+		return ran
 	case at != up:
 		return false
 	case c.StartupProbe != nil:
 		return p.in.Verdicts[o.ID].Started
 	}
-	return replaced != "" || p.settled(o) // one that was replaced before ran until it was told to end
+	return ran || p.settled(o)
 }
 
 // settled reports whether a sidecar without a startup probe has run for long enough to count

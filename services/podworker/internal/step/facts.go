@@ -258,7 +258,9 @@ func (n *NotYet) String() string {
 // Failure is an action that failed last time.
 type Failure struct {
 	Reason, Message string
-	At              time.Time
+	// Cause is the error of the call that failed, with its gRPC code; empty if there was none.
+	Cause string
+	At    time.Time
 	// Retry is when it may be tried again.
 	Retry time.Time
 	// Count of failures in a row.

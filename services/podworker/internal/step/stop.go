@@ -3,6 +3,8 @@
 package step
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -47,7 +49,7 @@ func (p *stops) stopSandboxes() bool {
 		all = false
 		a := Action{Kind: StopSandbox, ID: s.ID}
 		if f, failed := p.f.Failures[a.Key()]; p.backedOff(a.Key()) && failed {
-			p.unstopped(a.Key(), f)
+			p.unstopped(a, "KillPodSandbox", string(p.in.UID), f)
 			p.waitFor("runtime", "stop-sandbox", f.Message, f.Retry)
 			continue
 		}
@@ -125,7 +127,7 @@ func (p *stops) stop(o *Instance, k *Kill, left time.Duration) {
 	}
 	if p.backedOff(a.Key()) {
 		f := p.f.Failures[a.Key()]
-		p.unstopped(a.Key(), f)
+		p.unstopped(a, "KillContainer", o.Name, f)
 		p.waitFor("runtime", "stop", f.Message, f.Retry)
 		return
 	}
@@ -134,11 +136,13 @@ func (p *stops) stop(o *Instance, k *Kill, left time.Duration) {
 }
 
 // unstopped tells why a pod that ends does not: what is left of it could not be stopped, for
-// want of its network plugin for example.
-func (p *stops) unstopped(key Key, f Failure) {
-	if p.f.State == Terminating && !f.Away {
-		p.remind(string(key), f.Message, Event{Warning: true, Reason: "FailedKillPod", Message: "error killing pod: " + f.Message})
+// want of its network plugin for example. The event is worded as a kubelet's.
+func (p *stops) unstopped(a Action, what, of string, f Failure) {
+	if p.f.State != Terminating || f.Away {
+		return
 	}
+	message := fmt.Sprintf("error killing pod: failed to %q for %q with %sError: %q", what, of, what, cmp.Or(f.Cause, f.Message))
+	p.remind(string(a.Key()), f.Message, Event{Warning: true, Reason: "FailedKillPod", Message: message})
 }
 
 // turn reports whether a container may be stopped now: where all of a pod are,
