@@ -28,9 +28,9 @@ const (
 type Exit struct {
 	// Code is the exit code; 137 stands in where it is not known.
 	Code int32
-	// ByProbe is true when the instance was killed because a liveness or startup probe
-	// failed, and its pod ends with it: restartPolicyRules do not apply then, the policies do.
-	ByProbe bool
+	// Ahead is true while the instance runs and is to be killed: its code is a guess, which
+	// restartPolicyRules do not look at. The policies apply.
+	Ahead bool
 }
 
 // Decide says what happens after the instance that ended last. exits holds the instances'
@@ -115,7 +115,7 @@ func byPolicy(p *v1.Pod, c *v1.Container, exit Exit) bool {
 // matchingRule is the first rule whose condition holds, nil when none does. Rules need
 // a container-level policy to fall back on; without one they are not looked at.
 func matchingRule(c *v1.Container, exit Exit) *v1.ContainerRestartRule {
-	if c.RestartPolicy == nil || exit.ByProbe {
+	if c.RestartPolicy == nil || exit.Ahead {
 		return nil
 	}
 	for i := range c.RestartPolicyRules {

@@ -105,7 +105,7 @@ func (p *containers) initialize(active *Sandbox, all map[string]assessment) (rea
 		if a.unread {
 			p.refresh()
 		}
-		p.stopIf(inits[i].Name, a, false)
+		p.stopIf(inits[i].Name, a)
 	}
 	line := &queue{}
 	for i := range inits {

@@ -135,8 +135,7 @@ type Container struct {
 	Instances int `json:"instances,omitempty"`
 	// Last is the newest instance, kept when the runtime forgets it.
 	Last *Last `json:"last,omitempty"`
-	// ByProbe is the ID of an instance killed because a probe failed, with which its pod ends: no
-	// restart rule has it run again, whatever its exit code.
+	// ByProbe is of version 0.1.0, which looked at no restart rule after a probe's kill.
 	ByProbe string `json:"byProbe,omitempty"`
 	// Replaced is the ID of an instance killed for another to take its place: its
 	// definition changed, a probe failed and the policy restarts what fails, or the

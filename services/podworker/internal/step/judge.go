@@ -42,9 +42,8 @@ type stopReason struct {
 	instance *Instance
 	message  string
 	grace    time.Duration
-	// byProbe: a probe failed; replaced: another instance takes its place whatever its
-	// exit code.
-	byProbe, replaced bool
+	// replaced: another instance takes its place whatever its exit code.
+	replaced bool
 }
 
 // judge assesses every container of the spec. active is the sandbox in use, nil for none:
@@ -81,7 +80,7 @@ func (v view) assess(c *v1.Container, kind pod.ContainerKind, sandbox string) as
 	}
 	switch o.State {
 	case Exited:
-		if v.f.Containers[c.Name].Replaced != o.ID && restart.Decide(v.pod, c, v.exit(o)) == restart.Stay {
+		if v.f.Containers[c.Name].Replaced != o.ID && restart.Decide(v.pod, c, restart.Exit{Code: o.ExitCode}) == restart.Stay {
 			return assessment{phase: done}
 		}
 		return assessment{phase: due}
@@ -112,8 +111,7 @@ func (v view) remembered(c *v1.Container, sandbox string) assessment {
 	if last.Exit == nil { // made a moment ago, or gone: the next record shows it
 		return assessment{phase: stopping, unread: true}
 	}
-	exit := restart.Exit{Code: last.Exit.Code, ByProbe: facts.ByProbe == last.ID}
-	if facts.Replaced != last.ID && restart.Decide(v.pod, c, exit) == restart.Stay {
+	if facts.Replaced != last.ID && restart.Decide(v.pod, c, restart.Exit{Code: last.Exit.Code}) == restart.Stay {
 		return assessment{phase: done}
 	}
 	return assessment{phase: due}
@@ -130,7 +128,7 @@ func (v view) stopReason(c *v1.Container, kind pod.ContainerKind, o *Instance) *
 		name = "Init container " + c.Name
 	}
 	stop := &stopReason{instance: o, grace: containerGrace(v.pod)}
-	stop.replaced = kind == pod.Sidecar || restart.Decide(v.pod, c, restart.Exit{Code: killedExitCode, ByProbe: true}) != restart.Stay
+	stop.replaced = kind == pod.Sidecar || restart.Decide(v.pod, c, restart.Exit{Code: killedExitCode, Ahead: true}) != restart.Stay
 	probes := v.in.Verdicts[o.ID]
 	switch {
 	case o.Hash != 0 && o.Hash != pod.ContainerHash(c):
@@ -145,7 +143,6 @@ func (v view) stopReason(c *v1.Container, kind pod.ContainerKind, o *Instance) *
 	default:
 		return nil
 	}
-	stop.byProbe = probes.LivenessFailed || probes.StartupFailed
 	if stop.replaced && kind == pod.Regular {
 		stop.message += ", will be restarted"
 	}

@@ -354,7 +354,7 @@ func (p *planner) renew() {
 	again := Facts{State: Pending, Containers: p.f.Containers, Pulls: p.f.Pulls}
 	again.Stopped, again.Dead, again.Removed, again.Told = p.f.Stopped, p.f.Dead, p.f.Removed, p.f.Told
 	for name, c := range again.Containers {
-		if c.ByProbe = ""; c.Last != nil {
+		if c.Last != nil {
 			c.Replaced = c.Last.ID
 		}
 		again.Containers[name] = c

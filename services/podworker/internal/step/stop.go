@@ -187,17 +187,13 @@ func (p *stops) stopStale(active *Sandbox) {
 	}
 }
 
-// stopIf has the newest instance of a container stopped if its assessment says so. last: no
-// regular container of the pod is to run on, or again.
-func (p *stops) stopIf(name string, a assessment, last bool) {
+// stopIf has the newest instance of a container stopped if its assessment says so.
+func (p *stops) stopIf(name string, a assessment) {
 	if a.stop == nil {
 		return
 	}
 	id := a.stop.instance.ID
 	facts := p.f.Containers[name]
-	if a.stop.byProbe && last {
-		facts.ByProbe = id
-	}
 	if a.stop.replaced {
 		facts.Replaced = id
 	}

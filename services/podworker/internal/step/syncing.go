@@ -44,10 +44,9 @@ func (p *planner) syncing() {
 		p.end(Finished, nil)
 		return
 	}
-	last := p.closing(all)
 	for kind, c := range pod.Containers(p.pod) {
 		if kind == pod.Regular || kind == pod.Ephemeral {
-			p.stopIf(c.Name, all[c.Name], last)
+			p.stopIf(c.Name, all[c.Name])
 		}
 	}
 	if active == nil {
@@ -148,7 +147,7 @@ func (p *planner) restartAll() bool {
 			continue
 		}
 		facts := p.f.Containers[c.Name]
-		facts.Last, facts.ByProbe, facts.Reset = nil, "", p.attempt(c.Name)
+		facts.Last, facts.Reset = nil, p.attempt(c.Name)
 		p.f.Containers[c.Name] = facts
 	}
 	p.f.RestartAll = nil

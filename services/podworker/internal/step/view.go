@@ -73,11 +73,6 @@ func (v view) alive() bool {
 	return slices.ContainsFunc(v.in.Observed.Sandboxes, func(s Sandbox) bool { return s.Ready && !v.f.Stopped[s.ID] }) || v.aliveContainers()
 }
 
-// exit is how an instance ended, as restart decisions want it.
-func (v view) exit(o *Instance) restart.Exit {
-	return restart.Exit{Code: o.ExitCode, ByProbe: v.f.Containers[o.Name].ByProbe == o.ID}
-}
-
 // ended is the last instance of a container that ended, unless a newer one runs.
 func (v view) ended(name string) (id string, at time.Time, ok bool) {
 	last := v.f.Containers[name].Last
@@ -124,9 +119,7 @@ func (v view) lastOf(c *v1.Container, a assessment) bool {
 	if o == nil || v.outdated(o) || v.f.Containers[c.Name].Replaced == o.ID {
 		return false
 	}
-	exit := v.exit(o)
-	exit.Code = killedExitCode
-	return restart.Decide(v.pod, c, exit) == restart.Stay
+	return restart.Decide(v.pod, c, restart.Exit{Code: killedExitCode, Ahead: true}) == restart.Stay
 }
 
 // replaced reports whether an instance is one that another takes the place of, or
@@ -258,7 +251,7 @@ func (v view) restartSources() (names []string) {
 		if o == nil || o.State != Exited || v.outdated(o) || v.replaced(o) {
 			continue
 		}
-		if restart.Decide(v.pod, c, v.exit(o)) == restart.AllAgain {
+		if restart.Decide(v.pod, c, restart.Exit{Code: o.ExitCode}) == restart.AllAgain {
 			names = append(names, c.Name)
 		}
 	}
