@@ -2,11 +2,11 @@
 
 // Package containerd removes containers that containerd's CRI service cannot remove.
 //
-// A StartContainer whose caller dies at one moment of its course leaves containerd (seen
-// with 2.4.2) with a task, which is the process of the container before it is started, of
-// which its CRI service does not know. For the CRI the container has exited, each removal of
-// it, or of its sandbox, fails with "cannot delete running task", and no call of the CRI ends
-// the task. containerd serves its own API on the same socket, and that can.
+// If the caller of StartContainer dies just after containerd has created the task of the
+// container (the process that is to be started), the task stays, but the CRI service does not
+// know of it (seen with 2.4.2). The CRI then reports the container as exited, every removal of
+// the container or its sandbox fails with "cannot delete running task", and no CRI call ends the
+// task. containerd's own API, which is served on the same socket, does.
 //
 // The package keeps nothing. On another runtime it changes nothing: the first error stands.
 package containerd
@@ -31,24 +31,25 @@ type Caller func(ctx context.Context, method string, request, reply any) error
 // namespace is that of everything of the CRI in containerd.
 const namespace = "k8s.io"
 
-// Remove is RemoveContainer of the CRI, which ends a task that the CRI does not know of and
-// is refused for. ended says so; it is nil, or what the first removal was refused with.
-func Remove(ctx context.Context, id string, call Caller) (ended, err error) {
+// Remove removes a container with RemoveContainer of the CRI. If the runtime refuses that because
+// of a task that its CRI service does not know, Remove ends the task and tries once more; refused
+// is then the error of the first try, and nil otherwise.
+func Remove(ctx context.Context, id string, call Caller) (refused, err error) {
 	remove := func() error {
 		return call(ctx, runtimeapi.RuntimeService_RemoveContainer_FullMethodName,
 			&runtimeapi.RemoveContainerRequest{ContainerId: id}, &runtimeapi.RemoveContainerResponse{})
 	}
-	refused := remove()
-	if status.Code(refused) != codes.FailedPrecondition {
-		return nil, refused
+	first := remove()
+	if status.Code(first) != codes.FailedPrecondition {
+		return nil, first
 	}
 	switch err := endTask(ctx, id, call); status.Code(err) {
 	case codes.OK:
-		return refused, remove()
+		return first, remove()
 	case codes.Unimplemented: // not containerd
-		return nil, refused
+		return nil, first
 	default:
-		return nil, status.Errorf(codes.FailedPrecondition, "%s; and its task: %v", status.Convert(refused).Message(), err)
+		return nil, status.Errorf(codes.FailedPrecondition, "%s; and its task: %v", status.Convert(first).Message(), err)
 	}
 }
 

@@ -376,10 +376,7 @@ func TestMirrorPod(t *testing.T) {
 		}
 	}
 
-	h.mu.Lock()
-	clear(h.static)
-	h.mu.Unlock()
-	h.refresh(house.Config)
+	h.noManifest()
 	h.work(second, over)
 	h.eventually("the mirror is gone", func() bool { return h.cluster.Pod("default", "etcd-n1") == nil })
 }

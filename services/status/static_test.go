@@ -32,6 +32,14 @@ func (h *home) manifest(uid string) *v1.Pod {
 	return p
 }
 
+// noManifest removes all manifests.
+func (h *home) noManifest() {
+	h.mu.Lock()
+	clear(h.static)
+	h.mu.Unlock()
+	h.refresh(house.Config)
+}
+
 // ended makes a pod end by itself, for good.
 func (h *home) ended(p *v1.Pod, exit int32) {
 	h.t.Helper()
@@ -125,10 +133,7 @@ func TestAMirrorSaysHowItsPodEnded(t *testing.T) {
 	p := h.manifest("v1")
 	h.up(p)
 	h.eventually("the mirror is ready", func() bool { return isReady(mirror()) })
-	h.mu.Lock()
-	clear(h.static)
-	h.mu.Unlock()
-	h.refresh(house.Config)
+	h.noManifest()
 	h.work(p, func(t *testPod) { t.state.Lifecycle = podworkerv1.Lifecycle_LIFECYCLE_TERMINATED })
 	h.quiet()
 	if m := mirror(); m == nil || !isReady(m) {

@@ -127,7 +127,8 @@ func (p *sandboxes) sweep() {
 			oldest[o.Name] = o.ID
 		}
 	}
-	// One after the other: without one in between, an older one would be taken for the last state.
+	// One at a time, the oldest first: otherwise status could see an older instance without the
+	// newer one, and report it as the last state.
 	for _, name := range slices.Sorted(maps.Keys(oldest)) {
 		p.remove(Action{Kind: Remove, ID: oldest[name], Container: name})
 	}

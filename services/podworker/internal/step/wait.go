@@ -40,11 +40,11 @@ const (
 	// period of a kubelet's relist, which finds the exit that asks for it. No back-off of
 	// a container bounds what is removed and made afresh.
 	restartAllPause = time.Second
-	// deadReadWithin is how long an instance is kept beside the one that ended after it: status
-	// says how it ended (lastState), and may be restarting. A kubelet removes such each minute.
+	// deadReadWithin is how long an ended instance is kept after a newer one has ended too, so that
+	// status can report it as the last state. A kubelet collects such instances once a minute.
 	deadReadWithin = 10 * time.Second
-	// endReadWithin is how long what is left of a static pod without a manifest is kept at the
-	// least: status reads it for the mirror pod, which nobody else keeps from going.
+	// endReadWithin is the least time for which the containers of a static pod are kept after its
+	// manifest was removed, so that status can write to the mirror pod how they ended.
 	endReadWithin = time.Second
 	// killedExitCode is that of an instance that was killed, and stands in for that of
 	// one that is gone.

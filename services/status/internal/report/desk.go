@@ -61,8 +61,8 @@ type entry struct {
 	key    string
 	pod    plan.Pod
 	static *plan.Static
-	// ended: podworker has no more of the pod that static.Last is of. One try is made to write it
-	// before the mirror goes.
+	// ended: podworker no longer has the pod whose status is static.Last. That status is tried to
+	// be written once before the mirror pod is deleted.
 	ended bool
 
 	object  *plan.Object
@@ -402,8 +402,8 @@ func (d *Desk) fold(e *entry, job Job, object *plan.Object, outcome Outcome) {
 	}
 }
 
-// giveUp has the mirror of a pod that podworker has done with go without its last status,
-// of which the try failed.
+// giveUp drops the last status of a pod that podworker no longer has, after a failed try to
+// write it: the mirror pod is deleted without it.
 func (e *entry) giveUp(job Job) {
 	if e.ended && job.Action.Kind == plan.Patch {
 		e.static.Last, e.ended = nil, false
