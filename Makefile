@@ -150,7 +150,7 @@ unit: ## Tests that need no root and no real parts
 .PHONY: race
 race: ## Those of the product under the race detector
 	@echo "== race"
-	@CGO_ENABLED=1 $(TESTSUM) --packages="./cmd/... ./pkg/... ./services/..." -- -race -ldflags="-s -w" -timeout=30m -p=$$((2 * $$(nproc)))
+	@test/env/race.sh
 
 REQUESTS ?=
 

@@ -33,14 +33,16 @@ func TestHangUp(t *testing.T) {
 	if !lines.Scan() {
 		t.Fatal("it says nothing")
 	}
+	said := lines.Text()
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	for lines.Scan() {
+		said += "\n" + lines.Text()
 	}
 	err = cmd.Wait()
 	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
-		t.Errorf("it was ended, and did not end: %v", err)
+		t.Errorf("it was ended, and did not end: %v; it said:\n%s", err, said)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -71,7 +72,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if !nats.ReadyForConnections(10 * time.Second) {
 		return errors.New("bus: not ready for connections in 10 s")
 	}
-	if err := file.Replace(s.cfg.AddressFile, []byte(nats.ClientURL()+"\n"), 0o644); err != nil {
+	err = os.MkdirAll(filepath.Dir(s.cfg.AddressFile), 0o755) // the service's socket, which makes the folder too, may come later
+	if err == nil {
+		err = file.Replace(s.cfg.AddressFile, []byte(nats.ClientURL()+"\n"), 0o644)
+	}
+	if err != nil {
 		return fmt.Errorf("bus address: %w", err)
 	}
 	s.cfg.Log.Info("bus listens", "url", nats.ClientURL())

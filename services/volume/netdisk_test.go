@@ -25,9 +25,12 @@ import (
 )
 
 // StageDisk mounts memory for a disk. A target that ends in "denies" says no.
-func (k *tools) StageDisk(_ context.Context, r *supervisorv1.StageDiskRequest) (*supervisorv1.StageDiskResponse, error) {
+func (k *tools) StageDisk(ctx context.Context, r *supervisorv1.StageDiskRequest) (*supervisorv1.StageDiskResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := ctx.Err(); err != nil { // of a client that was killed
+		return nil, err
+	}
 	i := r.GetDisk().GetIscsi()
 	k.disks = append(k.disks, "stage "+i.GetTarget()+strings.Join(r.GetDisk().GetFc().GetWwids(), ""))
 	k.staged = append(k.staged, r)
@@ -51,9 +54,12 @@ func (k *tools) StageDisk(_ context.Context, r *supervisorv1.StageDiskRequest) (
 }
 
 // UnstageDisk unmounts it. While one of its binds is left, it is in use.
-func (k *tools) UnstageDisk(_ context.Context, r *supervisorv1.UnstageDiskRequest) (*supervisorv1.UnstageDiskResponse, error) {
+func (k *tools) UnstageDisk(ctx context.Context, r *supervisorv1.UnstageDiskRequest) (*supervisorv1.UnstageDiskResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	line := "unstage " + r.GetDisk().GetIscsi().GetTarget() + strings.Join(r.GetDisk().GetFc().GetWwids(), "")
 	if r.GetKeepSession() {
 		line += ", session stays"

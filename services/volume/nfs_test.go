@@ -64,6 +64,9 @@ func serveTools(t *testing.T, r *rig) *tools {
 func (k *tools) MountNFS(ctx context.Context, r *supervisorv1.MountNFSRequest) (*supervisorv1.MountNFSResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	k.asked = append(k.asked, r)
 	dir := pod.Layout{Root: k.root}.Volume(types.UID(r.GetPodUid()), "kubernetes.io/nfs", r.GetVolume())
 	switch r.GetServer() {

@@ -3,6 +3,7 @@
 package standin
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -16,18 +17,27 @@ type Process struct {
 }
 
 // Spawn starts the test's own binary with more in its environment. It is killed when the
-// test ends.
+// test ends. As with a unit of systemd, it has ended when all that it started has.
 func (h *House) Spawn(env ...string) *Process {
 	h.Helper()
 	p := &Process{h: h, cmd: exec.Command("/proc/self/exe"), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = os.Stderr
-	if err := p.cmd.Start(); err != nil {
+	alive, held, err := os.Pipe() // whatever it starts inherits the end that is held
+	if err != nil {
+		h.Fatal(err)
+	}
+	p.cmd.ExtraFiles = []*os.File{held}
+	err = p.cmd.Start()
+	held.Close() //nolint:errcheck // the process has it
+	if err != nil {
 		h.Fatal(err)
 	}
 	go func() {
 		defer close(p.ended)
-		p.cmd.Wait() //nolint:errcheck // Dies looks at how it ended
+		p.cmd.Wait()               //nolint:errcheck // Dies looks at how it ended
+		io.Copy(io.Discard, alive) //nolint:errcheck // nothing is written: it ends with the last of them
+		alive.Close()              //nolint:errcheck // nothing was written
 	}()
 	h.Cleanup(p.Kill)
 	return p

@@ -73,9 +73,6 @@ func New(t testing.TB) *House {
 	if err := bus.EnsureKeys(h.Paths.BusKeys(), ids); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Dir(h.Paths.BusAddress()), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	server := bus.NewServer(bus.ServerConfig{Keys: h.Paths.BusKeys(), AddressFile: h.Paths.BusAddress(), Log: h.Logger})
 	ready := make(chan struct{})
 	h.Go("bus", func(ctx context.Context) error { return server.Run(ctx, func() { close(ready) }) })
