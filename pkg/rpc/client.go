@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 )
 
 // ClientConfig is how to reach one peer.
@@ -59,13 +60,15 @@ func Dial(cfg ClientConfig) (*grpc.ClientConn, error) {
 }
 
 func errorUnaryClient(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return fromWire(call(ctx, method, req, reply, conn, opts...))
+	var header, trailer metadata.MD // an answer has one of them at least
+	err := call(ctx, method, req, reply, conn, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
+	return fromWire(err, header.Len()+trailer.Len() > 0)
 }
 
 func errorStreamClient(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := open(ctx, desc, conn, method, opts...)
 	if err != nil {
-		return nil, fromWire(err)
+		return nil, fromWire(err, true)
 	}
 	return &clientStream{s}, nil
 }
@@ -77,5 +80,5 @@ func (c *clientStream) RecvMsg(m any) error {
 	if err == io.EOF {
 		return err
 	}
-	return fromWire(err)
+	return fromWire(err, true)
 }

@@ -60,6 +60,8 @@ func (k Kind) String() string {
 type Error struct {
 	Kind Kind
 	Err  error
+	// away: the peer has not answered, because there was no connection or it broke.
+	away bool
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -126,9 +128,17 @@ func toWire(err error) error {
 	return status.Error(kindCodes[KindOf(err)], err.Error())
 }
 
+// Away reports whether an error of a unary call says that the peer itself is not there: it had
+// no connection, or lost it before the answer. One that a peer passes on from somebody else who
+// is not there is another.
+func Away(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.away
+}
+
 // fromWire gives a received status error its kind and plain text; the status
 // stays reachable by errors.As and status.FromError.
-func fromWire(err error) error {
+func fromWire(err error, answered bool) error {
 	if err == nil {
 		return nil
 	}
@@ -140,7 +150,7 @@ func fromWire(err error) error {
 	if !ok {
 		return err
 	}
-	return &Error{Kind: kindOfCode(s.Code()), Err: &wireError{s}}
+	return &Error{Kind: kindOfCode(s.Code()), Err: &wireError{s}, away: !answered && s.Code() == codes.Unavailable}
 }
 
 type wireError struct{ s *status.Status }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -178,8 +179,42 @@ func TestNobodyThereIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := nodev1.NewNodeServiceClient(conn).Hello(t.Context(), nil); !rpc.Is(err, rpc.Unavailable) {
-		t.Errorf("got %v, want unavailable", err)
+	if _, err := nodev1.NewNodeServiceClient(conn).Hello(t.Context(), nil); !rpc.Is(err, rpc.Unavailable) || !rpc.Away(err) {
+		t.Errorf("got %v, want that the peer is away", err)
+	}
+}
+
+// TestAwayIsOfThePeer: what a peer answers is its word, also that somebody else is not there.
+func TestAwayIsOfThePeer(t *testing.T) {
+	client := dial(t, rpc.ClientConfig{Socket: serve(t, everybody(os.Geteuid()), func(context.Context) error {
+		return status.Error(codes.Unavailable, "the runtime is not there")
+	})})
+	if _, err := client.Hello(t.Context(), nil); !rpc.Is(err, rpc.Unavailable) || rpc.Away(err) {
+		t.Errorf("a peer answered, and is taken for away: %v", err)
+	}
+}
+
+// TestAPeerThatDiesIsAway: the connection breaks before the answer.
+func TestAPeerThatDiesIsAway(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	nodev1.RegisterNodeServiceServer(server, &node{hello: func(ctx context.Context) error {
+		go server.Stop()
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	ended := make(chan error)
+	go func() { ended <- server.Serve(listener) }()
+	_, err = dial(t, rpc.ClientConfig{Socket: socket}).Hello(t.Context(), nil)
+	if !rpc.Is(err, rpc.Unavailable) || !rpc.Away(err) {
+		t.Errorf("got %v, want that the peer is away", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/sextant-node/sextant/pkg/feed"
 	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/pod/reason"
+	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/signal"
 	plegv1 "github.com/sextant-node/sextant/proto/sextant/pleg/v1"
 	"github.com/sextant-node/sextant/services/pleg/internal/record"
@@ -217,7 +218,8 @@ func answered(err error, status bool) error {
 
 // failed marks the pod for another reading, by the next relist, and puts the error in its record, once. A
 // pod that was never read gets a record with nothing but the error: without a record,
-// readers would take the pod for gone.
+// readers would take the pod for gone. That podworker, through which all calls go, is away says
+// nothing of the runtime, and is no error of a pod that was read.
 func (r *podReader) failed(ctx context.Context, uid string, p *reader, err error) error {
 	if r.life.Err() != nil {
 		return err // broken off by the end of the process
@@ -226,6 +228,9 @@ func (r *podReader) failed(ctx context.Context, uid string, p *reader, err error
 		r.relist.Send()
 	}
 	last, ok := r.records.Get(uid)
+	if ok && rpc.Away(err) {
+		return err
+	}
 	if !ok {
 		last = &plegv1.PodRecord{Uid: uid}
 	}

@@ -291,6 +291,43 @@ func TestAStuckPodHarmsOnlyItself(t *testing.T) {
 	})
 }
 
+// TestPodWorkerAwayIsNoErrorOfAPod: through its broker all calls go, and it is killed and comes back.
+func TestPodWorkerAwayIsNoErrorOfAPod(t *testing.T) {
+	broker := fakecri.Start(t, fakecri.Config{Images: []fakecri.Image{{Ref: "fake/sleep"}}})
+	conn, err := rpc.Dial(rpc.ClientConfig{Socket: broker.Socket()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	n := startThrough(t, broker, conn, pleg.Config{Relist: hour})
+	n.run("a")
+	refresh := func(uid string) error {
+		_, err := n.client.Refresh(n.ctx, &plegv1.RefreshRequest{Uid: uid})
+		return err
+	}
+	if err := refresh("a"); err != nil {
+		t.Fatal(err)
+	}
+	broker.Down()
+	for _, uid := range []string{"a", "never-read"} {
+		if err := refresh(uid); !rpc.Is(err, rpc.Unavailable) {
+			t.Errorf("reading of %s: %v, want unavailable", uid, err)
+		}
+	}
+	n.eventually("the later of the two is told", func() bool { r, _ := n.pods.Get("never-read"); return r.GetError() != "" })
+	if r, _ := n.pods.Get("a"); r.GetError() != "" || len(r.GetContainers()) != 1 {
+		t.Errorf("the record is %v", r)
+	}
+	broker.Up()
+	n.eventually("it is read again", func() bool { return refresh("a") == nil })
+	undo := broker.Fail(fakecri.Match{Method: "PodSandboxStatus"}, -1, status.Error(codes.Unavailable, "the runtime is away"))
+	defer undo.Undo()
+	if err := refresh("a"); err == nil {
+		t.Error("the runtime fails, and the reading does not")
+	}
+	n.eventually("what the runtime answers is told", func() bool { r, _ := n.pods.Get("a"); return r.GetError() != "" })
+}
+
 func TestRuntimeAwayLosesNothing(t *testing.T) {
 	n := start(t, fakecri.Containerd2, pleg.Config{Relist: 20 * time.Millisecond, Status: 20 * time.Millisecond})
 	n.run("a")

@@ -232,6 +232,10 @@ func (r *renderer) absent(kind pod.ContainerKind, c *v1.Container, old *v1.Conta
 			if r.Pod.DeletionTimestamp == nil {
 				s.RestartCount++
 			}
+		case old.State.Waiting != nil && r.Facts.Lifecycle != Syncing && r.Pod.DeletionTimestamp == nil:
+			// A kubelet takes a pod that ends without having been deleted (a static one, one that is
+			// evicted) for one whose containers are to start, and remembers why this one did not.
+			s.State.Waiting = old.State.Waiting.DeepCopy()
 		}
 	}
 	if kind == pod.Init && r.initDone(c) {

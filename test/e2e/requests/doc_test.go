@@ -18,4 +18,6 @@
 // its events, and in which order the runtime was asked for what; testdata/lives.txt is its list.
 // TestFaults does so with pods for which the runtimes fail: the first calls of some method, before they
 // have done anything or after they have done it all; testdata/faults.txt is its list beside that one.
+// In TestKills the services of Sextant are killed all the time, and the kubelet is not;
+// testdata/kills.txt is its list beside that of TestLives.
 package requests_test

@@ -21,7 +21,7 @@ import (
 // TestFaults is TestLives with runtimes that fail the first calls of some method for each pod,
 // before they have done anything or after they have done it all, and that are away for some seconds.
 func TestFaults(t *testing.T) {
-	compareLives(t, (*maker).faulty, away, "testdata/lives.txt", "testdata/faults.txt")
+	compareLives(t, lives{make: (*maker).faulty, harm: away}, "testdata/lives.txt", "testdata/faults.txt")
 }
 
 // away has the runtime of a side refuse connections for some seconds.

@@ -65,6 +65,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 type side struct {
 	agent, node, ns string
 	place           *harness.Place
+	sextant         *harness.Node // nil for a kubelet
 	rt              *fakecri.Runtime
 	cp              *harness.ControlPlane
 	seen            *seen    // by TestLives
@@ -217,7 +218,8 @@ func newSide(t *testing.T, agent string, cp *harness.ControlPlane, configure fun
 	if agent == "kubelet" {
 		s.place = &harness.StartReference(t, o).Place
 	} else {
-		s.place = &harness.StartNode(t, o).Place
+		s.sextant = harness.StartNode(t, o)
+		s.place = &s.sextant.Place
 	}
 	t.Cleanup(func() { s.end(t) })
 	harness.Eventually(t, 3*time.Minute, "the node to be Ready", func(ctx context.Context) error {
