@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sextant-node/sextant/pkg/bus"
 	"github.com/sextant-node/sextant/pkg/feed"
@@ -251,6 +253,86 @@ func TestEventsAreABoundedLog(t *testing.T) {
 	keys := e.Keys()
 	if len(keys) != 1000 || keys[0] != fmt.Sprintf("%016d", 501) {
 		t.Errorf("%d events from %s, want the last 1000", len(keys), keys[0])
+	}
+}
+
+// TestEventsOutliveTheirProcess: what was emitted lately is in the feed of the next process, under
+// the name that it had.
+func TestEventsOutliveTheirProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "events")
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	process := func(epoch string) *feed.Events {
+		e := feed.NewEvents("f", epoch, nil)
+		if err := e.Keep(t.Context(), path, now); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	has := func(e *feed.Events, want ...string) {
+		t.Helper()
+		var got []string
+		for _, item := range e.Keys() {
+			event, _ := e.Get(item)
+			epoch, key := feed.EventID("now", item)
+			got = append(got, fmt.Sprintf("%s/%s %s%s", epoch, key, event.GetKey(), event.GetMessage()))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the feed has %q, want %q", got, want)
+		}
+	}
+	emit := func(e *feed.Events, key, message string) {
+		t.Helper()
+		if err := e.Emit(t.Context(), &eventv1.Event{Key: key, Message: message, Time: timestamppb.New(now)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := process("one")
+	has(first)
+	emit(first, "", "caf\xe9")
+	emit(first, "own", "said again by its service")
+	now = now.Add(9 * time.Second)
+	emit(first, "", "b")
+	second := process("two")
+	has(second, "one/0000000000000001 caf\uFFFD", "one/0000000000000003 b")
+	emit(second, "", "c")
+	now = now.Add(2 * time.Second)
+	has(process("three"), "one/0000000000000003 b", "two/0000000000000001 c")
+
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data[:len(data)-1], 0o600); err != nil { // killed as it wrote
+		t.Fatal(err)
+	}
+	has(process("four"), "one/0000000000000003 b")
+	if err := os.WriteFile(path, []byte("\xff\xff\xff\xff\xff garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(process("five"))
+}
+
+// TestFileOfEventsIsBounded: and so is a feed that has events of an earlier process.
+func TestFileOfEventsIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	now := time.Now()
+	for _, epoch := range []string{"one", "two"} {
+		e := feed.NewEvents("f", epoch, nil)
+		if err := e.Keep(t.Context(), path, now); err != nil {
+			t.Fatal(err)
+		}
+		for range 1200 {
+			if err := e.Emit(t.Context(), &eventv1.Event{Message: strings.Repeat("x", 1000), Time: timestamppb.New(now)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keys := e.Keys()
+		if len(keys) != 1000 || keys[0] != fmt.Sprintf("%016d", 201) {
+			t.Errorf("%d events from %s, want the last 1000", len(keys), keys[0])
+		}
+		if file, err := os.Stat(path); err != nil || file.Size() > 256<<10 {
+			t.Errorf("the file: %v, %v", file.Size(), err)
+		}
 	}
 }
 

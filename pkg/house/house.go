@@ -50,6 +50,9 @@ func (p Paths) Socket(s Service) string { return filepath.Join(p.Run, string(s),
 // DebugSocket is where a service answers HTTP: /metrics and /debug/pprof.
 func (p Paths) DebugSocket(s Service) string { return filepath.Join(p.Run, string(s), "debug.sock") }
 
+// Events is the file of a service's last events, for its next process.
+func (p Paths) Events(s Service) string { return filepath.Join(p.Run, string(s), "events") }
+
 // Broker is podworker's CRI socket.
 func (p Paths) Broker() string { return filepath.Join(p.Run, string(PodWorker), "cri.sock") }
 

@@ -262,6 +262,9 @@ func Owner[M proto.Message](k *Kit, f house.FeedOf[M]) *feed.Owner[M] {
 // Events makes the process's feed of Kubernetes Events and serves it.
 func (k *Kit) Events() *feed.Events {
 	events := feed.NewEvents(string(k.Service)+".events", k.Epoch, k.Bus)
+	if err := events.Keep(context.Background(), k.Paths.Events(k.Service), time.Now()); err != nil {
+		k.Log.Warn("events that nobody has heard are lost with the process", KeyError, err.Error())
+	}
 	k.feeds.Add(events)
 	k.TellBy(func(kind, reason, message string) {
 		err := events.Emit(context.Background(), &eventv1.Event{

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -277,19 +276,28 @@ func glance(path string) (live, error) {
 
 // rotate sees to one log. size is what it has now: 0 once it was rotated.
 func (r *Rotator) rotate(ctx context.Context, c Container, log live, limits Limits) (size int64, err error) {
-	var rotated []string
-	if log.exists && over(log.size, limits) {
-		if rotated, err = siblings(c.LogPath); err != nil {
-			return log.size, err
-		}
+	p, err := r.plan(log, limits)
+	if err != nil {
+		return log.size, err
 	}
-	r.mu.Lock()
-	p := plan(log, rotated, maps.Clone(r.compressing), limits, r.deps.Clock.Now())
-	r.mu.Unlock()
 	if err := r.carryOut(ctx, c, p); err != nil || p.Rotate == "" {
 		return log.size, err
 	}
 	return 0, nil
+}
+
+// plan decides by what is beside a log while no compression comes to its end: one that does
+// would have a log under both names, or neither.
+func (r *Rotator) plan(log live, limits Limits) (p Plan, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var rotated []string
+	if log.exists && over(log.size, limits) {
+		if rotated, err = siblings(log.path); err != nil {
+			return p, err
+		}
+	}
+	return plan(log, rotated, r.compressing, limits, r.deps.Clock.Now()), nil
 }
 
 // siblings lists the regular files beside a log.
@@ -344,12 +352,16 @@ func (r *Rotator) pack(paths []string) {
 		r.packing.Go(func() {
 			r.packers <- struct{}{}
 			defer func() { <-r.packers }()
-			if err := compress(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // its container may be gone
-				r.deps.Log.Error("log not compressed", "path", path, "error", err.Error())
-			}
+			err := compress(path)
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			if err == nil {
+				err = replace(path)
+			}
 			delete(r.compressing, path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // its container may be gone
+				r.deps.Log.Error("log not compressed", "path", path, "error", err.Error())
+			}
 		})
 	}
 }
@@ -361,8 +373,8 @@ func (r *Rotator) reopen(ctx context.Context, id string) error {
 	return nil
 }
 
-// compress replaces a file by its compressed form. Cut off at any point it
-// leaves the file, or the file and its compressed form, never neither. It opens
+// compress writes the compressed form of a file beside it, for replace. Cut off at any point the
+// two leave the file, or the file and its compressed form, never neither. It opens
 // nothing through a link and writes to no file that was there: a pod may have the
 // folder mounted.
 func compress(path string) (err error) {
@@ -395,13 +407,16 @@ func compress(path string) (err error) {
 	if _, err := io.Copy(packed, in); err != nil {
 		return errors.Join(err, out.Close())
 	}
-	if err := errors.Join(packed.Close(), out.Close()); err != nil {
-		return err
-	}
+	return errors.Join(packed.Close(), out.Close())
+}
+
+// replace has a log's compressed form take its place.
+func replace(path string) error {
+	tmp := path + tmpSuffix
 	if err := os.Rename(tmp, path+gzipSuffix); err != nil {
-		return err
+		return errors.Join(err, os.Remove(tmp))
 	}
-	err = os.Remove(path)
+	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) { // it was too old meanwhile
 		return os.Remove(path + gzipSuffix)
 	}

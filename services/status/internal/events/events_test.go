@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -40,6 +41,7 @@ type rig struct {
 	t       *testing.T
 	cluster *fakeapi.Cluster
 	owner   *feed.Events
+	feeds   feedtest.Local
 
 	mu      sync.Mutex
 	mode    Mode
@@ -80,8 +82,9 @@ func (r *rig) start() {
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
+	r.feeds = feedtest.Local{"podworker.events": r.owner}
 	r.replica = feed.NewReplica(feed.ReplicaConfig{
-		Feed: "podworker.events", Puller: feedtest.Local{"podworker.events": r.owner}, Since: since,
+		Feed: "podworker.events", Puller: r.feeds, Since: since,
 	}, feed.Decoder(feed.Whole[*eventv1.Event]))
 	r.rec.Follow(r.replica, nil)
 	go func() {
@@ -238,6 +241,69 @@ func TestAgainAfterARestart(t *testing.T) {
 	})
 }
 
+// TestAServiceIsKilled: what it emitted in the last moment is recorded all the same, and once.
+func TestAServiceIsKilled(t *testing.T) {
+	run(t, func(r *rig) {
+		path, epoch := filepath.Join(t.TempDir(), "events"), 1
+		next := func() {
+			epoch++
+			r.owner = feed.NewEvents("podworker.events", fmt.Sprint("e", epoch), nil)
+			if err := r.owner.Keep(t.Context(), path, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			r.feeds["podworker.events"] = r.owner
+		}
+		next()
+		r.emit(event("web", "Created", ""))
+		r.look()
+		<-time.After(time.Millisecond)
+		r.emit(event("web", "Started", ""))
+		next()
+		<-time.After(time.Millisecond)
+		r.emit(event("web", "Killing", ""))
+		r.look()
+		r.want("Created/1 Started/1 Killing/1")
+		next()
+		r.look()
+		r.want("Created/1 Started/1 Killing/1")
+
+		// And the recorder as well, before it has remembered anything.
+		<-time.After(time.Millisecond)
+		r.emit(event("web", "Pulled", ""))
+		r.kill()
+		next()
+		r.start()
+		r.look()
+		r.want("Created/1 Started/1 Killing/1 Pulled/1")
+		<-time.After(time.Minute)
+		next()
+		if keys := r.owner.Keys(); len(keys) > 0 {
+			t.Errorf("emitted again after a minute: %v", keys)
+		}
+	})
+}
+
+// TestHeardForAMinute: no longer than two.
+func TestHeardForAMinute(t *testing.T) {
+	h, at := heard{}, time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		key   string
+		want  bool
+	}{
+		{0, "a", false}, {0, "a", true}, {59 * time.Second, "a", true}, {2 * time.Second, "b", false}, {50 * time.Second, "b", true},
+		{0, "a", true}, {time.Hour, "a", false}, {0, "b", false},
+	} {
+		at = at.Add(step.after)
+		if got := h.again(ID{"f", "e", step.key}, at); got != step.want {
+			t.Errorf("%s after %s: heard before: %v", step.key, step.after, got)
+		}
+	}
+	if len(h.now)+len(h.old) != 2 {
+		t.Errorf("it remembers %v and %v", h.old, h.now)
+	}
+}
+
 func TestAway(t *testing.T) {
 	run(t, func(r *rig) {
 		r.cluster.Away(true)
@@ -341,8 +407,10 @@ func TestQueueIsBounded(t *testing.T) {
 // dropped, the oldest first; all others keep theirs.
 func TestALoudObjectCostsNoOther(t *testing.T) {
 	r := New(Deps{})
+	added := 0
 	add := func(pod, reason string) {
-		r.Add("podworker.events", feed.Revision{}, []string{"key"}, []*eventv1.Event{event(pod, reason, "")})
+		added++
+		r.Add("podworker.events", feed.Revision{}, []string{fmt.Sprint(added)}, []*eventv1.Event{event(pod, reason, "")})
 	}
 	add("quiet", "First")
 	for i := range maxQueue {
@@ -373,7 +441,7 @@ func TestRepeatsAreDroppedFirst(t *testing.T) {
 		if i < 100 {
 			all = append(all, event(pod, "Once", ""))
 		}
-		r.Add("podworker.events", feed.Revision{N: uint64(i)}, []string{"a", "b", "c"}, all)
+		r.Add("podworker.events", feed.Revision{N: uint64(i)}, []string{fmt.Sprint(i, "a"), fmt.Sprint(i, "b"), fmt.Sprint(i, "c")}, all)
 	}
 	tells, marks := map[string]int{}, uint64(0)
 	for _, q := range r.queue {

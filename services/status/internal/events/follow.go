@@ -23,7 +23,7 @@ func (r *Recorder) Follow(m Replica, seen func(*eventv1.Event)) {
 	m.Watch(func(keys []string) {
 		revision, _, _, _ := m.State()
 		keys = slices.Clone(keys)
-		slices.Sort(keys) // keys are numbers of fixed width, in the order of happening
+		slices.Sort(keys) // those of an earlier process, and numbers of fixed width, in the order of happening
 		var present []string
 		var events []*eventv1.Event
 		for _, key := range keys {

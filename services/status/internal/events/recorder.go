@@ -78,6 +78,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	queue   []queued
 	dropped int
+	heard   heard
 }
 
 // queued is an event, or the mark that all of a feed up to a revision was queued.
@@ -99,9 +100,12 @@ func New(deps Deps) *Recorder {
 func (r *Recorder) Add(name string, revision feed.Revision, keys []string, events []*eventv1.Event) {
 	r.mu.Lock()
 	for i, e := range events {
-		id := ID{name, revision.Epoch, keys[i]}
+		epoch, key := feed.EventID(revision.Epoch, keys[i])
+		id := ID{name, epoch, key}
 		if e.GetKey() != "" { // the same in every epoch
 			id = ID{Feed: name, Key: e.GetKey()}
+		} else if r.heard.again(id, time.Now()) {
+			continue
 		}
 		r.queue = append(r.queue, queued{id: id, event: e})
 	}
