@@ -33,11 +33,10 @@ var atStart = map[string]float64{
 	"sigs.k8s.io/structured-merge-diff/v6/typed":                130,
 	"github.com/prometheus/procfs":                              130,
 	"github.com/google/gnostic-models/openapiv3":                130,
-	"github.com/google/gnostic-models/openapiv2":                100,
 	"github.com/opencontainers/go-digest":                       120,
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1":              120,
 	"k8s.io/kubelet/pkg/apis/dra/v1":                            120,
-	"github.com/google/gnostic-models/openapiv2":                80,
+	"github.com/google/gnostic-models/openapiv2":                100,
 	"github.com/sextant-node/sextant/proto/sextant/resource/v1": 100,
 	"k8s.io/api/core/v1":                                        130,
 }

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
 )
@@ -18,7 +20,23 @@ import (
 // TestKills is TestLives with a Sextant whose services are killed one after the other, in a random
 // order, as long as there are pods. The kubelet is let live.
 func TestKills(t *testing.T) {
-	compareLives(t, lives{make: (*maker).life, beside: kills}, "testdata/lives.txt", "testdata/kills.txt")
+	compareLives(t, lives{make: (*maker).killable, beside: kills}, "testdata/lives.txt", "testdata/kills.txt")
+}
+
+// killable is a random pod whose probes do not fail at their first run alone: prober may not live
+// to hear of that one.
+func (m *maker) killable(name string) (*corev1.Pod, []fault) {
+	p, faults := m.life(name)
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range list {
+			for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+				if probe != nil && probe.Exec != nil && strings.Contains(strings.Join(probe.Exec.Command, " "), "touch") {
+					probe.ProbeHandler = shell("true")
+				}
+			}
+		}
+	}
+	return p, faults
 }
 
 // killPause is the mean time from one kill to the next.
