@@ -166,7 +166,6 @@ func TestALongKeyIsAnnounced(t *testing.T) {
 // comes looks at once, and so does every other of its process.
 func TestDroppedAnnouncementsAreALook(t *testing.T) {
 	l := newLab(t)
-	defer l.start()()
 	owner, reader := l.client(house.Pleg), l.client(house.Status)
 	release, slowLooks := make(chan struct{}), make(chan struct{}, 100)
 	reader.Listen(house.PlegPods.Name, func(r feed.Revision) {
@@ -178,6 +177,7 @@ func TestDroppedAnnouncementsAreALook(t *testing.T) {
 	})
 	defer close(release)
 	others := listen(reader, house.PodWorkerPods.Name)
+	defer l.start()() // only now: who listens before there is a connection looks at that, too
 	l.until("connected", func() bool { return owner.Connected() && reader.Connected() })
 	for _, looks := range []chan struct{}{slowLooks, others} {
 		l.until("a look at the connection", heard(looks))
