@@ -27,9 +27,9 @@ const (
 	maxEvents = 1000
 	// lately is how long before its end a process may have emitted what no recorder has heard.
 	lately = 10 * time.Second
-	// maxKept is the size at which a file of events is begun anew, in bytes.
+	// maxKept is the largest size of a file of events, in bytes. It is truncated before it grows beyond.
 	maxKept = 256 << 10
-	// formerly begins the key of an item that an earlier process has emitted, before the others.
+	// formerly is the prefix of the keys of items that an earlier process emitted; it sorts before digits.
 	formerly = "-"
 )
 
@@ -54,7 +54,8 @@ func NewEvents(name, epoch string, announce Announcer) *Events {
 	return e
 }
 
-// Emit appends an event, which is the log's from then on.
+// Emit appends an event, which the caller must not change afterwards. An event that could not be
+// written to the file of Keep is in the feed all the same, and the error says so.
 func (e *Events) Emit(ctx context.Context, event *eventv1.Event) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,7 +72,10 @@ func (e *Events) Emit(ctx context.Context, event *eventv1.Event) error {
 	case e.last > maxEvents:
 		e.Delete(ctx, fmt.Sprintf("%016d", e.last-maxEvents))
 	}
-	return kept
+	if kept != nil {
+		return fmt.Errorf("in the feed, and not in its file: %w", kept)
+	}
+	return nil
 }
 
 // Keep has the events of the last seconds outlive a process that is killed before a recorder

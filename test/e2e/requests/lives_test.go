@@ -303,6 +303,7 @@ func (y *story) lines(when string) []string {
 	return all
 }
 
+// story tells what became of a pod of a side.
 func (s *side) story(t *testing.T, name string) *story {
 	t.Helper()
 	y := &story{}
