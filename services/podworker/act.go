@@ -35,7 +35,7 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 	w.flights[key] = f
 	if a.Kind.ShowsQueue() {
 		actx = queue.Tell(actx, func(waiting bool) { w.post(func() { f.queued = waiting }) })
-		actx = queue.Ahead(actx, ahead(a.Kind, w.spec.accepted))
+		actx = queue.Ahead(actx, ahead(a, w.facts.Containers[a.Container].Last, w.spec.accepted))
 	}
 	act := w.prepare(a)
 	if a.WhenCalm() {
@@ -69,17 +69,26 @@ func (w *worker) begin(ctx context.Context, a step.Action) {
 
 // How much later than others what starts something may come and have its turn before them.
 const (
-	// containersAhead has pods that have their sandboxes Ready before others begin. It is a
-	// bound: no sandbox waits for the containers of others without an end.
-	containersAhead = time.Minute
+	// firstAhead has pods that have their sandboxes Ready before others begin, one after the
+	// other, however many come at once. A sandbox has each of its containers once first, so
+	// no other waits for them without an end.
+	firstAhead = 10 * time.Minute
+	// againAhead is what a container gets that was in its sandbox before. Containers that
+	// fail again and again keep no sandbox waiting for longer.
+	againAhead = time.Minute
 	// criticalAhead is longer than a queue is.
 	criticalAhead = time.Hour
 )
 
-// ahead is what an action of the kind gets of that.
-func ahead(k step.Kind, p *v1.Pod) (by time.Duration) {
-	if k == step.Start {
-		by = containersAhead
+// ahead is what an action gets of that; last is the newest instance of its container, nil
+// if there was none.
+func ahead(a step.Action, last *step.Last, p *v1.Pod) (by time.Duration) {
+	switch {
+	case a.Kind != step.Start:
+	case last != nil && last.Sandbox == a.Sandbox:
+		by = againAhead
+	default:
+		by = firstAhead
 	}
 	if p != nil && pod.IsCritical(p) {
 		by += criticalAhead

@@ -49,15 +49,22 @@ func TestCriticalPodsHaveTheirTurnFirst(t *testing.T) {
 	}
 }
 
-// TestAhead: containers come before sandboxes, and all that a critical pod starts before both.
+// TestAhead: containers come before sandboxes, those before all that are new in their
+// sandbox, and what a critical pod starts before all of them.
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	plain, dns := web("plain"), web("dns", critical)
+	sandbox, start := step.Action{Kind: step.RunSandbox}, step.Action{Kind: step.Start, Container: "app", Sandbox: "now"}
+	here, before := &step.Last{ID: "1", Sandbox: "now"}, &step.Last{ID: "1", Sandbox: "before"}
 	order := []time.Duration{
-		ahead(step.RunSandbox, nil), ahead(step.RunSandbox, plain), ahead(step.Start, plain),
-		ahead(step.RunSandbox, dns), ahead(step.Start, dns),
+		ahead(sandbox, nil, nil), ahead(sandbox, nil, plain),
+		ahead(start, here, plain), ahead(start, before, plain), ahead(start, nil, plain),
+		ahead(sandbox, nil, dns), ahead(start, here, dns), ahead(start, nil, dns),
 	}
-	if want := []time.Duration{0, 0, time.Minute, time.Hour, time.Hour + time.Minute}; !slices.Equal(order, want) {
+	if want := []time.Duration{
+		0, 0, time.Minute, 10 * time.Minute, 10 * time.Minute,
+		time.Hour, time.Hour + time.Minute, time.Hour + 10*time.Minute,
+	}; !slices.Equal(order, want) {
 		t.Errorf("%v, want %v", order, want)
 	}
 }
