@@ -53,6 +53,9 @@ type lives struct {
 	make func(m *maker, name string) (*corev1.Pod, []fault)
 	// harm is done to each side before the end; nil for none.
 	harm func(*testing.T, *side)
+	// end ends some pods of a side, those with the numbers among them; nil for none. The others
+	// are deleted after it.
+	end func(t *testing.T, s *side, numbers []int)
 	// beside is done to each side as long as it has pods, until stop; nil for nothing.
 	beside func(*testing.T, *side) (stop func())
 }
@@ -95,7 +98,7 @@ func compareLives(t *testing.T, l lives, files ...string) {
 			name := fmt.Sprintf("life-%d", n)
 			m := newMaker(*seed, n, "")
 			p, faults := l.make(m, name)
-			static := m.one(5) && p.Spec.ActiveDeadlineSeconds == nil
+			static := m.one(5) && p.Spec.ActiveDeadlineSeconds == nil && len(p.Finalizers) == 0
 			if *only >= 0 {
 				text, err := yaml.Marshal(p)
 				t.Logf("%s%v", text, err)
@@ -124,11 +127,7 @@ func compareLives(t *testing.T, l lives, files ...string) {
 				s.calm(t, names)
 			}
 			for _, name := range names {
-				reference, own := sides[0].story(t, name), sides[1].story(t, name)
-				if reference.crowded() || own.crowded() { // which of the events are told is chance
-					reference.events, own.events = nil, nil
-				}
-				j.note(name, reference.lines(when), own.lines(when))
+				compareStories(j, when, name, sides[0].story(t, name), sides[1].story(t, name))
 			}
 		}
 		compared("at first")
@@ -141,13 +140,17 @@ func compareLives(t *testing.T, l lives, files ...string) {
 			compared("after the harm")
 		}
 		for _, s := range sides {
+			s.rt.ResetCalls()
+			if l.end != nil {
+				l.end(t, s, part)
+			}
 			s.finish(t)
 		}
 		for _, stop := range stops {
 			stop()
 		}
 		for _, name := range names {
-			j.note(name, sides[0].ending(t, name), sides[1].ending(t, name))
+			compareStories(j, "at its end", name, sides[0].ending(t, name), sides[1].ending(t, name))
 		}
 		if t.Failed() {
 			return
@@ -292,6 +295,14 @@ const mostSaid = 25
 // crowded reports whether events of the pod may not have been told.
 func (y *story) crowded() bool { return y.said >= mostSaid-1 }
 
+// compareStories compares what became of a pod on each side.
+func compareStories(j *judge, when, name string, reference, own *story) {
+	if reference.crowded() || own.crowded() { // which of the events are told is chance
+		reference.events, own.events = nil, nil
+	}
+	j.note(name, reference.lines(when), own.lines(when))
+}
+
 // lines are a story's, each once and with when before it.
 func (y *story) lines(when string) []string {
 	all := slices.Concat(y.outcome, y.events, y.calls)
@@ -314,16 +325,7 @@ func (s *side) story(t *testing.T, name string) *story {
 	}
 	p := pods[name]
 	y.outcome = s.outcome(t, p)
-	events, err := s.cp.Admin.CoreV1().Events(s.ns).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + p.Name})
-	if err != nil {
-		t.Error(err)
-		return y
-	}
-	f := s.flattener(p)
-	for _, e := range events.Items {
-		y.said += int(e.Count)
-		y.events = append(y.events, fmt.Sprintf("event %s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, took.ReplaceAllString(f.Names.Text(e.Message), "in DURATION (DURATION ")))
-	}
+	y.events, y.said = s.told(t, p)
 	looping := restarting(p)
 	attempts := map[string]int{}
 	for _, call := range s.rt.Calls(fakecri.Match{}) {
@@ -353,6 +355,22 @@ func (s *side) story(t *testing.T, name string) *story {
 		y.calls = append(y.calls, fmt.Sprintf("container %s %s", call.Name, line))
 	}
 	return y
+}
+
+// told are the events of a pod, and how often something was said in them.
+func (s *side) told(t *testing.T, p *corev1.Pod) (all []string, said int) {
+	t.Helper()
+	events, err := s.cp.Admin.CoreV1().Events(s.ns).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + p.Name})
+	if err != nil {
+		t.Error(err)
+		return nil, 0
+	}
+	f := s.flattener(p)
+	for _, e := range events.Items {
+		said += int(e.Count)
+		all = append(all, fmt.Sprintf("event %s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, took.ReplaceAllString(f.Names.Text(e.Message), "in DURATION (DURATION ")))
+	}
+	return all, said
 }
 
 // outcome is what the API server has of a pod, but for what depends on when one looks.
@@ -433,7 +451,6 @@ func change(t *testing.T, sides []*side, numbers []int) (changed int) {
 // finish ends all pods of a side.
 func (s *side) finish(t *testing.T) {
 	t.Helper()
-	s.rt.ResetCalls()
 	ctx := context.WithoutCancel(t.Context())
 	for _, name := range s.static {
 		s.place.RemoveManifest(t, name+".yaml")
@@ -441,6 +458,10 @@ func (s *side) finish(t *testing.T) {
 	s.static = nil
 	pods, err := s.pods(ctx)
 	for name, p := range pods {
+		if len(p.Finalizers) > 0 {
+			_, patchErr := s.cp.Admin.CoreV1().Pods(s.ns).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			err = errors.Join(err, patchErr)
+		}
 		if p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
 			err = errors.Join(err, s.cp.Admin.CoreV1().Pods(s.ns).Delete(ctx, name, metav1.DeleteOptions{}))
 		}
@@ -461,24 +482,29 @@ func (s *side) finish(t *testing.T) {
 	harness.Rest(t, time.Second) // what the watch has to tell
 }
 
-// ending is what was last seen of a pod, and how its containers were stopped, as lines.
-func (s *side) ending(t *testing.T, name string) (all []string) {
+// ending is what was last seen of a pod, and what was done to its containers at the end.
+func (s *side) ending(t *testing.T, name string) *story {
 	t.Helper()
 	s.seen.mu.Lock()
-	defer s.seen.mu.Unlock()
 	p := s.seen.last[name]
+	s.seen.mu.Unlock()
+	y := &story{}
 	if p == nil {
 		t.Errorf("%s: %s was never seen", s.agent, name)
-		return nil
+		return y
 	}
-	all = s.outcome(t, p)
-	for _, call := range s.rt.Calls(fakecri.Match{Method: "StopContainer"}) {
-		if call.Pod == p.Name && !restarting(p) {
-			all = append(all, fmt.Sprintf("container %s is stopped within %d s", call.Name, call.Request.(*runtimeapi.StopContainerRequest).GetTimeout()))
+	y.outcome = s.outcome(t, p)
+	y.events, y.said = s.told(t, p)
+	for _, call := range s.rt.Calls(fakecri.Match{}) {
+		if call.Pod != p.Name || restarting(p) {
+			continue
+		}
+		switch r := call.Request.(type) {
+		case *runtimeapi.StopContainerRequest:
+			y.calls = append(y.calls, fmt.Sprintf("container %s is stopped within %d s", call.Name, r.GetTimeout()))
+		case *runtimeapi.ExecSyncRequest:
+			y.calls = append(y.calls, fmt.Sprintf("container %s runs %q within %d s", call.Name, r.GetCmd(), r.GetTimeout()))
 		}
 	}
-	for i := range all {
-		all[i] = "at its end: " + all[i]
-	}
-	return all
+	return y
 }
