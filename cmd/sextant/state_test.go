@@ -273,6 +273,8 @@ func TestADiskThatTakesNoWrites(t *testing.T) {
 			r.hello("read-only", trouble)
 			r.kill()
 			d.ReadOnly(false)
+			r.start() // takes away what a life left that was killed while it made a file
+			r.hello("writable", func(h *nodev1.HelloResponse) bool { return !trouble(h) })
 			entries, err := os.ReadDir(filepath.Dir(r.file()))
 			left := slices.DeleteFunc(names(entries), func(name string) bool { return name == "keep.key" }) // config's, once there is room
 			if err != nil || len(left) != 1 {

@@ -556,6 +556,28 @@ func TestCompactOnAFullDisk(t *testing.T) {
 	}
 }
 
+// TestKilledWhileCompacting: the file that a killed process was making, a copy of all records,
+// goes when the store is opened.
+func TestKilledWhileCompacting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, table, _ := open(t, config(path))
+	if err := table.Put("old", record{1}); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	if err := os.WriteFile(path+".new", []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, table, _ = open(t, config(path))
+	defer closeStore(t, s)
+	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	if r, ok, err := table.Get("old"); !ok || err != nil || r.N != 1 {
+		t.Errorf("%v %v %v", r, ok, err)
+	}
+}
+
 // TestAnotherProcessHasIt: two writers would be worse than none.
 func TestAnotherProcessHasIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")

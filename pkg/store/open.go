@@ -154,8 +154,12 @@ func (c Config) use(f *os.File) (o opened, keep bool) {
 	if o.db, err = openDatabase(c.Path, f); err != nil {
 		return opened{records: m.records, err: err}, true
 	}
+	_ = os.RemoveAll(c.unfinished()) // of a process that was killed while it made a file; else the next one tries
 	return o, true
 }
+
+// unfinished is where a file is made before it takes its name.
+func (c Config) unfinished() string { return c.Path + ".new" }
 
 // page is how much of a file is read at a time where the disk fails, in bytes.
 const page = 4 << 10
@@ -257,7 +261,7 @@ func (c Config) fresh(records map[string]map[string][]byte, damage *Damage) open
 
 // named makes a file with records and gives it its name when it is whole.
 func (c Config) named(records map[string]map[string][]byte, damage *Damage, rename func(from, to string) error) opened {
-	path := c.Path + ".new"
+	path := c.unfinished()
 	err := fault.Hit(context.Background(), "store.write")
 	var db *database
 	if err == nil {

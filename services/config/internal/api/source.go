@@ -6,6 +6,9 @@
 // It never fails because the API server is away: what was listed last stays,
 // and the error is reported. It counts as heard after the first whole list, and
 // keeps no state beyond this process.
+//
+// A pod that is deleted by force is listed for two seconds more, as the API server had it at
+// last: else those that read of pods now and then would not hear that it has no grace.
 package api
 
 import (
@@ -27,6 +30,10 @@ import (
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
 
+// farewell is how long a pod that was deleted by force is listed still. It is longer than any
+// reader of config.pods rests, and than podworker takes to come back.
+const farewell = 2 * time.Second
+
 // Config of the source.
 type Config struct {
 	// Changed is called after the listing changed, from any goroutine.
@@ -46,6 +53,7 @@ type Source struct {
 
 	mu       sync.Mutex
 	pods     []*v1.Pod // by namespace and name; neither the slice nor a pod is ever written to
+	leaving  []*v1.Pod // deleted by force; as pods, in the order of their ends
 	heard    bool
 	answered bool // since the last Follow began, be it by an error
 	err      string
@@ -91,7 +99,7 @@ func (s *Source) Listing() merge.Listing {
 	defer s.mu.Unlock()
 	return merge.Listing{
 		Source: pod.SourceAPI, Heard: s.heard, Err: s.err,
-		Entries: []merge.Entry{{Pods: s.pods}},
+		Entries: []merge.Entry{{Pods: s.pods}, {Pods: s.leaving}},
 	}
 }
 
@@ -163,14 +171,33 @@ func (s *store) Update(object any) error { return s.Add(object) }
 
 // Delete implements cache.ReflectorStore.
 func (s *store) Delete(object any) error {
-	p, ok := object.(*v1.Pod)
+	p, ok := trim(object)
 	if !ok {
 		return nil
 	}
 	return s.change(func() {
-		if i, known := s.at(p); known {
-			s.pods = slices.Delete(slices.Clone(s.pods), i, i+1)
+		i, known := s.at(p)
+		if !known {
+			return
 		}
+		s.pods = slices.Delete(slices.Clone(s.pods), i, i+1)
+		if forced(p) {
+			s.leaving = append(slices.Clone(s.leaving), p)
+			time.AfterFunc(farewell, func() { s.leave(p) })
+		}
+	})
+}
+
+// forced reports whether the API server let a pod go before its node had ended it.
+func forced(p *v1.Pod) bool {
+	g := p.DeletionGracePeriodSeconds
+	return p.DeletionTimestamp != nil && g != nil && *g == 0 && !pod.IsTerminalPhase(p.Status.Phase) && !pod.IsMirror(p)
+}
+
+// leave lists a pod no more that was deleted by force.
+func (s *store) leave(p *v1.Pod) {
+	_ = s.change(func() { // is never an error
+		s.leaving = slices.DeleteFunc(slices.Clone(s.leaving), func(other *v1.Pod) bool { return other == p })
 	})
 }
 

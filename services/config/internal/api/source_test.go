@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 	"github.com/sextant-node/sextant/test/apitest"
 )
@@ -187,4 +189,59 @@ func TestSilence(t *testing.T) {
 	r.client = answers
 	r.follow(t)
 	r.pods(t, "")
+}
+
+// TestDeletedByForce: a pod that goes before its node has ended it is listed for a while with
+// the grace it has, also beside another one of its name; others are not.
+func TestDeletedByForce(t *testing.T) {
+	now := metav1.Now()
+	deleted := func(grace int64, change func(*v1.Pod)) *v1.Pod {
+		p := boundPod("web", "u1", "n1")
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
+		change(p)
+		return p
+	}
+	same := func(*v1.Pod) {}
+	for name, test := range map[string]struct {
+		last   *v1.Pod
+		listed bool
+	}{
+		"by force":             {deleted(0, same), true},
+		"a version was missed": {boundPod("web", "u1", "n1"), false},
+		"finalizer removed":    {deleted(30, same), false},
+		"ended before":         {deleted(0, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), false},
+		"mirror":               {deleted(0, func(p *v1.Pod) { p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "1"} }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := 0
+				s := New(Config{Patience: patience, Log: slog.New(slog.DiscardHandler), Changed: func() { told++ }})
+				store := (*store)(s)
+				listed := func() (uids string) {
+					for _, e := range s.Listing().Entries {
+						for _, p := range e.Pods {
+							uids += fmt.Sprintf("%s %v ", p.UID, p.DeletionTimestamp != nil)
+						}
+					}
+					return uids
+				}
+				if err := errors.Join(store.Add(boundPod("web", "u1", "n1")), store.Delete(test.last), store.Add(boundPod("web", "u2", "n1"))); err != nil {
+					t.Fatal(err)
+				}
+				want := "u2 false "
+				if test.listed {
+					want += "u1 true "
+				}
+				if got := listed(); got != want {
+					t.Errorf("at first %q, want %q", got, want)
+				}
+				before := told
+				<-time.After(farewell)
+				synctest.Wait()
+				if got := listed(); got != "u2 false " || (told > before) != test.listed {
+					t.Errorf("then %q, told %d times", got, told-before)
+				}
+			})
+		})
+	}
 }
