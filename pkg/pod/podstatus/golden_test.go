@@ -202,8 +202,8 @@ func section(a *txtar.Archive, name string) []byte {
 	return nil
 }
 
-// Each file of testdata is a situation: pod.yaml, in.yaml and old.yaml (the previous
-// status, if any) go in, want.yaml comes out. Rendering once more with the outcome as the
+// Each file of testdata is a situation: pod.yaml, in.yaml, old.yaml (the previous status, if
+// any) and reported.yaml (what the API server has, likewise) go in, want.yaml comes out. Rendering once more with the outcome as the
 // previous status, a minute later, must change nothing: no test may flap.
 func TestRender(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -235,6 +235,12 @@ func TestRender(t *testing.T) {
 				}
 			}
 			in := s.input(t, p, old)
+			if raw := section(a, "reported.yaml"); raw != nil {
+				in.Reported = &v1.PodStatus{}
+				if err := yaml.UnmarshalStrict(raw, in.Reported); err != nil {
+					t.Fatal(err)
+				}
+			}
 			before := p.DeepCopy()
 			got := Render(in)
 			if diff := cmp.Diff(before, p); diff != "" {
@@ -242,6 +248,9 @@ func TestRender(t *testing.T) {
 			}
 			again := in
 			again.Old, again.Now = &got, in.Now.Add(time.Minute)
+			if in.Reported != nil {
+				again.Reported = &got
+			}
 			if second := Render(again); !Equal(&got, &second) {
 				t.Errorf("a second rendering differs:\n%s", cmp.Diff(got, second))
 			}

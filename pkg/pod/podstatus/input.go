@@ -61,6 +61,9 @@ type Input struct {
 	// Old is the previous rendering or, when there is none, the status at the API
 	// server (for a static pod: that of its mirror pod). nil when there is neither.
 	Old *v1.PodStatus
+	// Reported is the status that the API server has of a pod of its own; nil where that is not
+	// known. A kubelet looks there for whether a pod that has ended was ever initialized.
+	Reported *v1.PodStatus
 	// Node are facts about the node.
 	Node Node
 	// Now is the time of this rendering.

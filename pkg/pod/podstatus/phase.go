@@ -215,20 +215,31 @@ func end(s *v1.ContainerStatus) {
 	}
 }
 
-// initialized reports whether regular containers were ever started, going by their
-// statuses and that of the last init container.
-func (r *renderer) initialized(out *v1.PodStatus) bool {
+// initialized reports whether regular containers were ever to start, by what was reported
+// before the end: in the end the last init container may have exited with code 0 because it was
+// told to. Where nothing was reported the statuses of now have to do.
+func (r *renderer) initialized(now *v1.PodStatus) bool {
 	n := len(r.Pod.Spec.InitContainers)
 	if n == 0 {
 		return true
 	}
-	for i := range out.ContainerStatuses {
-		if s := &out.ContainerStatuses[i]; s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
+	by := now
+	if r.Reported != nil && len(r.Reported.ContainerStatuses) > 0 && len(r.Reported.InitContainerStatuses) > 0 {
+		by = r.Reported
+	}
+	for i := range by.ContainerStatuses {
+		if s := &by.ContainerStatuses[i]; s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
 			return true
 		}
 	}
+	if by == r.Reported && pod.IsTerminalPhase(by.Phase) {
+		return false // so it was judged when it ended
+	}
 	last := &r.Pod.Spec.InitContainers[n-1]
-	s := findStatus(out.InitContainerStatuses, last.Name)
+	s := findStatus(by.InitContainerStatuses, last.Name)
+	if s == nil {
+		return false
+	}
 	if pod.IsSidecar(last) {
 		return s.State.Running != nil && s.Started != nil && *s.Started
 	}

@@ -19,5 +19,7 @@
 // TestFaults does so with pods for which the runtimes fail: the first calls of some method, before they
 // have done anything or after they have done it all; testdata/faults.txt is its list beside that one.
 // In TestKills the services of Sextant are killed all the time, and the kubelet is not;
-// testdata/kills.txt is its list beside that of TestLives.
+// testdata/kills.txt is its list beside that of TestLives. In TestDeaths pods run, or are stuck on
+// their way to that, and are deleted, again with less grace, by force, with a finalizer or by
+// eviction, or their deadline is over; testdata/deaths.txt is its list beside that of TestLives.
 package requests_test

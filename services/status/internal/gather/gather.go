@@ -122,6 +122,9 @@ func Gather(in Input) (podstatus.Input, Hold) {
 		Facts: in.Worker.Facts, Probes: in.Probes, Health: in.Health, OOMKilled: in.OOMKilled, Node: in.Node, Now: in.Now,
 		Observed: observed(in), Old: Merge(in.Last, in.API),
 	}
+	if in.Worker.Source == pod.SourceAPI {
+		out.Reported = in.API
+	}
 	out.Pod = withMeta(spec, in.Desired)
 	if before := generation(out.Old); out.Pod.Generation > before && unjudged(in) {
 		out.Pod.Generation = before
