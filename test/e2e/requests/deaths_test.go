@@ -88,6 +88,7 @@ func (m *maker) mortal(name string) (*corev1.Pod, []fault) {
 	case 1:
 		c.Image = nowhere
 	case 2:
+		c.Command = living(c.Name, serves).Command
 		c.StartupProbe = &corev1.Probe{ProbeHandler: shell("false"), PeriodSeconds: 1, FailureThreshold: 1000}
 	case 3:
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: "host", VolumeSource: corev1.VolumeSource{
