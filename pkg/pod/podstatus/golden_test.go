@@ -203,8 +203,9 @@ func section(a *txtar.Archive, name string) []byte {
 }
 
 // Each file of testdata is a situation: pod.yaml, in.yaml, old.yaml (the previous status, if
-// any) and reported.yaml (what the API server has, likewise) go in, want.yaml comes out. Rendering once more with the outcome as the
-// previous status, a minute later, must change nothing: no test may flap.
+// any) and reported.yaml (what the API server has, likewise) go in, want.yaml comes out.
+// Rendering once more with the outcome as both, a minute later, must change nothing: no test
+// may flap.
 func TestRender(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

@@ -33,9 +33,9 @@ const finalizer = "sextant.local/held"
 
 // death is how a pod ends.
 type death struct {
-	how     string   // deleted, evicted or deadline
-	grace   []*int64 // of one deletion or eviction after the other; nil for the pod's own
-	forever bool     // with a finalizer, which goes when nothing else is missing
+	how   string   // deleted, evicted or deadline
+	grace []*int64 // of one deletion or eviction after the other; nil for the pod's own
+	held  bool     // with a finalizer, which goes when nothing else is missing
 }
 
 // death is that of the pod with the maker's number.
@@ -43,14 +43,14 @@ func (m *maker) death() death {
 	d := newMaker(*seed+1<<35, m.number, "")
 	return pick(d,
 		death{how: "deleted", grace: []*int64{nil}},
-		death{how: "deleted", grace: []*int64{nil}, forever: true},
+		death{how: "deleted", grace: []*int64{nil}, held: true},
 		death{how: "deleted", grace: []*int64{new(int64(0))}},
 		death{how: "deleted", grace: []*int64{new(int64(1))}},
 		death{how: "deleted", grace: []*int64{new(int64(30)), new(int64(1))}},
-		death{how: "deleted", grace: []*int64{new(int64(30)), new(int64(1))}, forever: true},
+		death{how: "deleted", grace: []*int64{new(int64(30)), new(int64(1))}, held: true},
 		death{how: "deleted", grace: []*int64{new(int64(30)), new(int64(0))}},
 		death{how: "evicted", grace: []*int64{nil}},
-		death{how: "evicted", grace: []*int64{new(int64(1))}, forever: true},
+		death{how: "evicted", grace: []*int64{new(int64(1))}, held: true},
 		death{how: "deadline"},
 		death{how: "deadline"},
 	)
@@ -78,7 +78,7 @@ func (m *maker) mortal(name string) (*corev1.Pod, []fault) {
 		m.farewell(&c)
 		s.Containers = append(s.Containers, c)
 	}
-	if d := m.death(); d.forever {
+	if d := m.death(); d.held {
 		p.Finalizers = []string{finalizer}
 	}
 	c := &s.Containers[len(s.Containers)-1]
@@ -156,6 +156,12 @@ func die(t *testing.T, s *side, numbers []int) {
 	harness.Rest(t, time.Second) // what the watch has to tell
 }
 
+// letGo takes the finalizers of a pod away.
+func (s *side) letGo(ctx context.Context, name string) error {
+	_, err := s.cp.Admin.CoreV1().Pods(s.ns).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	return err
+}
+
 // dead is what is missing to the deaths of pods by name; it takes finalizers away.
 func (s *side) dead(ctx context.Context, deaths map[string]death) error {
 	all, err := s.pods(ctx)
@@ -165,9 +171,8 @@ func (s *side) dead(ctx context.Context, deaths map[string]death) error {
 	for _, name := range slices.Sorted(maps.Keys(deaths)) {
 		d, p := deaths[name], all[name]
 		switch {
-		case d.forever && p != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0:
-			_, patchErr := s.cp.Admin.CoreV1().Pods(s.ns).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			err = errors.Join(err, patchErr, fmt.Errorf("%s: the finalizer of %s goes", s.agent, name))
+		case d.held && p != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0:
+			err = errors.Join(err, s.letGo(ctx, name), fmt.Errorf("%s: the finalizer of %s goes", s.agent, name))
 		case d.how == "deadline" && (p == nil || p.Status.Phase != corev1.PodFailed):
 			err = errors.Join(err, fmt.Errorf("%s: %s has not failed", s.agent, name))
 		case d.how != "deadline" && p != nil:

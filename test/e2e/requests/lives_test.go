@@ -459,8 +459,7 @@ func (s *side) finish(t *testing.T) {
 	pods, err := s.pods(ctx)
 	for name, p := range pods {
 		if len(p.Finalizers) > 0 {
-			_, patchErr := s.cp.Admin.CoreV1().Pods(s.ns).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			err = errors.Join(err, patchErr)
+			err = errors.Join(err, s.letGo(ctx, p.Name))
 		}
 		if p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
 			err = errors.Join(err, s.cp.Admin.CoreV1().Pods(s.ns).Delete(ctx, name, metav1.DeleteOptions{}))

@@ -30,8 +30,9 @@ import (
 	"github.com/sextant-node/sextant/services/config/internal/merge"
 )
 
-// farewell is how long a pod that was deleted by force is listed still. It is longer than any
-// reader of config.pods rests, and than podworker takes to come back.
+// farewell is how long a pod that was deleted by force is listed still, longer than any reader of
+// config.pods rests. A podworker that is away for all of it gives the pod the grace of its
+// specification.
 const farewell = 2 * time.Second
 
 // Config of the source.
