@@ -22,4 +22,9 @@
 // testdata/kills.txt is its list beside that of TestLives. In TestDeaths pods run, or are stuck on
 // their way to that, and are deleted, again with less grace, by force, with a finalizer or by
 // eviction, or their deadline is over; testdata/deaths.txt is its list beside that of TestLives.
+//
+// TestSources has pods with volumes and variables from ConfigMaps, Secrets and their own fields. These
+// objects are there, come later, change, go and come back, and containers are restarted after that.
+// Compared is what volumes and variables hold then, statuses, events and calls;
+// testdata/sources.txt is its list. In TestSourcesKills the services of Sextant are killed meanwhile.
 package requests_test

@@ -278,23 +278,28 @@ func furnishCluster(t *testing.T, cp *harness.ControlPlane) {
 func (s *side) furnish(t *testing.T) {
 	t.Helper()
 	ctx, core := t.Context(), s.cp.Admin.CoreV1()
-	auth := base64.StdEncoding.EncodeToString([]byte("me:secret"))
 	_, err := core.ConfigMaps(s.ns).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"one": "1", "two": "two\nlines", "with.dot": "x", "with-dash": "$(PLAIN)"}, BinaryData: map[string][]byte{"raw": {0, 1, 255}},
 	}, metav1.CreateOptions{})
 	_, err1 := core.Secrets(s.ns).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "secrets"}, Data: map[string][]byte{"password": []byte("secret"), "binary": {0, 255}},
 	}, metav1.CreateOptions{})
-	_, err2 := core.Secrets(s.ns).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "login"}, Type: corev1.SecretTypeDockerConfigJson,
-		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"sextant.local":{"auth":"` + auth + `"}}}`)},
-	}, metav1.CreateOptions{})
+	_, err2 := core.Secrets(s.ns).Create(ctx, s.login("login"), metav1.CreateOptions{})
 	_, err3 := core.Services(s.ns).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "data-base"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "sql", Port: 5432}, {Name: "udp-too", Port: 53, Protocol: corev1.ProtocolUDP}}},
 	}, metav1.CreateOptions{})
 	if err := errors.Join(err, err1, err2, err3); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// login is a Secret with what opens the registry of locked.
+func (s *side) login(name string) *corev1.Secret {
+	auth := base64.StdEncoding.EncodeToString([]byte("me:secret"))
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"sextant.local":{"auth":"` + auth + `"}}}`)},
 	}
 }
 

@@ -192,7 +192,7 @@ func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *San
 		p.coming(c, "start", "container "+c.Name+" is being started")
 		return
 	}
-	if p.crashing(c) || p.failing(c, start.Key()) {
+	if p.crashing(c, start.Key()) || p.failing(c, start.Key()) {
 		return
 	}
 	ref, ok := p.image(c)
@@ -292,8 +292,8 @@ func (p *containers) former(name string) bool {
 	return found
 }
 
-// crashing reports whether the restart back-off holds the container.
-func (p *containers) crashing(c *v1.Container) bool {
+// crashing reports whether the restart back-off holds the container. key is that of its start.
+func (p *containers) crashing(c *v1.Container, key Key) bool {
 	facts := p.f.Containers[c.Name]
 	if key := restart.CrashKey(p.pod, c); facts.CrashKey != key {
 		facts.CrashKey, facts.Crash = key, restart.Backoff{}
@@ -307,8 +307,9 @@ func (p *containers) crashing(c *v1.Container) bool {
 	due := policy.Due(facts.Crash, at)
 	name := pod.String(p.pod)
 	held := p.in.Now.Before(due)
-	if held || p.f.Told["crash/"+c.Name] == id {
-		// It goes on showing until the next instance runs.
+	failure, failed := p.f.Failures[key]
+	if held || p.f.Told["crash/"+c.Name] == id && (!failed || failure.Away) {
+		// It goes on showing until the next instance runs, or cannot be started.
 		p.show(ContainerWait{
 			Container: c.Name, Reason: reason.CrashLoopBackOff, Retry: due, BackOff: facts.Crash.Delay,
 			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", facts.Crash.Delay, c.Name, name),

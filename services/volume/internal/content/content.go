@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/utils/ptr"
 
 	"github.com/sextant-node/sextant/pkg/pod/downward"
@@ -102,8 +103,11 @@ type builder struct {
 	set     *Set
 }
 
+// projected tells of all sources that cannot be had, as a kubelet does; of those that are
+// not known yet when there are no others.
 func (b *builder) projected(source *v1.ProjectedVolumeSource) error {
 	defaultMode := mode(source.DefaultMode)
+	var failed, waiting []error
 	for i := range source.Sources {
 		s := &source.Sources[i]
 		var err error
@@ -121,11 +125,17 @@ func (b *builder) projected(source *v1.ProjectedVolumeSource) error {
 		case s.PodCertificate != nil:
 			err = b.certificate(i, s.PodCertificate, defaultMode)
 		}
-		if err != nil {
-			return fmt.Errorf("sources[%d]: %w", i, err)
+		switch {
+		case errors.Is(err, ErrWait):
+			waiting = append(waiting, fmt.Errorf("sources[%d]: %w", i, err))
+		case err != nil:
+			failed = append(failed, fmt.Errorf("sources[%d]: %w", i, err))
 		}
 	}
-	return nil
+	if len(failed) > 0 {
+		return utilerrors.NewAggregate(failed)
+	}
+	return utilerrors.NewAggregate(waiting)
 }
 
 func (b *builder) configMap(name string, items []v1.KeyToPath, optional *bool, defaultMode int32) error {
