@@ -4,6 +4,7 @@ package step
 
 import (
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -178,8 +179,20 @@ func (p *containers) settled(o *Instance) bool {
 // failed or is held back lets the next go first.
 type queue struct{ busy bool }
 
-// launch brings a container one step nearer to running.
+// launch brings a container one step nearer to running. That it was held back goes on showing until
+// the next instance is started, where nothing newer shows.
 func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbox, line *queue) {
+	id, at, ok := p.ended(c.Name)
+	told := ok && p.f.Told["crash/"+c.Name] == id && !p.flying(Action{Kind: Start, Container: c.Name}.Key())
+	w := p.heldBack(c, at)
+	p.approach(c, kind, active, line)
+	if told {
+		p.show(w)
+	}
+}
+
+// approach is launch without what goes on showing.
+func (p *containers) approach(c *v1.Container, kind pod.ContainerKind, active *Sandbox, line *queue) {
 	start := Action{Kind: Start, Container: c.Name}
 	p.recent(c, start.Key())
 	if p.flying(start.Key()) {
@@ -192,7 +205,7 @@ func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *San
 		p.coming(c, "start", "container "+c.Name+" is being started")
 		return
 	}
-	if p.crashing(c, start.Key()) || p.failing(c, start.Key()) {
+	if p.crashing(c) || p.failing(c, start.Key()) {
 		return
 	}
 	ref, ok := p.image(c)
@@ -292,37 +305,33 @@ func (p *containers) former(name string) bool {
 	return found
 }
 
-// crashing reports whether the restart back-off holds the container. key is that of its start.
-func (p *containers) crashing(c *v1.Container, key Key) bool {
+// crashing reports whether the restart back-off holds the container.
+func (p *containers) crashing(c *v1.Container) bool {
 	facts := p.f.Containers[c.Name]
 	if key := restart.CrashKey(p.pod, c); facts.CrashKey != key {
 		facts.CrashKey, facts.Crash = key, restart.Backoff{}
 		p.f.Containers[c.Name] = facts
 	}
 	id, at, ok := p.ended(c.Name)
-	if !ok {
+	if !ok || !p.in.Settings.Crash.Holds(facts.Crash, at, p.in.Now) {
 		return false
 	}
-	policy := p.in.Settings.Crash
-	due := policy.Due(facts.Crash, at)
-	name := pod.String(p.pod)
-	held := p.in.Now.Before(due)
-	failure, failed := p.f.Failures[key]
-	if held || p.f.Told["crash/"+c.Name] == id && (!failed || failure.Away) {
-		// It goes on showing until the next instance runs, or cannot be started.
-		p.show(ContainerWait{
-			Container: c.Name, Reason: reason.CrashLoopBackOff, Retry: due, BackOff: facts.Crash.Delay,
-			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", facts.Crash.Delay, c.Name, name),
-		})
-	}
-	if !held {
-		return false
-	}
-	p.wake(due)
+	w := p.heldBack(c, at)
+	p.show(w)
+	p.wake(w.Retry)
 	p.tell("crash/"+c.Name, id, Event{Container: c.Name, Warning: true, Reason: "BackOff",
-		Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", c.Name, name)})
-	p.waitFor("runtime", "back-off", fmt.Sprintf("container %s is held back after it failed", c.Name), due)
+		Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", c.Name, pod.String(p.pod))})
+	p.waitFor("runtime", "back-off", fmt.Sprintf("container %s is held back after it failed", c.Name), w.Retry)
 	return true
+}
+
+// heldBack is what shows of a container that ended at a time and is held back by the restart back-off.
+func (p *containers) heldBack(c *v1.Container, at time.Time) ContainerWait {
+	crash := p.f.Containers[c.Name].Crash
+	return ContainerWait{
+		Container: c.Name, Reason: reason.CrashLoopBackOff, Retry: p.in.Settings.Crash.Due(crash, at), BackOff: crash.Delay,
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", crash.Delay, c.Name, pod.String(p.pod)),
+	}
 }
 
 // failing reports whether the last start failed and the next has to wait.
