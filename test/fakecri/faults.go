@@ -88,10 +88,11 @@ func (r *Runtime) Lie(m Match, change func(req, resp proto.Message)) *Fault {
 
 // Stall catches matching calls before they do anything until Release. A call
 // whose context ends leaves with that error, without having done anything.
-func (r *Runtime) Stall(m Match) *Stall {
-	s := &Stall{r: r, release: make(chan struct{})}
-	s.fault = r.addRule(&rule{match: m, left: -1, stall: s})
-	return s
+func (r *Runtime) Stall(m Match) *Stall { return r.StallNext(m, -1) }
+
+// StallNext is Stall for the next n matching calls; negative n: for all.
+func (r *Runtime) StallNext(m Match, n int) *Stall {
+	return r.addGate(m, n, &Stall{r: r, release: make(chan struct{})})
 }
 
 // Linger is Stall for calls that outlive their callers, as containerd's do from some
@@ -99,9 +100,15 @@ func (r *Runtime) Stall(m Match) *Stall {
 // released, although its answer reaches nobody. RunPodSandbox, CreateContainer and
 // StartContainer are caught after they have judged the request, with the name of
 // what they make taken.
-func (r *Runtime) Linger(m Match) *Stall {
-	s := &Stall{r: r, release: make(chan struct{}), lingers: true}
-	s.fault = r.addRule(&rule{match: m, left: -1, stall: s})
+func (r *Runtime) Linger(m Match) *Stall { return r.LingerNext(m, -1) }
+
+// LingerNext is Linger for the next n matching calls; negative n: for all.
+func (r *Runtime) LingerNext(m Match, n int) *Stall {
+	return r.addGate(m, n, &Stall{r: r, release: make(chan struct{}), lingers: true})
+}
+
+func (r *Runtime) addGate(m Match, n int, s *Stall) *Stall {
+	s.fault = r.addRule(&rule{match: m, left: n, stall: s})
 	return s
 }
 

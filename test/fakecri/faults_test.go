@@ -130,6 +130,21 @@ func TestStall(t *testing.T) {
 	n.run("c") // the gate is gone
 }
 
+func TestStallNext(t *testing.T) {
+	t.Parallel()
+	n := start(t, fakecri.Config{})
+	s := n.StallNext(fakecri.Match{Method: "RunPodSandbox"}, 1)
+	done := make(chan error, 1)
+	go func() { _, err := n.tryRun("a"); done <- err }()
+	n.must(s.Wait(n.ctx, 1))
+	n.run("b")
+	s.Release()
+	n.must(<-done)
+	if s.Caught() != 1 || len(n.Sandboxes()) != 2 {
+		t.Errorf("caught %d, sandboxes %d", s.Caught(), len(n.Sandboxes()))
+	}
+}
+
 func TestStallLetsCallersLeave(t *testing.T) {
 	t.Parallel()
 	n := start(t, fakecri.Config{})

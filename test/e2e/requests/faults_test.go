@@ -5,6 +5,7 @@ package requests_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/fakecri"
@@ -45,10 +47,12 @@ type fault struct {
 	times  int
 	done   bool // it has been done when the answer is the error
 	code   codes.Code
+	hangs  bool // they do not answer, and do nothing; or it is done once they were given up
 }
 
 // fail has the runtime of a side fail for a pod.
-func (s *side) fail(name string, static bool, faults []fault) {
+func (s *side) fail(t *testing.T, name string, static bool, faults []fault) {
+	t.Helper()
 	if static {
 		name += "-" + s.node
 	}
@@ -58,11 +62,70 @@ func (s *side) fail(name string, static bool, faults []fault) {
 			match.Name = f.image
 			s.rt.Provide(fakecri.Image{Ref: f.image})
 		}
+		if f.hangs {
+			s.hang(t, match, f)
+			continue
+		}
 		fail := s.rt.Fail
 		if f.done {
 			fail = s.rt.FailAfter
 		}
 		fail(match, f.times, status.Error(f.code, "the runtime is out of order"))
+	}
+}
+
+// TestHangs is TestFaults with runtimes that do not answer the first calls of some method for each pod.
+// They do nothing, or they do it when their callers have given up.
+func TestHangs(t *testing.T) {
+	compareLives(t, lives{make: (*maker).hanging, plain: whoeverGaveUp, calm: calmFor + 3*givenUp, configure: func(c *kubeletv1beta1.KubeletConfiguration) {
+		c.RuntimeRequestTimeout = metav1.Duration{Duration: givenUp}
+	}}, "testdata/lives.txt", "testdata/faults.txt", "testdata/hangs.txt")
+}
+
+// Either end of a connection may be the first to see that the time is over, and how often a call is
+// tried until then depends on the pauses between.
+var (
+	overdue  = regexp.MustCompile(`stalled: context deadline exceeded|stream terminated by RST_STREAM with error code: CANCEL`)
+	numbered = regexp.MustCompile(`, request [0-9]+ for it$`)
+)
+
+func whoeverGaveUp(line string) string {
+	return numbered.ReplaceAllString(overdue.ReplaceAllString(line, "context deadline exceeded"), "")
+}
+
+// givenUp is how long agents wait for an answer in TestHangs; some calls may take longer.
+const givenUp = 3 * time.Second
+
+// hang has the runtime of a side not answer calls.
+func (s *side) hang(t *testing.T, match fakecri.Match, f fault) {
+	t.Helper()
+	if !f.done {
+		s.rt.StallNext(match, f.times)
+		return
+	}
+	late := s.rt.LingerNext(match, f.times)
+	ctx := t.Context()
+	go func() {
+		if late.Wait(ctx, 1) == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * givenUp):
+			}
+		}
+		late.Release()
+	}()
+}
+
+// hanging is a random pod, and what is not answered for it.
+func (m *maker) hanging(name string) (*corev1.Pod, []fault) {
+	for {
+		p, faults := m.faulty(name)
+		f := &faults[0]
+		if f.method == "PullImage" { // has no limit of time
+			continue
+		}
+		f.hangs = true
+		return p, faults
 	}
 }
 

@@ -51,6 +51,12 @@ func TestLives(t *testing.T) {
 type lives struct {
 	// make makes a pod, and the faults that its runtime is to have.
 	make func(m *maker, name string) (*corev1.Pod, []fault)
+	// configure changes the configuration of both agents; nil for nothing.
+	configure func(*kubeletv1beta1.KubeletConfiguration)
+	// calm is longer than an agent changes nothing of a pod before it tries again; calmFor when zero.
+	calm time.Duration
+	// plain takes from what became of a pod what is chance; nil for nothing.
+	plain func(line string) string
 	// harm is done to each side before the end; nil for none.
 	harm func(*testing.T, *side)
 	// end ends some pods of a side, those with the numbers among them; nil for none. The others
@@ -58,6 +64,18 @@ type lives struct {
 	end func(t *testing.T, s *side, numbers []int)
 	// beside is done to each side as long as it has pods, until stop; nil for nothing.
 	beside func(*testing.T, *side) (stop func())
+}
+
+// clean is a story without what is chance.
+func (l lives) clean(y *story) *story {
+	if l.plain != nil {
+		for _, list := range [][]string{y.outcome, y.events, y.calls} {
+			for i := range list {
+				list[i] = l.plain(list[i])
+			}
+		}
+	}
+	return y
 }
 
 // compareLives is such a test. What may differ is in files.
@@ -80,6 +98,9 @@ func compareLives(t *testing.T, l lives, files ...string) {
 	for _, agent := range []string{"kubelet", "sextant"} {
 		sides = append(sides, newSide(t, agent, cp, func(c *kubeletv1beta1.KubeletConfiguration) {
 			c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 3 * time.Second}
+			if l.configure != nil {
+				l.configure(c)
+			}
 		}))
 	}
 	j := &judge{table: table, told: map[string][]string{}}
@@ -107,7 +128,7 @@ func compareLives(t *testing.T, l lives, files ...string) {
 				t.Logf("%s, static %v: %+v", name, static, faults)
 			}
 			for _, s := range sides {
-				s.fail(name, static, faults)
+				s.fail(t, name, static, faults)
 			}
 			if static {
 				for _, s := range sides {
@@ -124,10 +145,10 @@ func compareLives(t *testing.T, l lives, files ...string) {
 		}
 		compared := func(when string) {
 			for _, s := range sides {
-				s.calm(t, names)
+				s.calm(t, names, cmp.Or(l.calm, calmFor))
 			}
 			for _, name := range names {
-				compareStories(j, when, name, sides[0].story(t, name), sides[1].story(t, name))
+				compareStories(j, when, name, l.clean(sides[0].story(t, name)), l.clean(sides[1].story(t, name)))
 			}
 		}
 		compared("at first")
@@ -150,7 +171,7 @@ func compareLives(t *testing.T, l lives, files ...string) {
 			stop()
 		}
 		for _, name := range names {
-			compareStories(j, "at its end", name, sides[0].ending(t, name), sides[1].ending(t, name))
+			compareStories(j, "at its end", name, l.clean(sides[0].ending(t, name)), l.clean(sides[1].ending(t, name)))
 		}
 		if t.Failed() {
 			return
@@ -243,7 +264,7 @@ func restartsAll(p *corev1.Pod) bool {
 }
 
 // calm waits until nothing has changed for long enough but what is restarted for ever.
-func (s *side) calm(t *testing.T, names []string) {
+func (s *side) calm(t *testing.T, names []string, calmFor time.Duration) {
 	t.Helper()
 	was, since := map[string]string{}, time.Now()
 	harness.Eventually(t, 5*time.Minute, "the pods to come to rest", func(ctx context.Context) error {

@@ -147,7 +147,7 @@ func (j *judge) stage(t *testing.T, sides []*side, fed []*feeding, stage int) (e
 		}
 	}
 	for _, s := range sides {
-		s.calm(t, names)
+		s.calm(t, names, calmFor)
 	}
 	j.converge(t, when, names, sides)
 	for _, name := range names {

@@ -31,8 +31,8 @@ type Config struct {
 	// Socket is the path the broker serves on (house.Paths.Broker).
 	Socket string
 	// Timeout is asked at each call for runtimeRequestTimeout; nil for
-	// DefaultTimeout. Pulls, commands and streams are not bounded by it, and stops have their
-	// grace beside it.
+	// DefaultTimeout. Pulls and streams are not bounded by it; stops have their grace beside it,
+	// and others' commands the time they ask for.
 	Timeout func() time.Duration
 	// Starts bounds how many of podworker's calls have the runtime start something
 	// (DefaultStarts).

@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -15,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sextant-node/sextant/pkg/house"
+	"github.com/sextant-node/sextant/pkg/pod"
 	"github.com/sextant-node/sextant/pkg/rpc"
 	"github.com/sextant-node/sextant/pkg/wire"
 )
@@ -61,12 +63,30 @@ func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request fra
 		}
 		request.data, keep = data, probeOutput
 	}
+	ctx, cancel := b.patient(ctx, request)
+	defer cancel()
 	answer, trailer, err := b.command(ctx, request, keep)
 	in.SetTrailer(trailer)
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errNoAnswer) && !errors.Is(err, errTimeOver) {
+		err = status.Error(codes.Unavailable, errNoAnswer.Error())
+	}
 	if err != nil {
 		return err
 	}
 	return in.SendMsg(&answer)
+}
+
+// errNoAnswer says nothing of the command, which may never have run.
+var errNoAnswer = errors.New("the runtime did not answer")
+
+// patient ends ctx runtimeRequestTimeout after the end of the time of a command that has one, as the
+// kubelet's CRI client does.
+func (b *Broker) patient(ctx context.Context, request frame) (context.Context, context.CancelFunc) {
+	var r runtimeapi.ExecSyncRequest
+	if proto.Unmarshal(request.data, &r) != nil || r.GetTimeout() <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, pod.Seconds(r.GetTimeout())+backstop+b.cfg.Timeout(), errNoAnswer)
 }
 
 // ownCommand runs a command of podworker's own, which is a lifecycle hook.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -204,6 +205,23 @@ func TestFailedCommandsAreErrors(t *testing.T) {
 	measure.Expect(t, metrics, map[string]float64{
 		`kubelet_runtime_operations_total{operation_type="exec_sync"}`: 1, `kubelet_runtime_operations_errors_total{operation_type="exec_sync"}`: math.NaN(),
 	})
+}
+
+// TestACommandThatIsNotAnswered: the caller of a command with a time hears that the runtime does not
+// answer, runtimeRequestTimeout after that time.
+func TestACommandThatIsNotAnswered(t *testing.T) {
+	rt := fakecri.Start(t, fakecri.Config{})
+	b, _ := serve(t, Config{RuntimeEndpoint: rt.Endpoint(), Timeout: func() time.Duration { return 100 * time.Millisecond }}, everybody())
+	id := running(t, rt)
+	stall := rt.Stall(fakecri.Match{Method: "ExecSync"})
+	defer stall.Release()
+	_, err := runtimeapi.NewRuntimeServiceClient(client(t, b)).ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}, Timeout: 1})
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), errNoAnswer.Error()) {
+		t.Errorf("%v, want Unavailable", err)
+	}
+	if stall.Caught() != 1 {
+		t.Errorf("the runtime was asked %d times", stall.Caught())
+	}
 }
 
 func TestOutputOfCommandsIsWhole(t *testing.T) {

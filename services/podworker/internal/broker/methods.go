@@ -22,7 +22,8 @@ const (
 	// graceful is runtimeRequestTimeout beyond the grace, which the requests of podworker
 	// tell. Others' are unbounded.
 	graceful
-	// unbounded calls end with the work or with the caller: pulls, commands, streams.
+	// unbounded calls end with the work or with the caller: pulls, streams, and commands, but for those
+	// that have a time (Broker.patient).
 	unbounded
 )
 

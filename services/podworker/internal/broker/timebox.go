@@ -95,5 +95,7 @@ func (t *timebox) close(err error) error {
 	if <-t.over != nil {
 		return err
 	}
-	return status.Error(codes.DeadlineExceeded, "command ended: its time was over")
+	return errTimeOver
 }
+
+var errTimeOver = status.Error(codes.DeadlineExceeded, "command ended: its time was over")
