@@ -20,9 +20,10 @@
 // have done anything or after they have done it all; testdata/faults.txt is its list beside that one.
 // In TestKills the services of Sextant are killed all the time, and the kubelet is not;
 // testdata/kills.txt is its list beside that of TestLives. In TestHangs the runtimes do not answer the
-// first calls of some method for each pod; testdata/hangs.txt is its list beside those of TestFaults. In TestDeaths pods run, or are stuck on
-// their way to that, and are deleted, again with less grace, by force, with a finalizer or by
-// eviction, or their deadline is over; testdata/deaths.txt is its list beside that of TestLives.
+// first calls of some method for each pod; testdata/hangs.txt is its list beside those of TestFaults.
+// In TestDeaths pods run, or are stuck on their way to that, and are deleted, again with less grace,
+// by force, with a finalizer or by eviction, or their deadline is over; testdata/deaths.txt is its list
+// beside that of TestLives.
 //
 // TestSources has pods with volumes and variables from ConfigMaps, Secrets and their own fields. These
 // objects are there, come later, change, go and come back, and containers are restarted after that.

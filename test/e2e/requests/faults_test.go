@@ -77,7 +77,7 @@ func (s *side) fail(t *testing.T, name string, static bool, faults []fault) {
 // TestHangs is TestFaults with runtimes that do not answer the first calls of some method for each pod.
 // They do nothing, or they do it when their callers have given up.
 func TestHangs(t *testing.T) {
-	compareLives(t, lives{make: (*maker).hanging, plain: whoeverGaveUp, calm: calmFor + 3*givenUp, configure: func(c *kubeletv1beta1.KubeletConfiguration) {
+	compareLives(t, lives{make: (*maker).hanging, plain: withoutTiming, calm: calmFor + 3*givenUp, configure: func(c *kubeletv1beta1.KubeletConfiguration) {
 		c.RuntimeRequestTimeout = metav1.Duration{Duration: givenUp}
 	}}, "testdata/lives.txt", "testdata/faults.txt", "testdata/hangs.txt")
 }
@@ -89,7 +89,7 @@ var (
 	numbered = regexp.MustCompile(`, request [0-9]+ for it$`)
 )
 
-func whoeverGaveUp(line string) string {
+func withoutTiming(line string) string {
 	return numbered.ReplaceAllString(overdue.ReplaceAllString(line, "context deadline exceeded"), "")
 }
 

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sextant-node/sextant/test/e2e/compare"
 	"github.com/sextant-node/sextant/test/e2e/harness"
 	"github.com/sextant-node/sextant/test/fakecri"
 )
@@ -81,28 +79,14 @@ func (l lives) clean(y *story) *story {
 // compareLives is such a test. What may differ is in files.
 func compareLives(t *testing.T, l lives, files ...string) {
 	t.Helper()
-	var text []byte
-	for _, file := range files {
-		part, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append(append(text, part...), '\n')
-	}
-	table, err := compare.ParseTable(string(text))
-	if err != nil {
-		t.Fatalf("%s: %v", files, err)
-	}
+	table := readTable(t, files...)
 	cp := harness.StartControlPlane(t)
-	var sides []*side
-	for _, agent := range []string{"kubelet", "sextant"} {
-		sides = append(sides, newSide(t, agent, cp, func(c *kubeletv1beta1.KubeletConfiguration) {
-			c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 3 * time.Second}
-			if l.configure != nil {
-				l.configure(c)
-			}
-		}))
-	}
+	sides := startSides(t, cp, func(c *kubeletv1beta1.KubeletConfiguration) {
+		c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 3 * time.Second}
+		if l.configure != nil {
+			l.configure(c)
+		}
+	})
 	j := &judge{table: table, told: map[string][]string{}}
 	numbers := wanted()
 	refused, changed := 0, 0

@@ -76,22 +76,12 @@ type side struct {
 // the volumes hold and what becomes of the pods is the same, but for what testdata/requests.txt
 // lists.
 func TestRequests(t *testing.T) {
-	text, err := os.ReadFile("testdata/requests.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := compare.ParseTable(string(text))
-	if err != nil {
-		t.Fatalf("testdata/requests.txt: %v", err)
-	}
+	table := readTable(t, "testdata/requests.txt")
 	cp := harness.StartControlPlane(t)
 	host := t.TempDir()
 	furnishHost(t, host)
 	furnishCluster(t, cp)
-	var sides []*side
-	for _, agent := range []string{"kubelet", "sextant"} {
-		sides = append(sides, newSide(t, agent, cp, nil))
-	}
+	sides := startSides(t, cp, nil)
 	numbers := wanted()
 	j := &judge{table: table, told: map[string][]string{}}
 	refused, sized, debugged := 0, 0, 0
@@ -144,6 +134,33 @@ func TestRequests(t *testing.T) {
 	j.report(t, "testdata/requests.txt")
 }
 
+// readTable reads what the agents may differ in, which is in files.
+func readTable(t *testing.T, files ...string) compare.Table {
+	t.Helper()
+	var text []byte
+	for _, file := range files {
+		part, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, part...), '\n')
+	}
+	table, err := compare.ParseTable(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", files, err)
+	}
+	return table
+}
+
+// startSides starts the nodes of both agents, the kubelet's first; configure as in newSide.
+func startSides(t *testing.T, cp *harness.ControlPlane, configure func(*kubeletv1beta1.KubeletConfiguration)) (sides []*side) {
+	t.Helper()
+	for _, agent := range []string{"kubelet", "sextant"} {
+		sides = append(sides, newSide(t, agent, cp, configure))
+	}
+	return sides
+}
+
 // wanted are the numbers of the pods to look at.
 func wanted() (numbers []int) {
 	if *only >= 0 {
@@ -191,7 +208,7 @@ func (j *judge) report(t *testing.T, file string) {
 	}
 }
 
-// newSide starts an agent's node on a runtime of no time.
+// newSide starts an agent's node on a runtime of no time; configure may change its configuration.
 func newSide(t *testing.T, agent string, cp *harness.ControlPlane, configure func(*kubeletv1beta1.KubeletConfiguration)) *side {
 	t.Helper()
 	rt := fakecri.Start(t, fakecri.Config{

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,22 +47,12 @@ func TestSourcesKills(t *testing.T) { compareSources(t, kills) }
 // compareSources is such a test. beside is done to each side as long as it has pods; nil for nothing.
 func compareSources(t *testing.T, beside func(*testing.T, *side) (stop func())) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/sources.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := compare.ParseTable(string(text))
-	if err != nil {
-		t.Fatalf("testdata/sources.txt: %v", err)
-	}
+	table := readTable(t, "testdata/sources.txt")
 	cp := harness.StartControlPlane(t)
-	var sides []*side
-	for _, agent := range []string{"kubelet", "sextant"} {
-		sides = append(sides, newSide(t, agent, cp, func(c *kubeletv1beta1.KubeletConfiguration) {
-			c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: time.Second}
-			c.SyncFrequency = metav1.Duration{Duration: 5 * time.Second}
-		}))
-	}
+	sides := startSides(t, cp, func(c *kubeletv1beta1.KubeletConfiguration) {
+		c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: time.Second}
+		c.SyncFrequency = metav1.Duration{Duration: 5 * time.Second}
+	})
 	j := &judge{table: table, told: map[string][]string{}}
 	numbers := wanted()
 	refused, ended := 0, 0
@@ -74,10 +63,10 @@ func compareSources(t *testing.T, beside func(*testing.T, *side) (stop func())) 
 				stops = append(stops, beside(t, s))
 			}
 		}
-		fed := feed(t, sides, part)
-		refused += len(part) - len(fed)
+		consumers := createConsumers(t, sides, part)
+		refused += len(part) - len(consumers)
 		for stage := range stages {
-			ended += j.stage(t, sides, fed, stage)
+			ended += j.stage(t, sides, consumers, stage)
 		}
 		for _, s := range sides {
 			s.rt.ResetCalls()
@@ -97,46 +86,46 @@ func compareSources(t *testing.T, beside func(*testing.T, *side) (stop func())) 
 	j.report(t, "testdata/sources.txt")
 }
 
-// feed gives all sides the pods with the numbers and what they refer to at first. It returns those
+// createConsumers gives all sides the pods with the numbers and what they refer to at first. It returns those
 // that the API server takes.
-func feed(t *testing.T, sides []*side, numbers []int) (fed []*feeding) {
+func createConsumers(t *testing.T, sides []*side, numbers []int) (all []*consumer) {
 	t.Helper()
 	for _, n := range numbers {
-		d := newMaker(*seed, n, "").feeding(fmt.Sprintf("fed-%d", n))
+		d := newMaker(*seed, n, "").consumer(fmt.Sprintf("consumer-%d", n))
 		if *only >= 0 {
 			text, err := yaml.Marshal(d)
 			t.Logf("%s%v", text, err)
 		}
 		for _, s := range sides {
-			s.feed(t, d, 0)
+			s.update(t, d, 0)
 		}
 		err := create(t, sides, d.Pod)
 		if err == nil {
-			fed = append(fed, d)
+			all = append(all, d)
 		} else if *only >= 0 {
 			t.Log(err)
 		}
 	}
-	return fed
+	return all
 }
 
 // stage gives all sides the objects of a stage but the first, which they have, and compares what the
 // pods make of them, once their containers were ended. It returns of how many pods they were.
-func (j *judge) stage(t *testing.T, sides []*side, fed []*feeding, stage int) (ended int) {
+func (j *judge) stage(t *testing.T, sides []*side, consumers []*consumer, stage int) (ended int) {
 	t.Helper()
 	when := fmt.Sprintf("stage %d", stage)
 	var names []string
-	for _, d := range fed {
+	for _, d := range consumers {
 		names = append(names, d.Pod.Name)
 	}
 	if stage > 0 {
 		for _, s := range sides {
-			for _, d := range fed {
-				s.feed(t, d, stage)
+			for _, d := range consumers {
+				s.update(t, d, stage)
 			}
 		}
 		j.converge(t, when, names, sides)
-		for _, d := range fed {
+		for _, d := range consumers {
 			if !d.Ends[stage] {
 				continue
 			}
@@ -151,7 +140,7 @@ func (j *judge) stage(t *testing.T, sides []*side, fed []*feeding, stage int) (e
 	}
 	j.converge(t, when, names, sides)
 	for _, name := range names {
-		reference, own := fares(t, sides, name)
+		reference, own := results(t, sides, name)
 		compareStories(j, when, name, reference, own)
 	}
 	return ended
@@ -163,12 +152,11 @@ func (j *judge) converge(t *testing.T, when string, names []string, sides []*sid
 	err := harness.Within(t.Context(), *settleFor, func(context.Context) error {
 		var err error
 		for _, name := range names {
-			reference, own := fares(t, sides, name)
-			all := compare.Diff(reference.outcome, own.outcome)
-			for i := range all {
-				all[i].Fact = when + ": " + all[i].Fact
+			reference, own := results(t, sides, name)
+			for _, y := range []*story{reference, own} {
+				y.events, y.calls = nil, nil
 			}
-			for _, d := range j.table.Judge(all).Unlisted {
+			for _, d := range j.table.Judge(compare.Diff(reference.lines(when), own.lines(when))).Unlisted {
 				err = errors.Join(err, fmt.Errorf("%s: %s", name, d))
 			}
 		}
@@ -179,8 +167,8 @@ func (j *judge) converge(t *testing.T, when string, names []string, sides []*sid
 	}
 }
 
-// feeding is a pod and what it refers to.
-type feeding struct {
+// consumer is a pod and what it refers to.
+type consumer struct {
 	Pod     *corev1.Pod
 	Sources []source
 	Labels  [stages]map[string]string
@@ -202,9 +190,9 @@ type content struct {
 
 var keys = []string{"a", "b", "c.d", "E_F"}
 
-// feeding is a random pod with objects that change.
-func (m *maker) feeding(name string) *feeding {
-	d := &feeding{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+// consumer is a random pod with objects that change.
+func (m *maker) consumer(name string) *consumer {
+	d := &consumer{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 	for stage := range stages {
 		d.Labels[stage] = map[string]string{"stage": "any"}
 		if m.one(2) {
@@ -225,18 +213,18 @@ func (m *maker) feeding(name string) *feeding {
 		s.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(3000)), RunAsUser: maybe(m, 2, int64(1000))}
 	}
 	for i := range m.IntN(4) {
-		s.Volumes = append(s.Volumes, corev1.Volume{Name: fmt.Sprintf("fed-%d", i), VolumeSource: m.fed(d.Sources)})
+		s.Volumes = append(s.Volumes, corev1.Volume{Name: fmt.Sprintf("volume-%d", i), VolumeSource: m.volumeOf(d.Sources)})
 	}
 	if m.one(4) {
-		s.InitContainers = append(s.InitContainers, m.eater("init-0", "sleep 0.1; exit 0", d))
+		s.InitContainers = append(s.InitContainers, m.consuming("init-0", "sleep 0.1; exit 0", d))
 	}
 	if m.one(4) {
-		c := m.eater("init-1", serves, d)
+		c := m.consuming("init-1", serves, d)
 		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		s.InitContainers = append(s.InitContainers, c)
 	}
 	for i := range m.IntN(2) + 1 {
-		s.Containers = append(s.Containers, m.eater(fmt.Sprintf("main-%d", i), serves, d))
+		s.Containers = append(s.Containers, m.consuming(fmt.Sprintf("main-%d", i), serves, d))
 	}
 	if m.one(8) {
 		login := source{Secret: true, Name: name + "-login"}
@@ -279,8 +267,8 @@ func (m *maker) source(name string, secret bool) source {
 	return o
 }
 
-// fed is a random volume of sources.
-func (m *maker) fed(sources []source) corev1.VolumeSource {
+// volumeOf is a random volume of sources.
+func (m *maker) volumeOf(sources []source) corev1.VolumeSource {
 	mode := func() *int32 { return maybe(m, 3, pick(m, int32(0o400), int32(0o644), int32(0o440), int32(0o755))) }
 	items := func() (all []corev1.KeyToPath) {
 		if m.one(2) {
@@ -320,8 +308,8 @@ func (m *maker) fed(sources []source) corev1.VolumeSource {
 	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local(o.Name), DefaultMode: mode(), Items: items(), Optional: optional}}
 }
 
-// eater is a container with variables and mounts of a pod's sources.
-func (m *maker) eater(name, script string, d *feeding) corev1.Container {
+// consuming is a container with variables and mounts of a pod's sources.
+func (m *maker) consuming(name, script string, d *consumer) corev1.Container {
 	c := living(name, script)
 	for _, v := range d.Pod.Spec.Volumes[1:] {
 		if m.one(3) {
@@ -357,8 +345,8 @@ func (m *maker) eater(name, script string, d *feeding) corev1.Container {
 	return c
 }
 
-// feed gives a side the objects of a stage.
-func (s *side) feed(t *testing.T, d *feeding, stage int) {
+// update gives a side the objects of a stage.
+func (s *side) update(t *testing.T, d *consumer, stage int) {
 	t.Helper()
 	for _, o := range d.Sources {
 		var was *content
@@ -433,13 +421,13 @@ func (s *side) endContainers(name string) {
 	}
 }
 
-// fares are the stories of a pod on both sides. Where one of them makes no container yet, the
+// results are the stories of a pod on both sides. Where one of them makes no container yet, the
 // sandbox and the images do not count: Sextant makes and pulls them while volumes are made, a kubelet
 // after.
-func fares(t *testing.T, sides []*side, name string) (reference, own *story) {
+func results(t *testing.T, sides []*side, name string) (reference, own *story) {
 	t.Helper()
-	reference, come := sides[0].fare(t, name)
-	own, ownCome := sides[1].fare(t, name)
+	reference, come := sides[0].result(t, name)
+	own, ownCome := sides[1].result(t, name)
 	if max(come, ownCome) == stuck {
 		early := func(fact string) bool {
 			for _, prefix := range []string{"status.podIP", "status.conditions[PodReadyToStartContainers]", "event Normal Pull", "event Warning FailedToRetrieveImagePullSecret", "sandbox is made"} {
@@ -456,9 +444,9 @@ func fares(t *testing.T, sides []*side, name string) (reference, own *story) {
 	return reference, own
 }
 
-// fare is the story of a pod, with what its containers that run were given and find now, and how far
+// result is the story of a pod, with what its containers that run were given and find now, and how far
 // the pod has come.
-func (s *side) fare(t *testing.T, name string) (y *story, come progress) {
+func (s *side) result(t *testing.T, name string) (y *story, come progress) {
 	t.Helper()
 	y = s.story(t, name)
 	for i := range y.events {

@@ -48,9 +48,10 @@ func probesOnly(ctx context.Context) bool {
 // execSync passes a command on. Prober's must be a probe, and its output is cut.
 func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request frame) error {
 	keep := maxAnswer
+	var r runtimeapi.ExecSyncRequest
+	invalid := proto.Unmarshal(request.data, &r)
 	if probesOnly(ctx) {
-		var r runtimeapi.ExecSyncRequest
-		if err := proto.Unmarshal(request.data, &r); err != nil {
+		if err := invalid; err != nil {
 			return status.Errorf(codes.InvalidArgument, "ExecSyncRequest: %v", err)
 		}
 		if err := b.mayProbe(ctx, b.Runtime(), r.GetContainerId(), r.GetCmd()); err != nil {
@@ -63,11 +64,11 @@ func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request fra
 		}
 		request.data, keep = data, probeOutput
 	}
-	ctx, cancel := b.patient(ctx, request)
+	ctx, cancel := b.patient(ctx, r.GetTimeout())
 	defer cancel()
 	answer, trailer, err := b.command(ctx, request, keep)
 	in.SetTrailer(trailer)
-	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errNoAnswer) && !errors.Is(err, errTimeOver) {
+	if err != nil && !errors.Is(err, errTimeOver) && errors.Is(context.Cause(ctx), errNoAnswer) {
 		err = status.Error(codes.Unavailable, errNoAnswer.Error())
 	}
 	if err != nil {
@@ -79,14 +80,13 @@ func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request fra
 // errNoAnswer says nothing of the command, which may never have run.
 var errNoAnswer = errors.New("the runtime did not answer")
 
-// patient ends ctx runtimeRequestTimeout after the end of the time of a command that has one, as the
+// patient ends ctx runtimeRequestTimeout after the end of a command that has a time, in seconds, as the
 // kubelet's CRI client does.
-func (b *Broker) patient(ctx context.Context, request frame) (context.Context, context.CancelFunc) {
-	var r runtimeapi.ExecSyncRequest
-	if proto.Unmarshal(request.data, &r) != nil || r.GetTimeout() <= 0 {
+func (b *Broker) patient(ctx context.Context, seconds int64) (context.Context, context.CancelFunc) {
+	if seconds <= 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, pod.Seconds(r.GetTimeout())+backstop+b.cfg.Timeout(), errNoAnswer)
+	return context.WithTimeoutCause(ctx, pod.Seconds(seconds)+backstop+b.cfg.Timeout(), errNoAnswer)
 }
 
 // ownCommand runs a command of podworker's own, which is a lifecycle hook.

@@ -183,12 +183,13 @@ type queue struct{ busy bool }
 // the next instance is started, where nothing newer shows.
 func (p *containers) launch(c *v1.Container, kind pod.ContainerKind, active *Sandbox, line *queue) {
 	id, at, ok := p.ended(c.Name)
-	told := ok && p.f.Told["crash/"+c.Name] == id && !p.flying(Action{Kind: Start, Container: c.Name}.Key())
-	w := p.heldBack(c, at)
-	p.approach(c, kind, active, line)
-	if told {
-		p.show(w)
+	if !ok || p.f.Told["crash/"+c.Name] != id || p.flying(Action{Kind: Start, Container: c.Name}.Key()) {
+		p.approach(c, kind, active, line)
+		return
 	}
+	w := p.heldBack(c, at) // a start raises the back-off
+	p.approach(c, kind, active, line)
+	p.show(w)
 }
 
 // approach is launch without what goes on showing.
