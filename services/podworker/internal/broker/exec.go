@@ -51,8 +51,8 @@ func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request fra
 	var r runtimeapi.ExecSyncRequest
 	invalid := proto.Unmarshal(request.data, &r)
 	if probesOnly(ctx) {
-		if err := invalid; err != nil {
-			return status.Errorf(codes.InvalidArgument, "ExecSyncRequest: %v", err)
+		if invalid != nil {
+			return status.Errorf(codes.InvalidArgument, "ExecSyncRequest: %v", invalid)
 		}
 		if err := b.mayProbe(ctx, b.Runtime(), r.GetContainerId(), r.GetCmd()); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (b *Broker) execSync(ctx context.Context, in grpc.ServerStream, request fra
 // errNoAnswer says nothing of the command, which may never have run.
 var errNoAnswer = errors.New("the runtime did not answer")
 
-// patient ends ctx runtimeRequestTimeout after the end of a command that has a time, in seconds, as the
+// patient ends ctx runtimeRequestTimeout after the seconds that a command has, if it has any, as the
 // kubelet's CRI client does.
 func (b *Broker) patient(ctx context.Context, seconds int64) (context.Context, context.CancelFunc) {
 	if seconds <= 0 {
