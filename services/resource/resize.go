@@ -228,7 +228,7 @@ func (r *resizer) putOff(ctx context.Context, h *held, verdict *resize.Pending) 
 			r.metrics.infeasibleResizes.WithLabelValues(verdict.Detail).Inc()
 		}
 		r.events.pod(ctx, wish, v1.EventTypeWarning, "Resize"+p.Reason,
-			"Pod resize "+p.Reason+": "+pod.ResizeSummary(wish, p.Generation, p.Message))
+			"Pod resize "+verdict.Cause+": "+pod.ResizeSummary(wish, p.Generation, p.Message))
 	}
 	return r.ledger.publish(ctx, h)
 }

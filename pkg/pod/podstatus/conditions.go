@@ -77,7 +77,17 @@ func (r *renderer) resizeConditions(out *v1.PodStatus) {
 		return
 	}
 	for _, z := range r.Facts.Resizes {
-		r.add(out, resizeCondition(z))
+		c := resizeCondition(z)
+		r.add(out, c)
+		added := &out.Conditions[len(out.Conditions)-1]
+		old := findCondition(r.old.Conditions, c.Type)
+		if old == nil || old.Reason != c.Reason { // as a kubelet's: all are True
+			added.LastTransitionTime = metav1.NewTime(r.Now)
+		}
+		// A kubelet's is the time of the last try, which would have the status written for each.
+		if old == nil || old.Reason != c.Reason || old.Message != c.Message || old.ObservedGeneration != c.ObservedGeneration {
+			added.LastProbeTime = metav1.NewTime(r.Now)
+		}
 	}
 }
 

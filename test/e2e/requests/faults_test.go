@@ -27,7 +27,7 @@ func TestFaults(t *testing.T) {
 }
 
 // away has the runtime of a side refuse connections for some seconds.
-func away(t *testing.T, s *side) {
+func away(t *testing.T, s *side, _ []int) (gone []string) {
 	t.Helper()
 	s.rt.Down()
 	harness.Rest(t, 8*time.Second)
@@ -38,6 +38,7 @@ func away(t *testing.T, s *side) {
 		return err
 	})
 	s.open(t) // it is another socket
+	return nil
 }
 
 // fault is what fails for a pod: the first times calls of a method.

@@ -55,8 +55,9 @@ type lives struct {
 	calm time.Duration
 	// plain takes from what became of a pod what is chance; nil for nothing.
 	plain func(line string) string
-	// harm is done to each side before the end; nil for none.
-	harm func(*testing.T, *side)
+	// harm is done to each side before the end, with the pods of the numbers; nil for none. It returns
+	// the names of those that are no more after it.
+	harm func(t *testing.T, s *side, numbers []int) (gone []string)
 	// end ends some pods of a side, those with the numbers among them; nil for none. The others
 	// are deleted after it.
 	end func(t *testing.T, s *side, numbers []int)
@@ -127,7 +128,7 @@ func compareLives(t *testing.T, l lives, files ...string) {
 			}
 			names = append(names, name)
 		}
-		compared := func(when string) {
+		compared := func(when string, names []string) {
 			for _, s := range sides {
 				s.calm(t, names, cmp.Or(l.calm, calmFor))
 			}
@@ -135,14 +136,19 @@ func compareLives(t *testing.T, l lives, files ...string) {
 				compareStories(j, when, name, l.clean(sides[0].story(t, name)), l.clean(sides[1].story(t, name)))
 			}
 		}
-		compared("at first")
+		compared("at first", names)
 		changed += change(t, sides, part)
-		compared("with other images")
+		compared("with other images", names)
 		if l.harm != nil {
+			var gone []string
 			for _, s := range sides {
-				l.harm(t, s)
+				s.rt.ResetCalls()
+				gone = l.harm(t, s, part)
 			}
-			compared("after the harm")
+			compared("after the harm", slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(gone, name) }))
+			for _, name := range gone {
+				compareStories(j, "after the harm", name, l.clean(sides[0].ending(t, name)), l.clean(sides[1].ending(t, name)))
+			}
 		}
 		for _, s := range sides {
 			s.rt.ResetCalls()

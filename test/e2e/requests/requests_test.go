@@ -65,7 +65,8 @@ func TestMain(m *testing.M) { harness.Main(m) }
 type side struct {
 	agent, node, ns string
 	place           *harness.Place
-	sextant         *harness.Node // nil for a kubelet
+	sextant         *harness.Node      // nil for a kubelet
+	reference       *harness.Reference // nil for Sextant
 	rt              *fakecri.Runtime
 	cp              *harness.ControlPlane
 	seen            *seen    // by TestLives
@@ -233,7 +234,8 @@ func newSide(t *testing.T, agent string, cp *harness.ControlPlane, configure fun
 	}}
 	s.furnish(t)
 	if agent == "kubelet" {
-		s.place = &harness.StartReference(t, o).Place
+		s.reference = harness.StartReference(t, o)
+		s.place = &s.reference.Place
 	} else {
 		s.sextant = harness.StartNode(t, o)
 		s.place = &s.sextant.Place

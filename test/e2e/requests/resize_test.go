@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -18,13 +19,15 @@ import (
 )
 
 // grow gives a container other resources, of the same class.
-func (m *maker) grow(c *corev1.Container) {
+func (m *maker) grow(c *corev1.Container) { m.scale(c, 1, 2, 3) }
+
+// scale multiplies the resources of a container each by one of the factors.
+func (m *maker) scale(c *corev1.Container, factors ...float64) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		factor := pick(m, int64(1), 2, 3)
+		factor := pick(m, factors...)
 		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
 			if q, ok := list[name]; ok {
-				q.Mul(factor)
-				list[name] = q
+				list[name] = *resource.NewMilliQuantity(int64(float64(q.MilliValue())*factor), q.Format)
 			}
 		}
 	}
@@ -40,7 +43,7 @@ func resize(t *testing.T, sides []*side, numbers []int, names []string, come map
 	}
 	for _, n := range numbers {
 		name := fmt.Sprintf("random-%d", n)
-		if m := newMaker(*seed+1<<32, n, ""); there[name] && m.one(2) && ask(t, sides, m, name) {
+		if m := newMaker(*seed+1<<32, n, ""); there[name] && m.one(2) && ask(t, sides, m, name, (*maker).grow) {
 			resized = append(resized, name)
 		}
 	}
@@ -67,9 +70,9 @@ func resize(t *testing.T, sides []*side, numbers []int, names []string, come map
 	return resized
 }
 
-// ask asks for other resources of a pod on all sides; false where the API server refuses, or
-// the pod does not run.
-func ask(t *testing.T, sides []*side, m *maker, name string) bool {
+// ask asks for other resources of a pod on all sides, as change gives them to its containers; false
+// where the API server refuses, or the pod does not run.
+func ask(t *testing.T, sides []*side, m *maker, name string, change func(*maker, *corev1.Container)) bool {
 	t.Helper()
 	factors := m.Uint64()
 	for _, s := range sides {
@@ -84,11 +87,11 @@ func ask(t *testing.T, sides []*side, m *maker, name string) bool {
 		m := newMaker(factors, 0, "") // the same for each
 		for i := range p.Spec.InitContainers {
 			if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil {
-				m.grow(c)
+				change(m, c)
 			}
 		}
 		for i := range p.Spec.Containers {
-			m.grow(&p.Spec.Containers[i])
+			change(m, &p.Spec.Containers[i])
 		}
 		_, err = pods.UpdateResize(t.Context(), name, p, metav1.UpdateOptions{})
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {

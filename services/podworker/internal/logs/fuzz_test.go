@@ -5,6 +5,7 @@ package logs
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,12 @@ const oneLine = "2026-01-01T00:00:00.000000000Z stdout F line\n"
 // readAll reads a log from a cursor on, and returns what came and the last cursor.
 func readAll(t *testing.T, path string, after *cursor, timestamps bool, limit int64) (string, []byte) {
 	t.Helper()
+	return readStreams(t, path, after, timestamps, limit, true, true)
+}
+
+// readStreams is readAll with standard output, standard error or both.
+func readStreams(t *testing.T, path string, after *cursor, timestamps bool, limit int64, out, err bool) (string, []byte) {
+	t.Helper()
 	var got bytes.Buffer
 	var last []byte
 	to := &lines{timestamps: timestamps, limit: limit, after: after, at: cursor{ID: "c"}, out: func(data []byte, at cursor) error {
@@ -36,8 +43,23 @@ func readAll(t *testing.T, path string, after *cursor, timestamps bool, limit in
 	}
 	quiet := klog.NewContext(t.Context(), klog.Logger{})
 	// The reader ends at a line that it cannot read; what it had read before counts.
-	_ = logs.ReadLogs(quiet, path, "c", options, nil, to, to)
+	_ = logs.ReadLogs(quiet, path, "c", options, nil, stream{to, out}, stream{to, err})
 	return got.String(), last
+}
+
+// ofReader is what the reader of cri-client itself, which a kubelet uses, makes of a log.
+func ofReader(t *testing.T, path string, timestamps bool, limit int64, out, err bool) string {
+	t.Helper()
+	var got bytes.Buffer
+	var stdout, stderr io.Writer
+	if out {
+		stdout = &got
+	}
+	if err {
+		stderr = &got
+	}
+	_ = logs.ReadLogs(klog.NewContext(t.Context(), klog.Logger{}), path, "c", &logs.LogOptions{Timestamp: timestamps, LimitBytes: &limit}, nil, stdout, stderr)
+	return got.String()
 }
 
 // FuzzReadLog: a log, whatever is in the file, is read without harm to the process, and a
@@ -48,6 +70,8 @@ func FuzzReadLog(f *testing.F) {
 		"2026-01-01T00:00:00.000000000+24:00 stdout F a day away\n" + oneLine, "9999-12-31T23:59:59.999999999-23:00 stderr F next millennium\n", "0000-01-01T00:00:00.0Z stdout F zero\n",
 		"0000-01-01T00:00:00.0+01:00 stdout F before\n", "2026-01-01T00:00:00.5Z stdout F 2026-01-01T00:00:00.500000000Z twice\n", "2026-01-01T00:00:00Z stdout F\n", "{\"log\":\"json\\n\",\"stream\":\"stdout\",\"time\":\"2026-01-01T00:00:00Z\"}\n",
 		"2026-01-01T00:00:00Z stdout P \n2026-01-01T00:00:00Z stdout P \n2026-01-01T00:00:00Z stdout F \n", "2026-01-01T00:00:00Z stdout F no end", "2026-01-01T00:00:02Z stdout F a\n2026-01-01T00:00:01Z stdout F b\n",
+		"2026-01-01T00:00:00Z stdout P part\n2026-01-01T00:00:01Z stderr F between\n2026-01-01T00:00:02Z stdout F rest\n", "2026-01-01T00:00:00Z stdout P \n2026-01-01T00:00:01Z stdout F after nothing\n",
+		"{\"log\":\"no end\",\"stream\":\"stderr\",\"time\":\"2026-01-01T00:00:00Z\"}\n{\"log\":\"\",\"stream\":\"stdout\",\"time\":\"2026-01-01T00:00:00Z\"}\n{\"log\":\"x\",\"stream\":\"stdout\",\"time\":\"2026-01-01T00:00:00Z\"}\n",
 	} {
 		f.Add([]byte(s), 5, true)
 	}
@@ -62,6 +86,13 @@ func FuzzReadLog(f *testing.F) {
 				whole, last := readAll(t, path, nil, timestamps, -1)
 				if len(whole) > 40*len(content)+1000 {
 					t.Errorf("%d bytes of %d", len(whole), len(content))
+				}
+				for i, some := range []struct{ out, err bool }{{true, true}, {true, false}, {false, true}} {
+					least := int64(max(1, limit)) + 1<<40*int64(i%2)
+					got, _ := readStreams(t, path, nil, timestamps, least, some.out, some.err)
+					if want := ofReader(t, path, timestamps, least, some.out, some.err); got != want {
+						t.Errorf("%+v, timestamps %v, %d bytes at most:\n%q, a kubelet:\n%q", some, timestamps, least, got, want)
+					}
 				}
 				if last == nil {
 					return

@@ -55,8 +55,8 @@ func (c cursor) bytes() []byte {
 // errEnough ends reading at the limit.
 var errEnough = errors.New("byte limit reached")
 
-// lines takes a log line by line, with a timestamp before each, as the reader of
-// cri-client writes it, and hands on what was asked for. It counts where it is.
+// lines takes a log line by line, of all streams and with a timestamp before each, as the
+// reader of cri-client writes it, and hands on what was asked for. It counts where it is.
 type lines struct {
 	timestamps bool
 	// limit is how many bytes are left; negative for no limit.
@@ -65,29 +65,39 @@ type lines struct {
 	after *cursor
 	out   func(data []byte, at cursor) error
 
+	// at begins with the time since when the log is read.
 	at      cursor
 	midLine bool
 }
 
+// stream takes what was written to one stream of a log. A line that is not wanted counts: the
+// reader writes no timestamp before what follows a piece of a line, whichever stream that was of.
+type stream struct {
+	*lines
+	wanted bool
+}
+
 // Write implements io.Writer; each call is one line, or a piece of one.
-func (l *lines) Write(line []byte) (int, error) {
+func (s stream) Write(line []byte) (int, error) {
+	return len(line), s.take(line, s.wanted)
+}
+
+func (l *lines) take(line []byte, wanted bool) error {
 	content := line
+	text := line // without the timestamp
 	if stamp, rest, ok := stamped(line); ok && !l.midLine {
-		if stamp.Equal(l.at.Time) {
-			l.at.Count++
-		} else {
-			l.at.Time, l.at.Count = stamp, 1
-		}
-		l.at.Parts = 0
+		text = rest
+		l.step(stamp)
 		if !l.timestamps {
 			content = rest
 		}
 	} else {
 		l.at.Parts++
 	}
-	l.midLine = !bytes.HasSuffix(line, []byte("\n"))
-	if l.seen() {
-		return len(line), nil
+	// The reader's rule: what is empty ends a line too.
+	l.midLine = len(text) > 0 && !bytes.HasSuffix(text, []byte("\n"))
+	if !wanted || l.seen() {
+		return nil
 	}
 	enough := l.limit >= 0 && int64(len(content)) >= l.limit
 	if enough {
@@ -97,12 +107,28 @@ func (l *lines) Write(line []byte) (int, error) {
 		l.limit -= int64(len(content))
 	}
 	if err := l.out(content, l.at); err != nil {
-		return 0, err
+		return err
 	}
 	if enough {
-		return len(line), errEnough
+		return errEnough
 	}
-	return len(line), nil
+	return nil
+}
+
+// step goes to the beginning of a line with a timestamp. One that a cursor cannot hold, which
+// a log may have, makes the line a part of the one before.
+func (l *lines) step(stamp time.Time) {
+	stamp, ok := storable(stamp)
+	switch {
+	case !ok:
+		l.at.Parts++
+		return
+	case stamp.Equal(l.at.Time):
+		l.at.Count++
+	default:
+		l.at.Time, l.at.Count = stamp, 1
+	}
+	l.at.Parts = 0
 }
 
 // seen reports whether a former reader has had this line.
@@ -117,14 +143,12 @@ func (l *lines) seen() bool {
 	}
 }
 
-// stamped is the time before a line, if it is one that a cursor can hold: in a log there
-// may be any.
+// stamped is the time before a line, and the line without it.
 func stamped(line []byte) (stamp time.Time, rest []byte, ok bool) {
 	first, rest, found := bytes.Cut(line, []byte(" "))
 	if !found {
 		return time.Time{}, nil, false
 	}
 	stamp, err := time.Parse(logs.RFC3339NanoFixed, string(first))
-	stamp, ok = storable(stamp)
-	return stamp, rest, err == nil && ok
+	return stamp, rest, err == nil
 }

@@ -5,7 +5,6 @@ package logs
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 
 	"google.golang.org/grpc"
@@ -131,7 +130,7 @@ func same(p Pod, container string, after *cursor) (*runtimeapi.ContainerStatus, 
 
 func (s *Server) read(ctx context.Context, req *podworkerv1.ContainerLogsRequest, status *runtimeapi.ContainerStatus, after *cursor, out *sender) error {
 	options := &logs.LogOptions{Timestamp: true, Follow: req.GetFollow()}
-	to := &lines{timestamps: req.GetTimestamps(), limit: -1, after: after, out: out.add, at: cursor{ID: status.GetId()}}
+	to := &lines{timestamps: req.GetTimestamps(), limit: -1, after: after, out: out.add}
 	if req.LimitBytes != nil {
 		to.limit = req.GetLimitBytes()
 	}
@@ -146,13 +145,11 @@ func (s *Server) read(ctx context.Context, req *podworkerv1.ContainerLogsRequest
 	if after == nil {
 		options.TailLines = req.TailLines
 	}
-	var stdout, stderr io.Writer = to, to
-	switch req.GetStream() {
-	case "Stdout":
-		stderr = nil
-	case "Stderr":
-		stdout = nil
+	to.at = cursor{ID: status.GetId()}
+	if since, ok := storable(options.Since); ok {
+		to.at.Time = since
 	}
+	stdout, stderr := stream{to, req.GetStream() != "Stderr"}, stream{to, req.GetStream() != "Stdout"}
 	// The library reports ends of reading as errors to klog; they are no news.
 	quiet := klog.NewContext(ctx, klog.Logger{})
 	err := logs.ReadLogs(quiet, status.GetLogPath(), status.GetId(), options, statusOnly{client: s.runtime}, stdout, stderr)

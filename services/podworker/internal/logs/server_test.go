@@ -404,7 +404,7 @@ func TestPiecesOfLines(t *testing.T) {
 			return nil
 		}}
 		for _, piece := range strings.Split(log, "|") {
-			if _, err := l.Write([]byte(piece)); err != nil {
+			if _, err := (stream{l, true}).Write([]byte(piece)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -31,6 +31,8 @@ type Policies struct {
 // fit later, or "Infeasible" for what never will.
 type Pending struct {
 	Reason, Message string
+	// Cause is the reason in the words of admission, which a kubelet's event says.
+	Cause string
 	// Detail of an infeasible resize, in the words of the kubelet's metric.
 	Detail string
 }
@@ -45,13 +47,13 @@ func Judge(desired, allocated *v1.Pod, others []*v1.Pod, node admit.Node, polici
 		}
 	}
 	if r := admit.Judge(desired, others, node); r != nil {
-		return &Pending{Reason: v1.PodReasonDeferred, Message: r.Message}
+		return &Pending{Reason: v1.PodReasonDeferred, Cause: r.Reason, Message: r.Message}
 	}
 	return nil
 }
 
 func infeasible(detail, message string) *Pending {
-	return &Pending{Reason: v1.PodReasonInfeasible, Message: message, Detail: detail}
+	return &Pending{Reason: v1.PodReasonInfeasible, Cause: v1.PodReasonInfeasible, Message: message, Detail: detail}
 }
 
 // swap: what a container may swap is derived from its memory request when it

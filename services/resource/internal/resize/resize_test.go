@@ -125,7 +125,7 @@ func judge(t *testing.T, a *txtar.Archive) string {
 		fmt.Fprintf(&out, "%s: %v\n", w.Desired.Name, resize.Operations(w.Allocated, w.Desired))
 		facts := admit.Node{Name: "n1", Allocatable: n.Allocatable, MemoryPressure: n.Pressure}
 		if p := resize.Judge(w.Desired, w.Allocated, others, facts, policies); p != nil {
-			fmt.Fprintf(&out, "  %s %s: %s\n", p.Reason, p.Detail, p.Message)
+			fmt.Fprintf(&out, "  %s, %s %s: %s\n", p.Reason, p.Cause, p.Detail, p.Message)
 			continue
 		}
 		pods[w.Desired.Name] = w.Desired
