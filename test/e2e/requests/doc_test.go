@@ -29,4 +29,9 @@
 // objects are there, come later, change, go and come back, and containers are restarted after that.
 // Compared is what volumes and variables hold then, statuses, events and calls;
 // testdata/sources.txt is its list. In TestSourcesKills the services of Sextant are killed meanwhile.
+//
+// TestDowntimes is TestLives with agents that are stopped, and started again after something has happened
+// to each pod; testdata/downtimes.txt is its list beside that of TestLives. TestAdmissions gives nodes that
+// have little one pod after the other, and deletes and resizes some; testdata/admissions.txt is its list.
+// TestLogs asks both for the same logs with the same options; testdata/logs.txt is its list.
 package requests_test

@@ -20,8 +20,13 @@ import (
 // TestDowntimes is TestLives with agents that are stopped, and started again after something has
 // happened to each pod.
 func TestDowntimes(t *testing.T) {
-	compareLives(t, lives{make: (*maker).life, harm: downtime}, "testdata/lives.txt", "testdata/downtimes.txt")
+	d := downtimes{}
+	compareLives(t, lives{make: (*maker).life, harm: d.pass, plain: withoutTiming}, "testdata/lives.txt", "testdata/downtimes.txt")
 }
+
+// downtimes are the names of the pods to which nothing was to happen on the first side, for they
+// were being restarted.
+type downtimes map[string]bool
 
 // A happening is what happens to a pod while its agent is down.
 type happening struct {
@@ -40,7 +45,7 @@ var happenings = map[string]happening{
 	"all exit":          {tell: inRuntime(func(s *side, c *runtimeapi.ContainerStatus) { s.rt.Exit(c.GetId(), 0) })},
 	"out of memory":     {tell: inRuntime(func(s *side, c *runtimeapi.ContainerStatus) { s.rt.OOMKill(c.GetId()) })},
 	"lost exits":        {tell: inRuntime(func(s *side, c *runtimeapi.ContainerStatus) { s.rt.LoseExit(c.GetId()) })},
-	"containers lost":   {tell: inRuntime(func(s *side, c *runtimeapi.ContainerStatus) { s.rt.Forget(c.GetId()) })},
+	"containers lost":   {tell: inRuntime((*side).lose)},
 	"sandbox dies":      {tell: sandbox(func(s *side, id string) { s.rt.KillSandbox(id) })},
 	"sandbox lost":      {tell: sandbox(func(s *side, id string) { s.rt.Forget(id) })},
 	"reboot":            {tell: reboot},
@@ -62,9 +67,9 @@ func (m *maker) happening() string {
 		"deleted", "deleted", "deleted by force", "replaced", "another image", "a deadline", "other labels", "failed by another", "not Ready", "status emptied")
 }
 
-// downtime stops the agent of a side, has happen what does to the pods with the numbers, and starts
-// the agent again.
-func downtime(t *testing.T, s *side, numbers []int) (gone []string) {
+// pass stops the agent of a side, has happen what does to the pods with the numbers, and starts the
+// agent again.
+func (d downtimes) pass(t *testing.T, s *side, numbers []int) (gone []string) {
 	t.Helper()
 	if s.sextant != nil {
 		s.sextant.Down(t)
@@ -82,13 +87,15 @@ func downtime(t *testing.T, s *side, numbers []int) (gone []string) {
 			continue // the API server did not take it
 		}
 		h := happenings[what]
-		if *only >= 0 {
-			t.Log(what)
+		if s.sextant != nil {
+			t.Logf("%s, static %v: %s", name, p.Name != name, what)
 		}
 		err := error(nil)
 		if p.Name != name && h.static != nil {
 			err = h.static(t, s, name)
-		} else if !restarting(p) || h.gone {
+		} else if s.reference != nil && restarting(p) && !h.gone {
+			d[name] = true
+		} else if !d[name] {
 			err = h.tell(t, s, p)
 		}
 		if err != nil {
@@ -135,6 +142,14 @@ func (s *side) waitGone(t *testing.T, gone []string) {
 func (s *side) exit(c *runtimeapi.ContainerStatus, name string, code int32) {
 	if c.GetMetadata().GetName() == name {
 		s.rt.Exit(c.GetId(), code)
+	}
+}
+
+// lose has the runtime forget a container that runs: one that has ended, of a pod that is not to run
+// it again, a kubelet would.
+func (s *side) lose(c *runtimeapi.ContainerStatus) {
+	if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		s.rt.Forget(c.GetId())
 	}
 }
 

@@ -227,6 +227,9 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		}
 	}
 	if why.Away && a.Kind != PreStop {
+		if a.Kind == Stop {
+			renew(f, now)
+		}
 		away(f, a, why, now)
 		return
 	}
@@ -287,6 +290,25 @@ func away(f *Facts, a Action, why Failed, now time.Time) {
 		Reason: why.Reason, Message: why.Message, At: now, Count: count, Away: true,
 		Retry: now.Add(absences.After(count)),
 	}
+}
+
+// renew begins the grace of what is to stop anew: while the runtime is away nothing learns that it
+// is to end. A kubelet gives the whole of it with each try.
+func renew(f *Facts, now time.Time) {
+	for id, k := range f.Kills {
+		k.Deadline = later(k.Deadline, now.Add(k.Grace))
+		f.Kills[id] = k
+	}
+	if t := f.Termination; t != nil {
+		t.Deadline = later(t.Deadline, now.Add(t.Grace))
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // retryAfter is how long a failed action waits: what creates 10 s ± 50 % as the
