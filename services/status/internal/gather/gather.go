@@ -4,6 +4,7 @@ package gather
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -118,9 +119,10 @@ func Gather(in Input) (podstatus.Input, Hold) {
 	if spec == nil {
 		return podstatus.Input{}, HoldUnknown
 	}
+	old := Merge(in.Last, in.API)
 	out := podstatus.Input{
 		Facts: in.Worker.Facts, Probes: in.Probes, Health: in.Health, OOMKilled: in.OOMKilled, Node: in.Node, Now: in.Now,
-		Observed: observed(in), Old: Merge(in.Last, in.API),
+		Observed: observed(in, old), Old: old,
 	}
 	if in.Worker.Source == pod.SourceAPI {
 		out.Reported = in.API
@@ -149,8 +151,9 @@ func withMeta(spec, desired *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// observed is the record with the termination messages only podworker can read.
-func observed(in Input) podstatus.Observed {
+// observed is the record with the termination messages only podworker can read. One that it has
+// no more, for it has removed the container since the record was read, is in the old status.
+func observed(in Input, old *v1.PodStatus) podstatus.Observed {
 	o := podstatus.Observed{At: in.Now, Complete: in.RecordsComplete}
 	if in.Record == nil {
 		return o
@@ -162,13 +165,34 @@ func observed(in Input) podstatus.Observed {
 	o.Containers = make([]*runtimeapi.ContainerStatus, len(in.Record.Containers))
 	for i, c := range in.Record.Containers {
 		o.Containers[i] = c
-		message, ok := in.Worker.Messages[c.GetId()]
-		if !ok || message == "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
 		}
-		o.Containers[i] = exited(c, pod.JoinTerminationMessage(c.GetMessage(), message))
+		if message := in.Worker.Messages[c.GetId()]; message != "" {
+			o.Containers[i] = exited(c, pod.JoinTerminationMessage(c.GetMessage(), message))
+		} else if message := said(old, c); message != "" {
+			o.Containers[i] = exited(c, message)
+		}
 	}
 	return o
+}
+
+// said is the message that a status has of the end of a container; empty for none.
+func said(s *v1.PodStatus, c *runtimeapi.ContainerStatus) string {
+	if s == nil {
+		return ""
+	}
+	for _, list := range statuses(s) {
+		for i := range list {
+			for _, end := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if end != nil && strings.HasSuffix(end.ContainerID, "://"+c.GetId()) &&
+					end.ExitCode == c.GetExitCode() && end.FinishedAt.Unix() == time.Unix(0, c.GetFinishedAt()).Unix() {
+					return end.Message
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // exited is a container status with another message; the original is shared.

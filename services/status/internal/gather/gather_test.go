@@ -165,6 +165,29 @@ func TestObserved(t *testing.T) {
 	}
 }
 
+// TestTheMessageOfARemovedContainer: podworker has removed a container, and its message with it,
+// which the record has still.
+func TestTheMessageOfARemovedContainer(t *testing.T) {
+	end := ended("dead", 3)
+	end.State.Terminated.ContainerID, end.State.Terminated.ExitCode, end.State.Terminated.Message = end.ContainerID, 4, "not yet"
+	next := running("live", 5)
+	next.LastTerminationState, end.State = end.State, v1.ContainerState{}
+	c := cri("dead", criExited)
+	c.ExitCode, c.FinishedAt = 4, at(3).UnixNano()
+	in := Input{
+		DesiredSynced: true, RecordsSynced: true, Node: podstatus.Node{RuntimeName: "containerd"}, Desired: &v1.Pod{},
+		Worker: &Worker{Pod: &v1.Pod{}}, Record: &Record{Containers: []*runtimeapi.ContainerStatus{cri("live", criRunning), c}}, Last: status(v1.PodRunning, next),
+	}
+	got, hold := Gather(in)
+	if hold != Go || got.Observed.Containers[1].Message != "not yet" {
+		t.Errorf("hold %q, message %q", hold, got.Observed.Containers[1].Message)
+	}
+	c.FinishedAt = at(9).UnixNano()
+	if got, _ := Gather(in); got.Observed.Containers[1].Message != "" {
+		t.Errorf("another end has the message %q", got.Observed.Containers[1].Message)
+	}
+}
+
 func TestMerge(t *testing.T) {
 	last := status(v1.PodRunning, running("a", 0))
 	last.Conditions = []v1.PodCondition{
