@@ -113,6 +113,8 @@ type Termination struct {
 	// Grace only ever shrinks; Deadline is when it is used up.
 	Grace    time.Duration `json:"grace"`
 	Deadline time.Time     `json:"deadline"`
+	// Unseen: what runs of the pod is not known since the end began. Its grace begins when it is.
+	Unseen bool `json:"unseen,omitempty"`
 	// Outcome is set when the node decided it against the owner's wish.
 	Outcome *Outcome `json:"verdict,omitempty"`
 	// Exceeded says that the event ExceededGracePeriod is out.

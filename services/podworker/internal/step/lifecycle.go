@@ -95,15 +95,19 @@ func (p *planner) terminating() {
 	p.shrink()
 	p.exceeded()
 	p.abort(forTheLiving...)
+	t := p.f.Termination
 	if !p.in.Observed.Known {
+		t.Unseen = t.Unseen || len(p.f.Kills) == 0 && t.Cause != NodeDown
 		p.wait("pleg", "observe", "what the runtime has of this pod is not known yet")
 		return
+	}
+	if t.Unseen {
+		t.Unseen, t.Deadline = false, later(t.Deadline, p.in.Now.Add(t.Grace))
 	}
 	if p.calledFinished() && len(p.f.Kills) == 0 && p.aliveContainers() && !p.in.Observed.Current {
 		p.refresh() // the reporter may have seen them end before this record did
 		return
 	}
-	t := p.f.Termination
 	for i := range p.in.Observed.Containers {
 		if o := &p.in.Observed.Containers[i]; p.live(o) {
 			p.kill(o, t.Deadline, "", true)

@@ -314,7 +314,7 @@ func (w *world) held() error {
 			}
 		}
 	}
-	if was, is := before.Facts.Termination, plan.Facts.Termination; was != nil && is != nil && (is.Grace > was.Grace || is.Deadline.After(was.Deadline)) {
+	if was, is := before.Facts.Termination, plan.Facts.Termination; was != nil && is != nil && (is.Grace > was.Grace || is.Deadline.After(was.Deadline) && !was.Unseen) {
 		return said("grace grew from %s to %s", was.Grace, is.Grace)
 	}
 	if plan.Facts.State == Released && before.Facts.State != Released && !(before.Volumes.Gone && before.Resources.Gone) {
