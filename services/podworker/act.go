@@ -5,7 +5,6 @@ package podworker
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -140,7 +139,7 @@ func (w *worker) failed(a step.Action, err error, cancelled bool) *step.Failed {
 		w.l.metrics.failures.WithLabelValues(string(a.Kind)).Inc()
 		w.l.log.Info("action failed", "action", a.String(), service.KeyUID, string(w.uid), "reason", string(why), service.KeyError, message)
 	}
-	return &step.Failed{Reason: string(why), Message: message, Cause: actuate.CauseOf(err), Away: away(err)}
+	return &step.Failed{Reason: string(why), Message: message, Cause: actuate.CauseOf(err), Away: actuate.Away(err)}
 }
 
 // unanswered reports whether a call ended without the runtime's answer: it may be
@@ -151,16 +150,4 @@ func unanswered(err error) bool {
 		return true
 	}
 	return false
-}
-
-// away reports whether an error says that no process answered at the other end of a
-// socket. A runtime that answers may say Unavailable too, of a registry; what
-// gRPC itself says of a connection is worded by it alone.
-func away(err error) bool {
-	s, ok := status.FromError(err)
-	if !ok || s.Code() != codes.Unavailable {
-		return false
-	}
-	text := s.Message()
-	return strings.Contains(text, "connection error: ") || strings.Contains(text, "error reading from server: ")
 }

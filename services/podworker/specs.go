@@ -140,7 +140,8 @@ func (s *specs) volumes() map[string]actuate.Volume {
 
 func (s *specs) kill(a step.Action) actuate.KillSpec {
 	spec := actuate.KillSpec{
-		Pod: s.pod, Container: a.Container, ContainerID: a.ID, Grace: a.Grace, Message: a.Message, RunPreStop: a.Tell,
+		Pod: s.pod, Container: a.Container, ContainerID: a.ID, Grace: a.Grace, Message: a.Message,
+		RunPreStop: a.Tell, Told: a.Kind == step.PreStop && !a.Tell,
 	}
 	if a.Kind == step.Stop && a.Grace <= minGrace {
 		spec.Grace = 0 // no time for a hook; the runtime gets its minimum all the same

@@ -29,7 +29,15 @@ func TestFaults(t *testing.T) {
 // away has the runtime of a side refuse connections for some seconds.
 func away(t *testing.T, s *side, _ []int) (gone []string) {
 	t.Helper()
+	s.without(t, func() {})
+	return nil
+}
+
+// without has the runtime of a side refuse connections for some seconds, while do is done.
+func (s *side) without(t *testing.T, do func()) {
+	t.Helper()
 	s.rt.Down()
+	do()
 	harness.Rest(t, 8*time.Second)
 	s.rt.Up()
 	runtime := runtimeapi.NewRuntimeServiceClient(s.rt.Conn(t))
@@ -38,7 +46,40 @@ func away(t *testing.T, s *side, _ []int) (gone []string) {
 		return err
 	})
 	s.open(t) // it is another socket
-	return nil
+}
+
+// TestAbsences is TestDeaths with pods that are deleted while their runtime is away for longer than
+// their grace.
+func TestAbsences(t *testing.T) {
+	compareLives(t, lives{make: (*maker).mortal, harm: absence}, "testdata/lives.txt", "testdata/deaths.txt", "testdata/absences.txt")
+}
+
+// absence deletes some of the pods with the numbers while the runtime of a side is away.
+func absence(t *testing.T, s *side, numbers []int) (gone []string) {
+	t.Helper()
+	pods, err := s.pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.without(t, func() {
+		for _, n := range numbers {
+			name := fmt.Sprintf("life-%d", n)
+			p := pods[name]
+			if p == nil || len(p.Finalizers) > 0 || newMaker(*seed+1<<39, n, "").one(3) {
+				continue
+			}
+			gone = append(gone, name)
+			end := deletion(nil)
+			if p.Name != name {
+				end = func(t *testing.T, s *side, _ *corev1.Pod) error { return removal(t, s, name) }
+			}
+			if err := end(t, s, p); err != nil {
+				t.Errorf("%s: %s: %v", s.agent, name, err)
+			}
+		}
+	})
+	s.waitGone(t, gone)
+	return gone
 }
 
 // fault is what fails for a pod: the first times calls of a method.

@@ -5,7 +5,9 @@ package actuate
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/sextant-node/sextant/pkg/wire"
@@ -44,6 +46,18 @@ func CauseOf(err error) string {
 		err = e.Err
 	}
 	return wire.Text(err.Error())
+}
+
+// Away reports whether an error says that no process answered at the other end of a
+// socket. A runtime that answers may say Unavailable too, of a registry; what
+// gRPC itself says of a connection is worded by it alone.
+func Away(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable {
+		return false
+	}
+	text := s.Message()
+	return strings.Contains(text, "connection error: ") || strings.Contains(text, "error reading from server: ")
 }
 
 // Is makes errors.Is(err, actuate.ErrImagePull) work: a Reason is an error.

@@ -41,14 +41,21 @@ type stop struct {
 // PreStop emits Killing and runs the preStop hook of a container until the hook or
 // ctx ends, at the latest when a stop at the end of the grace has killed the
 // container. A hook that fails or runs out of time is reported by an event and does
-// not keep the container from being stopped: the only error is that of ctx.
+// not keep the container from being stopped: the only errors are that of ctx, and one
+// of a runtime that is away, by which nothing was run.
 func (a *stopper) PreStop(ctx context.Context, spec KillSpec) error {
 	hookCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := a.deps.Clock.AfterFunc(spec.Grace+minStopTimeout, cancel)
 	defer timer.Stop()
-	a.killing(ctx, spec)
-	a.preStop(ctx, hookCtx, spec)
+	if !spec.Told {
+		a.killing(ctx, spec)
+	}
+	err := a.runPreStop(hookCtx, spec)
+	if ctx.Err() == nil && Away(err) {
+		return err
+	}
+	a.preStopFailed(ctx, spec, err)
 	return ctx.Err()
 }
 
@@ -132,7 +139,7 @@ func (a *stopper) beginHook(ctx context.Context, s *stop, spec KillSpec) (end fu
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		a.preStop(ctx, hookCtx, spec)
+		a.preStopFailed(ctx, spec, a.runPreStop(hookCtx, spec))
 	}()
 	grace, enough := a.untilDeadline(ctx, s)
 	defer enough()
@@ -223,18 +230,23 @@ func (a *stopper) killing(ctx context.Context, spec KillSpec) {
 	a.event(ctx, spec.Pod, spec.Container, v1.EventTypeNormal, "Killing", cmp.Or(spec.Message, "Stopping container "+spec.Container))
 }
 
-// preStop runs the hook until the context "within" ends, unless there is none or no grace. What
-// the hook answered is not told in the event: it may hold secrets.
-func (a *stopper) preStop(ctx, within context.Context, spec KillSpec) {
+// runPreStop runs the hook until ctx ends, unless there is none or no grace.
+func (a *stopper) runPreStop(ctx context.Context, spec KillSpec) error {
 	c := killed(spec)
 	if spec.Grace <= 0 || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return nil
+	}
+	return a.runHook(ctx, hook{pod: spec.Pod, container: c, id: spec.ContainerID, ips: spec.PodIPs, handler: c.Lifecycle.PreStop})
+}
+
+// preStopFailed tells of a hook that failed; nil is none. What it answered is not told in the
+// event: it may hold secrets.
+func (a *stopper) preStopFailed(ctx context.Context, spec KillSpec, err error) {
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
-	err := a.runHook(within, hook{pod: spec.Pod, container: c, id: spec.ContainerID, ips: spec.PodIPs, handler: c.Lifecycle.PreStop})
-	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-		a.log.WarnContext(ctx, "preStop hook failed", "pod", pod.FullName(spec.Pod), "container", spec.Container, "error", err.Error())
-		a.event(context.WithoutCancel(ctx), spec.Pod, spec.Container, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-	}
+	a.log.WarnContext(ctx, "preStop hook failed", "pod", pod.FullName(spec.Pod), "container", spec.Container, "error", err.Error())
+	a.event(context.WithoutCancel(ctx), spec.Pod, spec.Container, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 }
 
 // killed is the container as specified or, when the specification is gone, as

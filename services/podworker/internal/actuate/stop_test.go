@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -205,6 +206,32 @@ func TestPreStopAlone(t *testing.T) {
 	}
 	if got := n.rt.Count(fakecri.Match{Method: "ExecSync"}); got != 1 {
 		t.Error("the hook ran without grace")
+	}
+}
+
+// TestPreStopWithoutARuntime: a hook that could not be run is due still, and the runtime's absence no
+// failure of it.
+func TestPreStopWithoutARuntime(t *testing.T) {
+	n := start(t, false)
+	p := web(preStop(execs("touch", "/bye")))
+	kill := KillSpec{Pod: p, Container: "web", ContainerID: n.run(p), Grace: time.Minute}
+	n.events.take()
+	n.rt.Down()
+	if err := n.PreStop(n.ctx(), kill); !Away(err) {
+		t.Errorf("error %v", err)
+	}
+	n.wantEvents("N Killing containers{web: Stopping container web")
+	n.rt.Up()
+	if _, err := n.deps.Runtime.Version(n.ctx(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	kill.Told = true
+	if err := n.PreStop(n.ctx(), kill); err != nil {
+		t.Error(err)
+	}
+	n.wantEvents()
+	if got := n.rt.Count(fakecri.Match{Method: "ExecSync"}); got != 1 {
+		t.Errorf("the hook ran %d times", got)
 	}
 }
 

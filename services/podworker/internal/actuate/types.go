@@ -99,6 +99,8 @@ type KillSpec struct {
 	Grace time.Duration
 	// RunPreStop says whether the hook is due. It is skipped without grace.
 	RunPreStop bool
+	// Told: a PreStop before this one has emitted Killing.
+	Told bool
 	// Message of the event Killing; empty for "Stopping container NAME".
 	Message string
 }

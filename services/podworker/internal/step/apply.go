@@ -226,8 +226,8 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 			return // another allocation is asked for by now
 		}
 	}
-	if why.Away && a.Kind != PreStop {
-		if a.Kind == Stop {
+	if why.Away {
+		if a.Kind == Stop || a.Kind == PreStop {
 			renew(f, now)
 		}
 		away(f, a, why, now)

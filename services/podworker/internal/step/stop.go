@@ -103,8 +103,10 @@ func (p *stops) hook(id string, k *Kill, left time.Duration) bool {
 		return true
 	case under:
 		p.wake(k.Deadline)
+	case p.backedOff(a.Key()):
+		p.waitFor("runtime", "stop", p.f.Failures[a.Key()].Message, p.f.Failures[a.Key()].Retry)
 	default:
-		a.Tell, k.Told = true, true
+		a.Tell, k.Told = !k.Told, true
 		p.start(a)
 		p.wake(k.Deadline)
 	}
