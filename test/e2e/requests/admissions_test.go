@@ -57,16 +57,16 @@ func TestAdmissions(t *testing.T) {
 	names, done := []string{}, map[string]int{}
 	for n := range *count {
 		m := newMaker(*seed, n, "")
-		what := ""
-		switch {
-		case len(names) > 5 && m.one(3):
+		var what string
+		switch turn := m.IntN(9); {
+		case len(names) > 5 && turn < 3:
 			i := m.IntN(len(names))
 			what = "end of " + names[i]
 			for _, s := range sides {
 				s.endOne(t, names[i])
 			}
 			names = slices.Delete(names, i, i+1)
-		case len(names) > 5 && m.one(3):
+		case len(names) > 5 && turn < 5:
 			running := sides[0].running(t, names)
 			if len(running) == 0 {
 				continue

@@ -32,7 +32,8 @@
 //
 // TestDowntimes is TestLives with agents that are stopped, and started again after something has happened
 // to each pod; testdata/downtimes.txt is its list beside that of TestLives. In TestAbsences pods are deleted
-// while the runtime is away; testdata/absences.txt is its list beside that of TestDeaths. TestAdmissions gives nodes that
-// have little one pod after the other, and deletes and resizes some; testdata/admissions.txt is its list.
-// TestLogs asks both for the same logs with the same options; testdata/logs.txt is its list.
+// while the runtime is away; testdata/absences.txt is its list beside that of TestDeaths. TestAdmissions
+// gives nodes that have little one pod after the other, and deletes and resizes some;
+// testdata/admissions.txt is its list. TestLogs asks both for the same logs with the same options;
+// testdata/logs.txt is its list.
 package requests_test
