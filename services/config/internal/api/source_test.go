@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,8 +215,8 @@ func TestDeletedByForce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				told := 0
-				s := New(Config{Patience: patience, Log: slog.New(slog.DiscardHandler), Changed: func() { told++ }})
+				var told atomic.Int32
+				s := New(Config{Patience: patience, Log: slog.New(slog.DiscardHandler), Changed: func() { told.Add(1) }})
 				store := (*store)(s)
 				listed := func() (uids string) {
 					for _, e := range s.Listing().Entries {
@@ -235,11 +236,11 @@ func TestDeletedByForce(t *testing.T) {
 				if got := listed(); got != want {
 					t.Errorf("at first %q, want %q", got, want)
 				}
-				before := told
+				before := told.Load()
 				<-time.After(farewell)
 				synctest.Wait()
-				if got := listed(); got != "u2 false " || (told > before) != test.listed {
-					t.Errorf("then %q, told %d times", got, told-before)
+				if got := listed(); got != "u2 false " || (told.Load() > before) != test.listed {
+					t.Errorf("then %q, told %d times", got, told.Load()-before)
 				}
 			})
 		})
