@@ -80,7 +80,7 @@ func mountRoot(dir, root string) error {
 			return fmt.Errorf("mount %s on %s (%s): %w", s.source, s.target, s.data, err)
 		}
 		if s.target == memory {
-			if err := errors.Join(os.Mkdir(memory+"/upper", 0o755), os.Mkdir(memory+"/work", 0o755)); err != nil {
+			if err := errors.Join(os.Mkdir(memory+"/upper", 0o755), os.Mkdir(memory+"/work", 0o755), hideOutside(memory+"/upper")); err != nil {
 				return err
 			}
 		}
@@ -97,6 +97,20 @@ func mountRoot(dir, root string) error {
 	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		if err := os.Symlink(target, filepath.Join(root, "dev", name)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// hideOutside gives the machine folders of its own where kubelets of this machine make and remove
+// theirs: one that goes below an overlay cannot be read there any more.
+func hideOutside(upper string) error {
+	for _, dir := range outside {
+		if err := os.MkdirAll(upper+dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Setxattr(upper+dir, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	return nil
