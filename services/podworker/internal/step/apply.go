@@ -227,9 +227,6 @@ func fail(f *Facts, uid types.UID, a Action, why Failed, now time.Time) {
 		}
 	}
 	if why.Away {
-		if a.Kind == Stop || a.Kind == PreStop {
-			renew(f, now)
-		}
 		away(f, a, why, now)
 		return
 	}
@@ -289,18 +286,6 @@ func away(f *Facts, a Action, why Failed, now time.Time) {
 	f.Failures[key] = Failure{
 		Reason: why.Reason, Message: why.Message, At: now, Count: count, Away: true,
 		Retry: now.Add(absences.After(count)),
-	}
-}
-
-// renew begins the grace of what is to stop anew: while the runtime is away nothing learns that it
-// is to end. A kubelet gives the whole of it with each try.
-func renew(f *Facts, now time.Time) {
-	for id, k := range f.Kills {
-		k.Deadline = later(k.Deadline, now.Add(k.Grace))
-		f.Kills[id] = k
-	}
-	if t := f.Termination; t != nil {
-		t.Deadline = later(t.Deadline, now.Add(t.Grace))
 	}
 }
 

@@ -314,7 +314,7 @@ func (w *world) held() error {
 			}
 		}
 	}
-	if was, is := before.Facts.Termination, plan.Facts.Termination; was != nil && is != nil && (is.Grace > was.Grace || is.Deadline.After(was.Deadline) && !was.Unseen) {
+	if was, is := before.Facts.Termination, plan.Facts.Termination; was != nil && is != nil && (is.Grace > was.Grace || is.Deadline.After(was.Deadline) && !was.Unseen && !unheard(before.Facts)) {
 		return said("grace grew from %s to %s", was.Grace, is.Grace)
 	}
 	if plan.Facts.State == Released && before.Facts.State != Released && !(before.Volumes.Gone && before.Resources.Gone) {
@@ -458,4 +458,14 @@ func settles(w *world, p *v1.Pod) error {
 		return fmt.Errorf("%v, %v", got, w.in.Resources)
 	}
 	return nil
+}
+
+// unheard reports whether something was tried while the runtime was away.
+func unheard(f Facts) bool {
+	for _, failure := range f.Failures {
+		if failure.Away {
+			return true
+		}
+	}
+	return false
 }

@@ -82,12 +82,34 @@ func (p *stops) carryOut() {
 			p.cancel(Action{Kind: PreStop, ID: id}.Key()) // what it prepares for has come
 			continue
 		}
+		if p.unheard(PreStop, id) || p.unheard(Stop, id) {
+			p.renew()
+		}
 		k := p.f.Kills[id]
 		left := k.Deadline.Sub(p.in.Now)
 		if k.HookDone || p.hook(id, &k, left) {
 			p.stop(o, &k, left)
 		}
 		p.f.Kills[id] = k
+	}
+}
+
+// unheard reports whether an action is due again that found no runtime.
+func (p *stops) unheard(kind Kind, id string) bool {
+	key := Action{Kind: kind, ID: id}.Key()
+	f, failed := p.f.Failures[key]
+	return failed && f.Away && !p.in.Now.Before(f.Retry) && !p.flying(key)
+}
+
+// renew begins the grace of what is to stop anew: while the runtime is away nothing learns that it
+// is to end. A kubelet gives the whole of it with each try.
+func (p *stops) renew() {
+	for id, k := range p.f.Kills {
+		k.Deadline = later(k.Deadline, p.in.Now.Add(k.Grace))
+		p.f.Kills[id] = k
+	}
+	if t := p.f.Termination; t != nil {
+		t.Deadline = later(t.Deadline, p.in.Now.Add(t.Grace))
 	}
 }
 
