@@ -120,13 +120,13 @@ func (p *stops) hook(id string, k *Kill, left time.Duration) bool {
 	a := Action{Kind: PreStop, ID: id, Container: k.Container, Grace: left, Message: k.Message}
 	_, under := p.in.Flights[a.Key()]
 	switch {
+	case !under && p.backedOff(a.Key()): // it has not been run: the grace begins anew with the next try
+		p.waitFor("runtime", "stop", p.f.Failures[a.Key()].Message, p.f.Failures[a.Key()].Retry)
 	case left <= 0:
 		k.HookDone = true
 		return true
 	case under:
 		p.wake(k.Deadline)
-	case p.backedOff(a.Key()):
-		p.waitFor("runtime", "stop", p.f.Failures[a.Key()].Message, p.f.Failures[a.Key()].Retry)
 	default:
 		a.Tell, k.Told = !k.Told, true
 		p.start(a)
