@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +40,7 @@ func TestAdmissions(t *testing.T) {
 	table := readTable(t, "testdata/admissions.txt")
 	cp := harness.StartControlPlane(t)
 	furnishCluster(t, cp)
-	memory := memoryMiB(t)
+	memory := int(harness.Memory(t) >> 20)
 	sides := startSides(t, cp, func(c *kubeletv1beta1.KubeletConfiguration) {
 		c.MaxPods = nodePods
 		c.SystemReserved = map[string]string{"cpu": fmt.Sprintf("%dm", runtime.NumCPU()*1000-nodeCPU), "memory": fmt.Sprintf("%dMi", memory-nodeMiB)}
@@ -112,26 +110,6 @@ func TestAdmissions(t *testing.T) {
 		t.Error("too little was done to say anything")
 	}
 	j.report(t, "testdata/admissions.txt")
-}
-
-// memoryMiB is the machine's memory.
-func memoryMiB(t *testing.T) int {
-	t.Helper()
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); f[0] == "MemTotal:" {
-			kib, err := strconv.Atoi(f[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib / 1024
-		}
-	}
-	t.Fatal("/proc/meminfo does not say MemTotal")
-	return 0
 }
 
 // running are those of the names that run and are no static pods.

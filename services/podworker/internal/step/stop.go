@@ -82,7 +82,7 @@ func (p *stops) carryOut() {
 			p.cancel(Action{Kind: PreStop, ID: id}.Key()) // what it prepares for has come
 			continue
 		}
-		if p.unheard(PreStop, id) || p.unheard(Stop, id) {
+		if !p.f.Kills[id].HookDone && p.unheard(PreStop, id) || p.unheard(Stop, id) {
 			p.renew()
 		}
 		k := p.f.Kills[id]
@@ -98,11 +98,11 @@ func (p *stops) carryOut() {
 func (p *stops) unheard(kind Kind, id string) bool {
 	key := Action{Kind: kind, ID: id}.Key()
 	f, failed := p.f.Failures[key]
-	return failed && f.Away && !p.in.Now.Before(f.Retry) && !p.flying(key)
+	return failed && f.Away && !f.Reported && !p.in.Now.Before(f.Retry) && !p.flying(key)
 }
 
-// renew begins the grace of what is to stop anew: while the runtime is away nothing learns that it
-// is to end. A kubelet gives the whole of it with each try.
+// renew gives everything that is to stop its whole grace: no container was told to end while the
+// runtime was away. A kubelet gives the whole grace with each try.
 func (p *stops) renew() {
 	for id, k := range p.f.Kills {
 		k.Deadline = later(k.Deadline, p.in.Now.Add(k.Grace))
@@ -120,7 +120,7 @@ func (p *stops) hook(id string, k *Kill, left time.Duration) bool {
 	a := Action{Kind: PreStop, ID: id, Container: k.Container, Grace: left, Message: k.Message}
 	_, under := p.in.Flights[a.Key()]
 	switch {
-	case !under && p.backedOff(a.Key()): // it has not been run: the grace begins anew with the next try
+	case !under && p.backedOff(a.Key()): // the hook has not run; the next try has the whole grace
 		p.waitFor("runtime", "stop", p.f.Failures[a.Key()].Message, p.f.Failures[a.Key()].Retry)
 	case left <= 0:
 		k.HookDone = true
